@@ -1,0 +1,57 @@
+//! `taskdiag`: asks a Linux kernel about its processes, for people and for scripts.
+//!
+//! One file a command. A command parses its options into what they mean before it asks anything, so that wrong usage never
+//! costs a query; what is common to commands that list tasks is in [`listing`], how things are written in [`output`].
+
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod fields;
+mod library;
+mod listing;
+mod outcome;
+mod output;
+mod pin;
+mod ps;
+mod selection;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Ask a Linux kernel about its processes: through BPF task iterators where it can be had, through /proc where not.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Exit status: 0 all answered; 1 something asked for was not there or partly unreadable (the rest is \
+                  printed, the reason is on standard error); 2 wrong usage, or nothing could be answered."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Ps(ps::Args),
+    Tree(tree::Args),
+    Fields(fields::Args),
+    Doctor(doctor::Args),
+    Pin(pin::PinArgs),
+    Unpin(pin::UnpinArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Ps(args) => ps::run(args),
+        Command::Tree(args) => tree::run(args),
+        Command::Fields(args) => fields::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Pin(args) => pin::pin(args),
+        Command::Unpin(args) => pin::unpin(args),
+    };
+    outcome::exit_code(result)
+}

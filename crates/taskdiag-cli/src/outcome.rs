@@ -1,0 +1,60 @@
+//! How a command ends: its exit status, and what it says on standard error.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How a command ended that did what it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All was answered.
+    Complete,
+    /// Something asked for was not there or could not be read; standard error has what and why.
+    Partial,
+}
+
+/// Why a command could not do what it was asked to.
+#[derive(Debug)]
+pub enum Failure {
+    /// Wrong usage, or nothing could be answered.
+    Unanswered(String),
+    /// The answer could not be written.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Output(error)
+    }
+}
+
+impl From<taskdiag::Error> for Failure {
+    fn from(error: taskdiag::Error) -> Failure {
+        Failure::Unanswered(error.to_string())
+    }
+}
+
+/// Says something on standard error. If even that fails there is nobody left to tell.
+pub fn say(message: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "taskdiag: {message}");
+}
+
+/// The exit status, after the reason for it has been said.
+pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
+    match result {
+        Ok(Outcome::Complete) => ExitCode::SUCCESS,
+        Ok(Outcome::Partial) => ExitCode::from(1),
+        Err(Failure::Unanswered(message)) => {
+            say(message);
+            ExitCode::from(2)
+        }
+        // The reader has had enough: `taskdiag ps | head` is no failure.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Output(error)) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or(&text);
+            say(format_args!("writing the output: {text}"));
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The cells of tables: values as people read them.
+
+use std::fmt::Write as _;
+
+use taskdiag::{Field, Kind, Value};
+
+use super::people::{self, Clock, Users};
+use super::table::Align;
+use super::{text, Absences, Row};
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// What stands above it: the name of its field, or words in capitals where it shows something made of fields.
+    pub heading: &'static str,
+    /// What it shows.
+    pub show: Show,
+}
+
+/// What a column shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// One field.
+    Field(Field),
+    /// The name of the effective user.
+    User,
+    /// The name of the controlling terminal.
+    Terminal,
+    /// When it started, in five characters.
+    Start,
+    /// Time on processors.
+    Time,
+    /// The command line; the name in brackets if there is none.
+    Command,
+}
+
+impl Column {
+    /// A column for a field, under the field's own name.
+    pub fn of(field: Field) -> Column {
+        Column {
+            heading: field.name(),
+            show: Show::Field(field),
+        }
+    }
+
+    /// The fields that it needs.
+    pub fn fields(&self) -> &'static [Field] {
+        match self.show {
+            Show::Field(field) => &Field::ALL[field as usize..=field as usize],
+            Show::User => &[Field::Euid],
+            Show::Terminal => &[Field::TtyNr],
+            Show::Start => &[Field::StartNs],
+            Show::Time => &[Field::UtimeNs, Field::StimeNs],
+            Show::Command => &[Field::Cmdline, Field::Comm, Field::State],
+        }
+    }
+
+    /// On which side it is straight.
+    pub fn align(&self) -> Align {
+        match self.show {
+            Show::Field(field) if field.info().kind.is_number() => Align::Right,
+            Show::Start | Show::Time => Align::Right,
+            _ => Align::Left,
+        }
+    }
+}
+
+/// Writes cells. A missing value is `-`, an empty text `""`.
+#[derive(Debug)]
+pub struct Cells {
+    exact: bool,
+    clock: Option<Clock>,
+    users: Users,
+}
+
+impl Cells {
+    /// Writes sizes and times for people, or exactly: as numbers of bytes and nanoseconds.
+    pub fn new(exact: bool) -> Cells {
+        Cells {
+            exact,
+            clock: None,
+            users: Users::default(),
+        }
+    }
+
+    /// Appends what `column` shows of `row`.
+    pub fn write(&mut self, out: &mut Vec<u8>, column: Column, row: &impl Row, absences: &mut Absences) {
+        match column.show {
+            Show::Field(field) => match absences.value(row, field) {
+                Ok(value) => self.value(out, field, value),
+                Err(_) => out.push(b'-'),
+            },
+            Show::User => match absences.value(row, Field::Euid) {
+                Ok(Value::Unsigned(uid)) => self.users.name(out, uid as u32),
+                _ => out.push(b'-'),
+            },
+            Show::Terminal => match absences.value(row, Field::TtyNr) {
+                Ok(Value::Unsigned(device)) => people::terminal(out, device as u32),
+                _ => out.push(b'-'),
+            },
+            Show::Start => match absences.value(row, Field::StartNs) {
+                Ok(Value::Unsigned(ns)) if self.exact => people::number(out, ns),
+                Ok(Value::Unsigned(ns)) => self.clock().short_date(out, ns),
+                _ => out.push(b'-'),
+            },
+            Show::Time => match (absences.value(row, Field::UtimeNs), absences.value(row, Field::StimeNs)) {
+                (Ok(Value::Unsigned(user)), Ok(Value::Unsigned(system))) => match self.exact {
+                    true => people::number(out, user.saturating_add(system)),
+                    false => people::duration(out, user.saturating_add(system)),
+                },
+                _ => out.push(b'-'),
+            },
+            Show::Command => command(out, row, absences),
+        }
+    }
+
+    fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
+        let before = out.len();
+        match value {
+            Value::Unsigned(value) if self.exact => people::number(out, value),
+            Value::Unsigned(value) => match field.info().kind {
+                Kind::Bytes => people::size(out, value),
+                Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value),
+                Kind::Nanoseconds => people::exact_duration(out, value),
+                _ => people::number(out, value),
+            },
+            Value::Text(bytes) => text::escape(out, bytes),
+            Value::Texts(texts) => words(out, texts.iter()),
+            other => plain(out, other, b','),
+        }
+        if out.len() == before {
+            out.extend_from_slice(b"\"\"");
+        }
+    }
+
+    fn clock(&mut self) -> &Clock {
+        self.clock.get_or_insert_with(Clock::new)
+    }
+}
+
+/// Appends the command line; the name in brackets for a task without one, like ps.
+pub fn command(out: &mut Vec<u8>, row: &impl Row, absences: &mut Absences) {
+    if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
+        if arguments.as_bytes().iter().any(|&byte| byte != 0) {
+            return words(out, arguments.iter());
+        }
+    }
+    out.push(b'[');
+    match absences.value(row, Field::Comm) {
+        Ok(Value::Text(name)) => text::escape(out, name),
+        _ => out.push(b'?'),
+    }
+    out.push(b']');
+    if matches!(row.value(Field::State), Ok(Value::Letter('Z'))) {
+        out.extend_from_slice(b" <defunct>");
+    }
+}
+
+/// Appends texts, escaped, with spaces between them.
+fn words<'a>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'a [u8]>) {
+    for (index, word) in texts.enumerate() {
+        if index > 0 {
+            out.push(b' ');
+        }
+        text::escape(out, word);
+    }
+}
+
+/// Appends a value exactly. Texts are appended as they are; the ids of a list have `separator` between them.
+pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
+    match value {
+        Value::Unsigned(value) => people::number(out, value),
+        Value::Signed(value) => people::number(out, value),
+        Value::Flag(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+        Value::Letter(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        Value::Mask(bits) => formatted(out, format_args!("{bits:#x}")),
+        Value::Text(bytes) => out.extend_from_slice(bytes),
+        Value::Texts(texts) => {
+            for (index, text) in texts.iter().enumerate() {
+                if index > 0 {
+                    out.push(b' ');
+                }
+                out.extend_from_slice(text);
+            }
+        }
+        Value::Ids(ids) => {
+            for (index, id) in ids.iter().enumerate() {
+                if index > 0 {
+                    out.push(separator);
+                }
+                people::number(out, id);
+            }
+        }
+        Value::Cpus(cpus) => formatted(out, format_args!("{cpus}")),
+    }
+}
+
+/// Appends what `arguments` say.
+pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
+    struct Bytes<'a>(&'a mut Vec<u8>);
+    impl std::fmt::Write for Bytes<'_> {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    let _ = Bytes(out).write_fmt(arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Made;
+    use super::*;
+    use taskdiag::value::Arguments;
+    use taskdiag::Absent;
+
+    fn shown(column: Column, exact: bool, row: &Made<'_>) -> String {
+        let mut out = Vec::new();
+        Cells::new(exact).write(&mut out, column, row, &mut Absences::new());
+        String::from_utf8(out).expect("cells are UTF-8")
+    }
+
+    /// Check that sizes and times are for people unless exact ones are asked for, and that nothing passes for a number.
+    #[test]
+    fn values_are_for_people_or_exact() {
+        let row = Made(vec![
+            (Field::RssBytes, Ok(Value::Unsigned(12_900_000))),
+            (Field::UtimeNs, Ok(Value::Unsigned(1_500_000_000))),
+            (Field::CapEffective, Ok(Value::Mask(0x1ff))),
+            (Field::Comm, Ok(Value::Text(b"\x1b]0;owned\x07"))),
+            (Field::Cgroup, Ok(Value::Text(b""))),
+            (Field::SwapBytes, Err(Absent::NoMemory)),
+        ]);
+        for (field, people, exact) in [
+            (Field::RssBytes, "12.3M", "12900000"),
+            (Field::UtimeNs, "00:00:01.500", "1500000000"),
+            (Field::CapEffective, "0x1ff", "0x1ff"),
+            (Field::Comm, "\\x1b]0;owned\\x07", "\\x1b]0;owned\\x07"),
+            (Field::Cgroup, "\"\"", "\"\""),
+            (Field::SwapBytes, "-", "-"),
+        ] {
+            assert_eq!(shown(Column::of(field), false, &row), people);
+            assert_eq!(shown(Column::of(field), true, &row), exact);
+        }
+    }
+
+    /// Check what stands for the command of tasks with, without and with an erased command line.
+    #[test]
+    fn commands_are_like_those_of_ps() {
+        let column = Column {
+            heading: "COMMAND",
+            show: Show::Command,
+        };
+        let mut row = Made(vec![
+            (Field::Cmdline, Ok(Value::Texts(Arguments::new(b"cat\0a b\0\n\0")))),
+            (Field::Comm, Ok(Value::Text(b"cat"))),
+            (Field::State, Ok(Value::Letter('S'))),
+        ]);
+        assert_eq!(shown(column, false, &row), "cat a b \\n");
+        row.0[0].1 = Ok(Value::Texts(Arguments::new(b"\0\0\0")));
+        assert_eq!(shown(column, false, &row), "[cat]");
+        row.0[0].1 = Err(Absent::NoMemory);
+        row.0[2].1 = Ok(Value::Letter('Z'));
+        assert_eq!(shown(column, false, &row), "[cat] <defunct>");
+    }
+}

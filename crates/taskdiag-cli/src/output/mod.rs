@@ -1,0 +1,162 @@
+//! How answers are written: one buffer, filled by the formats and written in large pieces.
+
+pub mod cell;
+pub mod csv;
+pub mod json;
+pub mod people;
+pub mod table;
+pub mod text;
+
+use std::io;
+
+use rustix::io::Errno;
+use taskdiag::{Absent, Field, Task, Value};
+
+/// A piece that is large enough for system calls not to matter, and small enough to stay in the processor's cache.
+const PIECE: usize = 256 << 10;
+
+/// Something with fields: a task, or what a test puts in its place.
+pub trait Row {
+    /// The value of a field, or why there is none.
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
+}
+
+impl Row for Task<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        Task::value(self, field)
+    }
+}
+
+/// Standard output.
+#[derive(Debug)]
+pub struct Output {
+    buffer: Vec<u8>,
+}
+
+impl Output {
+    /// An output into which nothing has been written.
+    pub fn new() -> Output {
+        Output { buffer: Vec::new() }
+    }
+
+    /// Where to append what is to be written.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Writes what has gathered, if it has become a large piece: to be called after each row.
+    pub fn row_ended(&mut self) -> io::Result<()> {
+        match self.buffer.len() >= PIECE {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes all that is left.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()
+    }
+
+    /// Past `std::io::stdout`, which looks for line ends in all that it is given.
+    fn flush(&mut self) -> io::Result<()> {
+        let stdout = rustix::stdio::stdout();
+        let mut rest = self.buffer.as_slice();
+        while !rest.is_empty() {
+            match rustix::io::write(stdout, rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Which values of the asked fields are missing, counted by field and reason while they are written.
+#[derive(Clone, Debug)]
+pub struct Absences {
+    counts: Vec<[u32; REASONS.len()]>,
+}
+
+/// The reasons that are worth telling: the others are in a task's nature. A kernel thread has no memory, tasks end.
+const REASONS: [Absent; 3] = [Absent::Denied, Absent::Unsupported, Absent::Truncated];
+
+impl Absences {
+    /// None so far.
+    pub fn new() -> Absences {
+        Absences {
+            counts: vec![[0; REASONS.len()]; Field::ALL.len()],
+        }
+    }
+
+    /// The value of the field; if it is missing, it is counted.
+    #[inline]
+    pub fn value<'a, R: Row>(&mut self, row: &'a R, field: Field) -> Result<Value<'a>, Absent> {
+        let value = row.value(field);
+        if let Err(reason) = value {
+            self.count(field, reason);
+        }
+        value
+    }
+
+    /// Counts a missing value.
+    #[cold]
+    pub fn count(&mut self, field: Field, reason: Absent) {
+        if let Some(index) = REASONS.iter().position(|&told| told == reason) {
+            self.counts[field as usize][index] += 1;
+        }
+    }
+
+    /// The fields that miss values for the same reason in the same number of rows, with that reason and number.
+    pub fn summary(&self) -> Vec<(Vec<Field>, Absent, u32)> {
+        let mut summary: Vec<(Vec<Field>, Absent, u32)> = Vec::new();
+        for (&field, counts) in Field::ALL.iter().zip(&self.counts) {
+            for (reason, &count) in REASONS.into_iter().zip(counts) {
+                if count == 0 {
+                    continue;
+                }
+                match summary.iter_mut().find(|entry| (entry.1, entry.2) == (reason, count)) {
+                    Some((fields, ..)) => fields.push(field),
+                    None => summary.push((vec![field], reason, count)),
+                }
+            }
+        }
+        summary
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row made of what a test says.
+    pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
+
+    impl Row for Made<'_> {
+        fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+            let found = self.0.iter().find(|(has, _)| *has == field);
+            found.map_or(Err(Absent::NotAsked), |(_, value)| *value)
+        }
+    }
+
+    /// Check that only failures are summarised, those of a kind together.
+    #[test]
+    fn absences_are_summarised_by_reason_and_count() {
+        let mut absences = Absences::new();
+        let row = Made(vec![
+            (Field::NsNet, Err(Absent::Denied)),
+            (Field::NsMnt, Err(Absent::Denied)),
+            (Field::Cmdline, Err(Absent::NoMemory)),
+            (Field::Pid, Ok(Value::Unsigned(1))),
+        ]);
+        for field in [Field::NsNet, Field::NsMnt, Field::Cmdline, Field::Pid] {
+            let _ = absences.value(&row, field);
+        }
+        assert_eq!(
+            absences.summary(),
+            [(vec![Field::NsMnt, Field::NsNet], Absent::Denied, 1)]
+        );
+    }
+}

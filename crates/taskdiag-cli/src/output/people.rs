@@ -1,0 +1,253 @@
+//! Numbers as people read them: sizes, times, dates, names of users and terminals.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use rustix::time::{clock_gettime, ClockId, Timespec};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Appends a number.
+#[inline]
+pub fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Appends a number with at least `width` digits.
+fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(value);
+    out.resize(out.len() + width.saturating_sub(digits.len()), b'0');
+    out.extend_from_slice(digits.as_bytes());
+}
+
+/// Appends a number of bytes in the largest binary unit that leaves at least 1 before the point: `12.3M`.
+pub fn size(out: &mut Vec<u8>, bytes: u64) {
+    const UNITS: &[u8; 6] = b"KMGTPE";
+    if bytes < 1024 {
+        number(out, bytes);
+        return out.push(b'B');
+    }
+    let mut unit = ((63 - bytes.leading_zeros()) / 10).min(6);
+    let tenths = |unit: u32| (u128::from(bytes) * 10 + (1 << (unit * 10 - 1))) >> (unit * 10);
+    if tenths(unit) >= 10_240 && unit < 6 {
+        unit += 1;
+    }
+    let tenths = tenths(unit) as u64;
+    number(out, tenths / 10);
+    out.push(b'.');
+    number(out, tenths % 10);
+    out.push(UNITS[unit as usize - 1]);
+}
+
+/// Appends a time span as `[dd-]hh:mm:ss`.
+pub fn duration(out: &mut Vec<u8>, ns: u64) {
+    let seconds = ns / SECOND;
+    let days = seconds / 86_400;
+    if days > 0 {
+        padded(out, days, 2);
+        out.push(b'-');
+    }
+    padded(out, seconds / 3600 % 24, 2);
+    out.push(b':');
+    padded(out, seconds / 60 % 60, 2);
+    out.push(b':');
+    padded(out, seconds % 60, 2);
+}
+
+/// Appends a time span as `[dd-]hh:mm:ss.mmm`.
+pub fn exact_duration(out: &mut Vec<u8>, ns: u64) {
+    duration(out, ns);
+    out.push(b'.');
+    padded(out, ns % SECOND / 1_000_000, 3);
+}
+
+/// Appends the name of the terminal with this device number: `pts/3`, `tty1`; `?` if there is none, like ps.
+pub fn terminal(out: &mut Vec<u8>, device: u32) {
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let (name, number_from): (&[u8], u32) = match (major, minor) {
+        (0, 0) => return out.push(b'?'),
+        (4, 0..=63) => (b"tty", 0),
+        (4, _) => (b"ttyS", 64),
+        (5, 0) => return out.extend_from_slice(b"tty"),
+        (5, 1) => return out.extend_from_slice(b"console"),
+        // One terminal after the other, 256 to a major number.
+        (136..=143, _) => {
+            out.extend_from_slice(b"pts/");
+            return number(out, minor + (major - 136) * 256);
+        }
+        (166, _) => (b"ttyACM", 0),
+        (188, _) => (b"ttyUSB", 0),
+        (204, 64..) => (b"ttyAMA", 64),
+        (229, _) => (b"hvc", 0),
+        _ => {
+            number(out, major);
+            out.push(b':');
+            return number(out, minor);
+        }
+    };
+    out.extend_from_slice(name);
+    number(out, minor - number_from);
+}
+
+/// The wall clock: turns times since boot into dates.
+#[derive(Debug)]
+pub struct Clock {
+    zone: TimeZone,
+    /// When the machine was booted, in nanoseconds since 1970.
+    boot_ns: i128,
+    now: Zoned,
+}
+
+impl Clock {
+    /// The clock of this host, in the time zone of the caller.
+    pub fn new() -> Clock {
+        let ns = |time: Timespec| i128::from(time.tv_sec) * i128::from(SECOND) + i128::from(time.tv_nsec);
+        let (now_ns, since_boot_ns) = (
+            ns(clock_gettime(ClockId::Realtime)),
+            ns(clock_gettime(ClockId::Boottime)),
+        );
+        let zone = TimeZone::system();
+        Clock {
+            now: timestamp(now_ns).to_zoned(zone.clone()),
+            boot_ns: now_ns - since_boot_ns,
+            zone,
+        }
+    }
+
+    /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
+    pub fn date(&self, out: &mut Vec<u8>, since_boot_ns: u64) {
+        let then = self.zone.to_datetime(self.timestamp(since_boot_ns));
+        padded(out, then.year().unsigned_abs().into(), 4);
+        for (separator, part) in [
+            (b'-', then.month()),
+            (b'-', then.day()),
+            (b' ', then.hour()),
+            (b':', then.minute()),
+            (b':', then.second()),
+        ] {
+            out.push(separator);
+            padded(out, part.unsigned_abs().into(), 2);
+        }
+    }
+
+    /// Appends it in five characters, like ps: the time of today, the day of this year, or the year.
+    pub fn short_date(&self, out: &mut Vec<u8>, since_boot_ns: u64) {
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
+        let then = self.zone.to_datetime(self.timestamp(since_boot_ns));
+        if then.date() == self.now.date() {
+            padded(out, then.hour().unsigned_abs().into(), 2);
+            out.push(b':');
+            padded(out, then.minute().unsigned_abs().into(), 2);
+        } else if then.year() == self.now.year() {
+            out.extend_from_slice(MONTHS[usize::from(then.month().unsigned_abs()) - 1].as_bytes());
+            padded(out, then.day().unsigned_abs().into(), 2);
+        } else {
+            padded(out, then.year().unsigned_abs().into(), 4);
+        }
+    }
+
+    fn timestamp(&self, since_boot_ns: u64) -> Timestamp {
+        timestamp(self.boot_ns + i128::from(since_boot_ns))
+    }
+}
+
+fn timestamp(ns: i128) -> Timestamp {
+    Timestamp::from_nanosecond(ns).unwrap_or(Timestamp::MAX)
+}
+
+/// The names of users, each looked up once.
+#[derive(Debug, Default)]
+pub struct Users {
+    names: HashMap<u32, Vec<u8>>,
+}
+
+impl Users {
+    /// Appends the name of a user, or the number if there is no name, escaped.
+    pub fn name(&mut self, out: &mut Vec<u8>, uid: u32) {
+        let name = self.names.entry(uid).or_insert_with(|| {
+            let mut name = Vec::new();
+            match uzers::get_user_by_uid(uid) {
+                Some(user) => super::text::escape(&mut name, user.name().as_encoded_bytes()),
+                None => {
+                    let _ = write!(name, "{uid}");
+                }
+            }
+            name
+        });
+        out.extend_from_slice(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("numbers are ASCII")
+    }
+
+    /// Check the sizes around the changes of unit.
+    #[test]
+    fn sizes_change_unit_where_they_round() {
+        let cases = [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.0K"),
+            (12_900_000, "12.3M"),
+            ((1 << 20) - 1, "1.0M"),
+            ((1 << 30) - (1 << 20), "1023.0M"),
+            (u64::MAX, "16.0E"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(text(|out| size(out, bytes)), expected, "{bytes}");
+        }
+    }
+
+    /// Check spans with and without days.
+    #[test]
+    fn durations_read_like_those_of_ps() {
+        assert_eq!(text(|out| duration(out, 59 * SECOND + 999_999_999)), "00:00:59");
+        assert_eq!(text(|out| duration(out, 90_061 * SECOND)), "01-01:01:01");
+        assert_eq!(text(|out| exact_duration(out, 1_002_999_999)), "00:00:01.002");
+    }
+
+    /// Check the names of the terminals one meets.
+    #[test]
+    fn terminals_have_the_names_of_their_files() {
+        let device = |major: u32, minor: u32| minor & 0xff | major << 8 | (minor & !0xff) << 12;
+        for (device, expected) in [
+            (0, "?"),
+            (device(136, 3), "pts/3"),
+            (device(136, 300), "pts/300"),
+            (device(4, 1), "tty1"),
+            (device(4, 64), "ttyS0"),
+            (device(5, 1), "console"),
+            (device(250, 7), "250:7"),
+        ] {
+            assert_eq!(text(|out| terminal(out, device)), expected);
+        }
+    }
+
+    /// Check that dates count from boot, and that today's are times.
+    #[test]
+    fn dates_count_from_boot() {
+        let now: Zoned = "2026-11-21T19:58:03+00:00[UTC]".parse().expect("a date");
+        let clock = Clock {
+            zone: TimeZone::UTC,
+            boot_ns: now.timestamp().as_nanosecond() - 400 * 86_400 * i128::from(SECOND),
+            now,
+        };
+        let day = 86_400 * SECOND;
+        assert_eq!(text(|out| clock.date(out, 400 * day)), "2026-11-21 19:58:03");
+        assert_eq!(text(|out| clock.short_date(out, 400 * day)), "19:58");
+        assert_eq!(text(|out| clock.short_date(out, 399 * day)), "Nov20");
+        assert_eq!(text(|out| clock.short_date(out, 0)), "2025");
+    }
+}

@@ -1,0 +1,79 @@
+//! Bytes from anywhere made harmless for a terminal, in a way that can be read back.
+//!
+//! A process chooses its name and its arguments. In a table, whatever a terminal could take for more than a visible
+//! character stands as an escape: `\n`, `\t`, `\x1b`, `\u{202e}`, and `\\` for a backslash, so that no text looks like
+//! another one.
+
+use std::io::Write;
+
+/// Appends `bytes`, escaped.
+pub fn escape(out: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.iter().copied().all(is_plain) {
+        return out.extend_from_slice(bytes);
+    }
+    for chunk in bytes.utf8_chunks() {
+        chunk.valid().chars().for_each(|character| escape_char(out, character));
+        chunk.invalid().iter().for_each(|&byte| hex(out, byte));
+    }
+}
+
+/// Whether the byte is itself in any text: visible ASCII or a space, and no backslash.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'\\'
+}
+
+fn escape_char(out: &mut Vec<u8>, character: char) {
+    match character {
+        '\\' => out.extend_from_slice(b"\\\\"),
+        '\n' => out.extend_from_slice(b"\\n"),
+        '\r' => out.extend_from_slice(b"\\r"),
+        '\t' => out.extend_from_slice(b"\\t"),
+        ' '..='~' => out.push(character as u8),
+        '\0'..='\x1f' | '\x7f' => hex(out, character as u8),
+        _ if changes_the_display(character) => {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
+        }
+        _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
+/// Control characters beyond ASCII: those of C1, separators of lines, marks that turn the direction of text or can't be seen.
+fn changes_the_display(character: char) -> bool {
+    matches!(
+        character,
+        '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+fn hex(out: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend_from_slice(&[
+        b'\\',
+        b'x',
+        DIGITS[usize::from(byte >> 4)],
+        DIGITS[usize::from(byte & 15)],
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        escape(&mut out, bytes);
+        String::from_utf8(out).expect("escaped text is UTF-8")
+    }
+
+    /// Check that nothing a terminal obeys is left, and that different bytes stay different.
+    #[test]
+    fn hostile_bytes_become_escapes() {
+        assert_eq!(escaped(b"plain (name)"), "plain (name)");
+        assert_eq!(escaped(b"\x1b[31mred\x07"), "\\x1b[31mred\\x07");
+        assert_eq!(escaped(b"a\nb\tc\\n"), "a\\nb\\tc\\\\n");
+        assert_eq!(escaped("größe 日本".as_bytes()), "größe 日本");
+        assert_eq!(escaped(b"\xff\xc3"), "\\xff\\xc3");
+        assert_eq!(escaped("\u{202e}\u{9b}".as_bytes()), "\\u{202e}\\u{9b}");
+    }
+}

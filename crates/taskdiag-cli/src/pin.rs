@@ -1,0 +1,52 @@
+//! `taskdiag pin` and `taskdiag unpin`.
+
+use clap::Args;
+
+use crate::outcome::{say, Failure, Outcome};
+use crate::output::Output;
+
+/// Load the BPF programs now and keep them in the BPF file system
+///
+/// Loading them takes tens of milliseconds; pinned, they answer at once, until the machine restarts or `taskdiag unpin`.
+/// Needs root, or CAP_BPF and CAP_PERFMON and a BPF file system to write to.
+#[derive(Debug, Args)]
+pub struct PinArgs {}
+
+/// Remove what `taskdiag pin` left in the BPF file system
+#[derive(Debug, Args)]
+pub struct UnpinArgs {}
+
+/// Runs `taskdiag pin`.
+pub fn pin(_args: PinArgs) -> Result<Outcome, Failure> {
+    let directory = taskdiag::pin::pin().map_err(|error| {
+        Failure::Unanswered(format!(
+            "{error}\nNothing was pinned. `taskdiag doctor` says what is missing; without it, ps and tree work all the same."
+        ))
+    })?;
+    let mut output = Output::new();
+    let text = format!(
+        "Pinned the BPF programs in {}: taskdiag uses them from now on.\nTo undo it: taskdiag unpin\n",
+        directory.display()
+    );
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.finish()?;
+    Ok(Outcome::Complete)
+}
+
+/// Runs `taskdiag unpin`.
+pub fn unpin(_args: UnpinArgs) -> Result<Outcome, Failure> {
+    let removed = taskdiag::pin::unpin().map_err(|error| {
+        Failure::Unanswered(format!(
+            "{error}\nWhoever pinned the programs, usually root, can unpin them: sudo taskdiag unpin"
+        ))
+    })?;
+    let Some(directory) = removed else {
+        say("nothing was pinned, so there was nothing to remove");
+        return Ok(Outcome::Complete);
+    };
+    let mut output = Output::new();
+    let text = format!("Removed the pinned BPF programs from {}.\n", directory.display());
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.finish()?;
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The kernel's types, as far as we read them, and every difference between kernels.
+ *
+ * Only names and types matter here: offsets are relocated when a program is loaded (CO-RE). A type with a ___suffix is an
+ * older or newer shape of the type before the suffix; the commit that changed it stands beside it.
+ */
+#ifndef TASKDIAG_COMPAT_BPF_H
+#define TASKDIAG_COMPAT_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_TASK_STORAGE = 29 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_F_NO_PREALLOC = 1 };
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct list_head {
+	struct list_head *next;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+typedef struct {
+	unsigned int val;
+} kgid_t;
+
+typedef struct {
+	__u64 val;
+} kernel_cap_t;
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct user_namespace {
+	int level;
+	struct ns_common ns;
+};
+
+struct group_info {
+	int ngroups;
+	kgid_t gid[0];
+};
+
+struct cred {
+	kuid_t uid, suid, euid, fsuid;
+	kgid_t gid, sgid, egid, fsgid;
+	kernel_cap_t cap_inheritable, cap_permitted, cap_effective, cap_bset, cap_ambient;
+	struct user_namespace *user_ns;
+	struct group_info *group_info;
+};
+
+/* Before f122a08b197d ("capability: just use a 'u64' instead of a 'u32[2]' array", 6.3). */
+struct kernel_cap_struct {
+	__u32 cap[2];
+};
+typedef struct kernel_cap_struct kernel_cap_t___pre63;
+struct cred___pre63 {
+	kernel_cap_t___pre63 cap_inheritable, cap_permitted, cap_effective, cap_bset, cap_ambient;
+};
+
+struct pid_namespace {
+	unsigned int level;
+	struct ns_common ns;
+};
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
+enum { PIDTYPE_PID, PIDTYPE_TGID, PIDTYPE_PGID, PIDTYPE_SID };
+
+struct tty_driver {
+	int major;
+	int minor_start;
+};
+
+struct tty_struct {
+	struct tty_driver *driver;
+	int index;
+	struct {
+		struct pid *pgrp;
+	} ctrl; /* since 64d608db38ff ("tty: cumulate and document tty_struct::ctrl* members", 5.14) */
+};
+
+typedef struct seqcount {
+	unsigned int sequence;
+} seqcount_t;
+
+struct seqcount_spinlock {
+	seqcount_t seqcount;
+};
+
+typedef struct {
+	struct seqcount_spinlock seqcount;
+} seqlock_t;
+
+struct prev_cputime {
+	__u64 utime;
+	__u64 stime;
+};
+
+struct signal_struct {
+	int nr_threads;
+	struct list_head thread_head;
+	struct pid *pids[4];
+	struct tty_struct *tty;
+	seqlock_t stats_lock;
+	__u64 utime, stime, cutime, cstime;
+	struct prev_cputime prev_cputime;
+	unsigned long min_flt, maj_flt, cmin_flt, cmaj_flt;
+	unsigned long long sum_sched_runtime;
+	short oom_score_adj;
+};
+
+/* Counters with a part for each processor, since f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter", 6.2). */
+struct percpu_counter {
+	__s64 count;
+	__s32 *counters;
+};
+
+typedef struct {
+	unsigned long __mm_flags[1];
+} mm_flags_t;
+
+struct file;
+
+struct mm_struct {
+	atomic_t mm_users;
+	atomic64_t pgtables_bytes;
+	unsigned long hiwater_rss, hiwater_vm, total_vm, locked_vm, data_vm, exec_vm, stack_vm;
+	atomic64_t pinned_vm;
+	unsigned long start_code, end_code;
+	unsigned long arg_start, arg_end, env_start, env_end;
+	struct percpu_counter rss_stat[4];
+	unsigned long flags;
+};
+
+/* Plain counters, until 6.2. */
+struct mm_rss_stat {
+	atomic64_t count[4];
+};
+struct mm_struct___pre62 {
+	struct mm_rss_stat rss_stat;
+};
+
+/* A bitmap since "mm: convert core mm to mm_flags_*() accessors" (6.18). */
+struct mm_struct___bitmap {
+	mm_flags_t flags;
+};
+
+enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
+
+struct vm_userfaultfd_ctx {
+	void *ctx;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start, vm_end;
+	struct file *vm_file;
+	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
+};
+
+struct thread_info {
+	__u32 cpu;
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
+struct sched_info {
+	unsigned long long run_delay;
+};
+
+struct seccomp {
+	int mode;
+};
+
+struct cpumask {
+	unsigned long bits[1];
+};
+typedef struct cpumask cpumask_t;
+
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
+struct timens_offsets {
+	struct timespec64 boottime;
+};
+
+struct uts_namespace {
+	struct ns_common ns;
+};
+struct ipc_namespace {
+	struct ns_common ns;
+};
+struct mnt_namespace {
+	struct ns_common ns;
+};
+struct net {
+	struct ns_common ns;
+};
+struct time_namespace {
+	struct ns_common ns;
+	struct timens_offsets offsets;
+};
+
+/* `parent` until 633488947ef6 ("kernfs: Use RCU to access kernfs_node::parent.", 6.15). */
+struct kernfs_node {
+	struct kernfs_node *__parent;
+	const char *name;
+	__u64 id;
+};
+struct kernfs_node___pre615 {
+	struct kernfs_node *parent;
+};
+
+struct cgroup_subsys_state {
+	unsigned int flags;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
+struct cgroup_namespace {
+	struct ns_common ns;
+	struct css_set *root_cset;
+};
+
+struct nsproxy {
+	struct uts_namespace *uts_ns;
+	struct ipc_namespace *ipc_ns;
+	struct mnt_namespace *mnt_ns;
+	struct pid_namespace *pid_ns_for_children;
+	struct net *net_ns;
+	struct time_namespace *time_ns;
+	struct cgroup_namespace *cgroup_ns;
+};
+
+struct kthread {
+	void *data;
+	char *full_name; /* since d6986ce24fc0 ("kthread: dynamically allocate memory to store kthread's full name", 5.17) */
+};
+
+struct worker_pool;
+
+struct worker {
+	void *current_work;
+	struct worker_pool *pool;
+	char desc[24];
+};
+
+struct completion;
+
+struct bpf_array {
+	void *pptrs[1];
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state; /* since 2f064a59a11f ("sched: Change task_struct::state", 5.14) */
+	int exit_state;
+	unsigned int flags;
+	unsigned int ptrace;
+	int on_cpu;
+	int prio, static_prio;
+	unsigned int rt_priority;
+	unsigned int policy;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	cpumask_t cpus_mask;
+	struct mm_struct *mm;
+	unsigned long atomic_flags;
+	int pid, tgid;
+	struct task_struct *real_parent, *parent, *group_leader;
+	struct list_head thread_node;
+	struct pid *thread_pid;
+	struct completion *vfork_done;
+	void *worker_private; /* a kthread's struct kthread, since e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread", 5.17) */
+	__u64 utime, stime;
+	struct prev_cputime prev_cputime;
+	unsigned long nvcsw, nivcsw;
+	__u64 start_boottime;
+	unsigned long min_flt, maj_flt;
+	struct cred *real_cred;
+	char comm[16];
+	struct nsproxy *nsproxy;
+	struct signal_struct *signal;
+	struct seccomp seccomp;
+	struct css_set *cgroups;
+	int exit_signal;
+};
+
+#pragma clang attribute pop
+
+/* The context of an iter/task program: the offsets are fixed, nothing to relocate. */
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+/* Since 6.2. */
+extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym __weak;
+
+/*
+ * The same task, no longer trusted. For every pointer that is loaded from a trusted one the verifier (6.2 and later) searches
+ * the kernel's type information several times from end to end, which made loading take 200 ms. We only read.
+ */
+static __always_inline struct task_struct *untrusted(struct task_struct *task)
+{
+	if (bpf_rdonly_cast)
+		return bpf_rdonly_cast(task, bpf_core_type_id_kernel(struct task_struct));
+	return task;
+}
+
+#define PF_WQ_WORKER 0x00000020
+#define PF_KTHREAD 0x00200000
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The record: how one task's answer looks in bytes, on all its way.
+ *
+ * The BPF programs write records, the procfs source writes the same ones, the library reads them in place, files and
+ * sockets can carry them. A record is a header and attributes; each attribute is a header (type, length) and a payload.
+ * Everything is in host byte order and a multiple of eight bytes long, so that payloads stay aligned. A reader skips
+ * attribute types that it does not know. `src/record.rs` is the Rust side of this file; its layout tests compare the two.
+ */
+#ifndef TASKDIAG_RECORD_H
+#define TASKDIAG_RECORD_H
+
+/* Changes with any change of this file or of what a field means. It is part of the path that programs are pinned under. */
+#define TD_ABI 1
+
+/* Groups of fields, as bits of td_config.groups and td_defer.groups. */
+#define TD_GROUP_BASE (1u << 0)
+#define TD_GROUP_TTY (1u << 1)
+#define TD_GROUP_CRED (1u << 2)
+#define TD_GROUP_GROUPS (1u << 3)
+#define TD_GROUP_CPU (1u << 4)
+#define TD_GROUP_FAULTS (1u << 5)
+#define TD_GROUP_MEM (1u << 6)
+#define TD_GROUP_ARGS (1u << 7)
+#define TD_GROUP_OOM (1u << 8)
+#define TD_GROUP_NAMESPACES (1u << 9)
+#define TD_GROUP_CGROUP (1u << 10)
+
+/* Flags of a record. */
+#define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
+#define TD_NO_MM (1u << 1)	   /* no address space: kernel thread, zombie, dead thread-group leader */
+#define TD_DEFERRED (1u << 2)	   /* carries TD_ATTR_DEFER */
+#define TD_TITLE (1u << 3)	   /* args are a rewritten title, to be cut at its first NUL */
+#define TD_HAS_ABSENT (1u << 4)	   /* carries TD_ATTR_ABSENT */
+#define TD_ARGS_KEPT (1u << 5)	   /* carries TD_ATTR_ARGS_SLOT */
+#define TD_ARGS_SAME (1u << 6)	   /* carries TD_ATTR_ARGS_SAME instead of TD_ATTR_ARGS */
+#define TD_NO_READER (1u << 7)	   /* not a task: the program found no td_reader for whoever reads, and says so */
+
+struct td_record {
+	__u32 len; /* of the whole record */
+	__u32 flags;
+	__u32 pid; /* thread-group id */
+	__u32 tid;
+	__u64 start_ns; /* since boot */
+};
+
+struct td_attr {
+	__u32 len; /* of the payload, without the padding to eight bytes that follows it */
+	__u16 type;
+	__u16 flags;
+};
+
+enum td_attr_type {
+	TD_ATTR_BASE = 1,
+	TD_ATTR_NAME = 2, /* a kernel thread's name, where it is longer than comm */
+	TD_ATTR_TTY = 3,
+	TD_ATTR_CRED = 4,
+	TD_ATTR_GROUPS = 5, /* __u32 gid[] */
+	TD_ATTR_CPU = 6,
+	TD_ATTR_AFFINITY = 7, /* __u64 mask[], processor 0 is bit 0 of mask[0] */
+	TD_ATTR_FAULTS = 8,
+	TD_ATTR_MEM = 9,
+	TD_ATTR_ARGS = 10,	/* the argument area, NULs included */
+	TD_ATTR_ARGS_SAME = 11, /* __u64: the slot that an earlier snapshot of this handle gave these arguments */
+	TD_ATTR_OOM = 12,
+	TD_ATTR_NAMESPACES = 13,
+	TD_ATTR_NSPIDS = 14, /* __u32 nr[], from the reader's pid namespace inward */
+	TD_ATTR_CGROUP = 15,
+	TD_ATTR_CGROUP_PATH = 16,
+	TD_ATTR_DEFER = 17,  /* struct td_defer */
+	TD_ATTR_ABSENT = 18, /* struct td_absent[], written by sources that meet refusals */
+	TD_ATTR_ARGS_SLOT = 19, /* __u64: the slot that the arguments of this record are remembered under */
+};
+
+struct td_base {
+	__u32 ppid;
+	__u32 tracer_pid;
+	__u32 pgid;
+	__u32 sid;
+	__s32 exit_signal;
+	__u32 threads_count;
+	__u8 state; /* the letter of proc(5) */
+	__u8 reserved[7];
+	char comm[16];
+};
+
+struct td_tty {
+	__u32 tty_nr;
+	__s32 tpgid;
+};
+
+struct td_cred {
+	__u32 uid, euid, suid, fsuid;
+	__u32 gid, egid, sgid, fsgid;
+	__u64 cap_inheritable, cap_permitted, cap_effective, cap_bounding, cap_ambient;
+	__u32 no_new_privs;
+	__u32 seccomp;
+};
+
+/*
+ * Times in nanoseconds. With TD_CPU_UNSCALED in the attribute's flags, utime and stime are the sums of what ticks saw,
+ * and the reader scales them to sum_exec_runtime as the kernel's cputime_adjust() does, never below prev_*.
+ */
+#define TD_CPU_UNSCALED 1
+struct td_cpu {
+	__u64 utime_ns, stime_ns;
+	__u64 cutime_ns, cstime_ns;
+	__u64 runtime_ns, run_delay_ns;
+	__u64 voluntary_switches, involuntary_switches;
+	__s32 nice, priority;
+	__u32 rt_priority, policy;
+	__u32 cpu;
+	__u32 reserved;
+	__u64 sum_exec_runtime;
+	__u64 prev_utime, prev_stime;
+};
+
+struct td_faults {
+	__u64 min_faults, maj_faults;
+	__u64 child_min_faults, child_maj_faults;
+};
+
+struct td_mem {
+	__u64 vsize_bytes;
+	__u64 rss_anon_bytes, rss_file_bytes, rss_shmem_bytes;
+	__u64 swap_bytes;
+	__u64 peak_vsize_bytes, peak_rss_bytes;
+	__u64 text_bytes, data_bytes, stack_bytes, lib_bytes;
+	__u64 locked_bytes, pinned_bytes;
+	__u64 page_table_bytes;
+};
+
+struct td_oom {
+	__s32 oom_score_adj;
+	__s32 oom_score;
+};
+
+/* Inode numbers; 0 where the task has none any more. */
+struct td_namespaces {
+	__u64 ns_pid, ns_pid_for_children, ns_mnt, ns_net, ns_user, ns_uts, ns_ipc, ns_cgroup, ns_time;
+};
+
+struct td_cgroup {
+	__u64 cgroup_id;
+};
+
+/* Groups that this source met but can't answer exactly for this task; procfs can. */
+struct td_defer {
+	__u32 groups;
+	__u32 reserved;
+};
+
+struct td_absent {
+	__u16 field;
+	__u16 reason;
+};
+
+/*
+ * ---- between the library and its BPF programs ----
+ */
+
+/* The largest argument area that a program copies; longer ones are deferred. */
+#define TD_ARGS_MAX 8192
+/* Records are built here. One record never needs more than TD_SCRATCH_MASK plus its arguments. */
+#define TD_SCRATCH_MASK 0x1fff
+#define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + TD_ARGS_MAX)
+#define TD_GROUPS_MAX 256
+#define TD_AFFINITY_MAX_BYTES 1024
+#define TD_PATH_MAX 1024
+
+/* What to do, written by the library before a pass. */
+struct td_config {
+	__u32 groups;
+	__u32 threads;	   /* 1: a record for every thread; 0: one for every process */
+	__u32 ppid;	   /* not 0: only children of this process, in the reader's numbers */
+	__u32 rss_sum;	   /* 1: /proc adds up the per-processor parts of the memory counters */
+	__u32 cpus;	   /* possible processors */
+	__u32 full_names;  /* 1: /proc shows workqueue workers with their full names (Linux 6.11) */
+	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change */
+	__u32 epoch;	   /* arguments remembered under another epoch are forgotten */
+	__u64 total_pages; /* memory and swap, for oom_score */
+};
+
+/* All that a program keeps for one reader. Private to it: two readers never share one. */
+struct td_reader {
+	struct td_config config;
+	__u64 next_slot;
+	__u64 address;
+	__u64 pid_ns;	/* the reader's pid namespace; 0 for the initial one */
+	__u32 level;	/* of that namespace */
+	__u32 used;	/* bytes of the record in scratch */
+	__u32 deferred; /* groups */
+	__u32 position; /* in path */
+	char scratch[TD_SCRATCH_SIZE];
+	char path[TD_PATH_MAX + 256];
+	char name[256];
+};
+
+/* Who reads, in the terms that a reader knows of itself: the key to its td_reader in pinned programs. */
+struct td_reader_key {
+	__u32 pid_ns; /* inode number */
+	__u32 tid;    /* in that namespace */
+};
+
+/* What is remembered of a task's arguments, as its task storage. */
+struct td_remembered {
+	__u64 mm;
+	__u64 arg_start, arg_end, env_end;
+	__u64 runtime;
+	__u64 switches;
+	__u64 slot;
+	__u32 epoch;
+	__u32 reserved;
+};
+
+#endif

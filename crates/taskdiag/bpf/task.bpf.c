@@ -1,0 +1,949 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The task iterator: called by the kernel once for each task of a pass, it writes one record (record.h).
+ *
+ * It is compiled in four shapes:
+ *   TD_SLEEPABLE  the program may sleep, and so can copy argument areas from user memory; the other can't but runs under RCU;
+ *   TD_SHARED     the program is pinned and serves many readers at once; the other belongs to one handle.
+ *
+ * A program can be preempted (and a sleepable one sleeps), so that other readers run it meanwhile on the same processor.
+ * Per-CPU scratch memory would mix one process's bytes into another's record; all scratch is the reader's own (td_reader).
+ *
+ * The verifier follows every path through a program, and two that meet are one only if all they carry along is alike. So
+ * what outlives a group is kept in the reader's memory and not in variables: the verifier does not look at what is there.
+ * That, and leaving out the groups that a handle never asked for (`td_groups`), is what loading time depends on.
+ *
+ * Nothing here takes a lock. What is freed without RCU (an mm, another thread) is read first and verified afterwards; a
+ * value that could be torn is deferred: the record says so, and the library asks procfs for that group of that task.
+ */
+#include "compat.bpf.h"
+#include "record.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define PAGE_SIZE 4096ul
+#define PAGE_SHIFT 12
+#define NSEC_PER_SEC 1000000000ull
+
+/* The groups that this program can be asked for: a constant when it is loaded, so that the others cost nothing. */
+const volatile __u32 td_groups SEC(".rodata") = 0xffffffff;
+
+#if TD_SHARED
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct td_reader_key);
+	__type(value, struct td_reader);
+} readers SEC(".maps");
+#else
+struct td_reader private_reader SEC(".bss");
+#if TD_SLEEPABLE
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct td_remembered);
+} remembered SEC(".maps");
+#endif
+#endif
+
+/* One value, never written: where the kernel put it tells where each processor's data lie (add_cpu()). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} per_cpu SEC(".maps");
+
+/* ---- records ---- */
+
+/* Where the next attribute goes. The mask tells the verifier a bound that it can't know of memory. */
+static __always_inline struct td_attr *next_attribute(struct td_reader *reader)
+{
+	__u64 used = *(volatile __u32 *)&reader->used;
+
+	asm volatile("%0 &= %1" : "+r"(used) : "i"(TD_SCRATCH_MASK));
+	return (void *)(reader->scratch + used);
+}
+
+/* Where the payload of the next attribute will be, for those whose length is known only after it is written. */
+static __always_inline void *next_payload(struct td_reader *reader)
+{
+	return next_attribute(reader) + 1;
+}
+
+/* Appends an attribute with `len` bytes of payload and returns the payload. */
+static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
+{
+	struct td_attr *attr = next_attribute(reader);
+
+	attr->len = len;
+	attr->type = type;
+	attr->flags = flags;
+	*(volatile __u32 *)&reader->used += sizeof(*attr) + ((len + 7) & ~7u);
+	return attr + 1;
+}
+
+static __always_inline void defer(struct td_reader *reader, __u32 groups)
+{
+	*(volatile __u32 *)&reader->deferred |= groups;
+}
+
+/* ---- numbers as the reader sees them ---- */
+
+/* The number of `pid` in the reader's pid namespace, 0 where it has none there: pid_nr_ns(). */
+static __always_inline __u32 pid_nr(struct td_reader *reader, struct pid *pid)
+{
+	__u32 level = *(volatile __u32 *)&reader->level;
+	struct upid upid;
+
+	if (!pid)
+		return 0;
+	if (level == 0)
+		return pid->numbers[0].nr;
+	if (pid->level < level)
+		return 0;
+	if (bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + level * sizeof(upid)) ||
+	    (__u64)upid.ns != reader->pid_ns)
+		return 0;
+	/* volatile, or clang makes one load of this and the one above, which the verifier can't follow. */
+	return *(volatile int *)&upid.nr;
+}
+
+static __always_inline struct pid_namespace *active_pid_ns(struct pid *pid)
+{
+	struct pid_namespace *ns = 0;
+
+	bpf_probe_read_kernel(&ns, sizeof(ns),
+			      (void *)pid->numbers + pid->level * sizeof(struct upid) + bpf_core_field_offset(struct upid, ns));
+	return ns;
+}
+
+static __always_inline __u32 task_tgid_nr(struct td_reader *reader, struct task_struct *task)
+{
+	if (*(volatile __u32 *)&reader->level == 0)
+		return task->tgid;
+	return pid_nr(reader, task->signal->pids[PIDTYPE_TGID]);
+}
+
+static __always_inline __u32 task_tid_nr(struct td_reader *reader, struct task_struct *task)
+{
+	if (*(volatile __u32 *)&reader->level == 0)
+		return task->pid;
+	return pid_nr(reader, task->thread_pid);
+}
+
+/* The address space; none for a kernel thread, which may borrow one. */
+static __always_inline struct mm_struct *own_mm(struct task_struct *task)
+{
+	return task->flags & PF_KTHREAD ? 0 : task->mm;
+}
+
+static __always_inline __u64 start_ns(struct task_struct *task, struct task_struct *current)
+{
+	struct nsproxy *nsproxy = current->nsproxy;
+	struct time_namespace *time_ns;
+
+	if (!nsproxy)
+		return task->start_boottime;
+	time_ns = nsproxy->time_ns;
+	if (!time_ns)
+		return task->start_boottime;
+	return task->start_boottime + time_ns->offsets.boottime.tv_sec * NSEC_PER_SEC + time_ns->offsets.boottime.tv_nsec;
+}
+
+/* ---- base ---- */
+
+/* task_state_index(), whose masks have been the same since 5.14. */
+static __always_inline __u8 state_letter(struct task_struct *task)
+{
+	const __u32 report = 0x7f, idle = 0x402, rtlock_wait = 0x1000, frozen = 0x8000;
+	__u32 running = task->__state;
+	__u32 state = (running | task->exit_state) & report;
+
+	if ((running & idle) == idle)
+		return 'I';
+	if (running & (rtlock_wait | frozen))
+		return 'D';
+	if (state & 0x40)
+		return 'P';
+	if (state & 0x20)
+		return 'Z';
+	if (state & 0x10)
+		return 'X';
+	if (state & 0x08)
+		return 't';
+	if (state & 0x04)
+		return 'T';
+	if (state & 0x02)
+		return 'D';
+	if (state & 0x01)
+		return 'S';
+	return 'R';
+}
+
+/*
+ * A kernel thread's name as /proc shows it: the full name instead of the 15 bytes of comm, and for a worker of a workqueue
+ * what it does ("+") or did last ("-").
+ */
+static __always_inline void put_kernel_thread_name(struct td_reader *reader, struct task_struct *task)
+{
+	struct kthread *kthread = task->worker_private;
+	__u32 is_worker = task->flags & PF_WQ_WORKER;
+	struct worker *worker = 0;
+	void *full_name = 0, *pool = 0, *work = 0;
+	char *text = next_payload(reader);
+	long n = 0, desc;
+
+	if (!kthread || !bpf_core_field_exists(kthread->full_name))
+		return;
+	if (!is_worker || reader->config.full_names)
+		BPF_CORE_READ_INTO(&full_name, kthread, full_name);
+	if (!full_name && !is_worker)
+		return;
+	if (full_name)
+		n = bpf_probe_read_kernel_str(text, 64, full_name);
+	else
+		n = bpf_probe_read_kernel_str(text, 16, task->comm);
+	if (n < 1 || n > 64)
+		return;
+	n--;
+	if (is_worker) {
+		BPF_CORE_READ_INTO(&worker, kthread, data);
+		BPF_CORE_READ_INTO(&pool, worker, pool);
+		BPF_CORE_READ_INTO(&work, worker, current_work);
+		desc = pool ? bpf_probe_read_kernel_str(text + n + 1, 32, (char *)worker + bpf_core_field_offset(worker->desc)) : 0;
+		if (desc > 1 && desc <= 32) {
+			text[n] = work ? '+' : '-';
+			n += desc;
+		}
+	}
+	/* The kernel's buffer for a name. */
+	if (n > 63)
+		n = 63;
+	attribute(reader, TD_ATTR_NAME, n, 0);
+}
+
+static __always_inline void put_base(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_base *base = attribute(reader, TD_ATTR_BASE, sizeof(*base), 0);
+	struct signal_struct *signal = task->signal;
+
+	base->ppid = task_tgid_nr(reader, task->real_parent);
+	base->tracer_pid = task->ptrace ? task_tid_nr(reader, task->parent) : 0;
+	base->pgid = pid_nr(reader, signal->pids[PIDTYPE_PGID]);
+	base->sid = pid_nr(reader, signal->pids[PIDTYPE_SID]);
+	base->exit_signal = task->exit_signal;
+	base->threads_count = signal->nr_threads;
+	base->state = state_letter(task);
+	bpf_probe_read_kernel(base->comm, sizeof(base->comm), task->comm);
+	if (task->flags & PF_KTHREAD)
+		put_kernel_thread_name(reader, task);
+}
+
+static __always_inline void put_tty(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_tty *out = attribute(reader, TD_ATTR_TTY, sizeof(*out), 0);
+	struct tty_struct *tty = task->signal->tty;
+	struct tty_driver *driver;
+	__u32 minor;
+
+	out->tty_nr = 0;
+	out->tpgid = -1;
+	if (!tty)
+		return;
+	driver = tty->driver;
+	minor = driver->minor_start + tty->index;
+	/* new_encode_dev() */
+	out->tty_nr = (minor & 0xff) | ((__u32)driver->major << 8) | ((minor & ~0xff) << 12);
+	out->tpgid = pid_nr(reader, tty->ctrl.pgrp);
+}
+
+/* ---- credentials ---- */
+
+#define CAPABILITIES(out, cred, set, member)                                                                              \
+	do {                                                                                                              \
+		if (bpf_core_field_exists((cred)->member.val)) {                                                          \
+			(out)->set = (cred)->member.val;                                                                  \
+		} else {                                                                                                  \
+			struct cred___pre63 *old = (void *)(cred);                                                        \
+			(out)->set = BPF_CORE_READ(old, member.cap[0]) | (__u64)BPF_CORE_READ(old, member.cap[1]) << 32;  \
+		}                                                                                                         \
+	} while (0)
+
+static __always_inline void put_cred(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_cred *out = attribute(reader, TD_ATTR_CRED, sizeof(*out), 0);
+	struct cred *cred = task->real_cred;
+
+	out->uid = cred->uid.val;
+	out->euid = cred->euid.val;
+	out->suid = cred->suid.val;
+	out->fsuid = cred->fsuid.val;
+	out->gid = cred->gid.val;
+	out->egid = cred->egid.val;
+	out->sgid = cred->sgid.val;
+	out->fsgid = cred->fsgid.val;
+	CAPABILITIES(out, cred, cap_inheritable, cap_inheritable);
+	CAPABILITIES(out, cred, cap_permitted, cap_permitted);
+	CAPABILITIES(out, cred, cap_effective, cap_effective);
+	CAPABILITIES(out, cred, cap_bounding, cap_bset);
+	CAPABILITIES(out, cred, cap_ambient, cap_ambient);
+	out->no_new_privs = task->atomic_flags & 1;
+	out->seccomp = task->seccomp.mode;
+}
+
+static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)
+{
+	struct group_info *info = task->real_cred->group_info;
+	__u32 n = info->ngroups;
+	__u32 *gids;
+
+	gids = next_payload(reader);
+	if (n > TD_GROUPS_MAX || (n && bpf_probe_read_kernel(gids, n * sizeof(*gids), info->gid)))
+		defer(reader, TD_GROUP_GROUPS);
+	else
+		attribute(reader, TD_ATTR_GROUPS, n * sizeof(*gids), 0);
+}
+
+/* ---- times and faults ---- */
+
+/* What /proc/PID/stat adds up over the live threads of a process and those that ended. */
+struct sums {
+	__u64 utime, stime, runtime;
+	__u64 min_flt, maj_flt;
+	__u64 switches;
+	__u32 on_cpu;
+	__u32 threads;
+	struct list_head *node, *head;
+};
+
+static long add_thread(__u32 index, struct sums *sums)
+{
+	struct list_head *node = sums->node, *next = 0;
+	struct task_struct *thread = (void *)node - bpf_core_field_offset(struct task_struct, thread_node);
+
+	if (node == sums->head || bpf_core_read(&next, sizeof(next), &node->next))
+		return 1;
+	sums->utime += BPF_CORE_READ(thread, utime);
+	sums->stime += BPF_CORE_READ(thread, stime);
+	sums->runtime += BPF_CORE_READ(thread, se.sum_exec_runtime);
+	sums->min_flt += BPF_CORE_READ(thread, min_flt);
+	sums->maj_flt += BPF_CORE_READ(thread, maj_flt);
+	sums->switches += BPF_CORE_READ(thread, nvcsw) + BPF_CORE_READ(thread, nivcsw);
+	sums->on_cpu |= BPF_CORE_READ(thread, on_cpu);
+	sums->threads++;
+	sums->node = next;
+	return 0;
+}
+
+static __always_inline void own_sums(struct sums *sums, struct task_struct *task)
+{
+	sums->utime = task->utime;
+	sums->stime = task->stime;
+	sums->runtime = task->se.sum_exec_runtime;
+	sums->min_flt = task->min_flt;
+	sums->maj_flt = task->maj_flt;
+	sums->switches = task->nvcsw + task->nivcsw;
+	sums->on_cpu = task->on_cpu;
+	sums->threads = 1;
+}
+
+/*
+ * thread_group_cputime() and the fault counts of do_task_stat(). A thread that ends adds its numbers to the signal struct
+ * within a write section of stats_lock, so an unchanged even sequence means that no thread was released while we walked.
+ * Returns false if one was.
+ */
+static __always_inline bool process_sums(struct sums *sums, struct task_struct *task)
+{
+	struct signal_struct *signal = task->signal;
+	__u32 sequence = signal->stats_lock.seqcount.seqcount.sequence;
+
+	if (signal->nr_threads == 1) {
+		own_sums(sums, task);
+	} else {
+		__builtin_memset(sums, 0, sizeof(*sums));
+		sums->head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+		sums->node = signal->thread_head.next;
+		bpf_loop(1 << 22, add_thread, sums, 0);
+		if (sums->node != sums->head)
+			return false;
+	}
+	sums->utime += signal->utime;
+	sums->stime += signal->stime;
+	sums->runtime += signal->sum_sched_runtime;
+	sums->min_flt += signal->min_flt;
+	sums->maj_flt += signal->maj_flt;
+	return !(sequence & 1) && signal->stats_lock.seqcount.seqcount.sequence == sequence;
+}
+
+static __always_inline void put_cpu(struct td_reader *reader, struct task_struct *task, struct sums *sums)
+{
+	struct td_cpu *out = attribute(reader, TD_ATTR_CPU, sizeof(*out), TD_CPU_UNSCALED);
+	struct signal_struct *signal = task->signal;
+	__u32 affinity = reader->config.cpus + 63;
+	void *mask;
+
+	out->utime_ns = sums->utime;
+	out->stime_ns = sums->stime;
+	out->sum_exec_runtime = sums->runtime;
+	if (reader->config.threads) {
+		out->prev_utime = task->prev_cputime.utime;
+		out->prev_stime = task->prev_cputime.stime;
+	} else {
+		out->prev_utime = signal->prev_cputime.utime;
+		out->prev_stime = signal->prev_cputime.stime;
+	}
+	out->cutime_ns = signal->cutime;
+	out->cstime_ns = signal->cstime;
+	out->runtime_ns = task->se.sum_exec_runtime;
+	out->run_delay_ns = task->sched_info.run_delay;
+	out->voluntary_switches = task->nvcsw;
+	out->involuntary_switches = task->nivcsw;
+	out->nice = task->static_prio - 120;
+	out->priority = task->prio - 100;
+	out->rt_priority = task->rt_priority;
+	out->policy = task->policy;
+	out->cpu = task->thread_info.cpu;
+	out->reserved = 0;
+
+	affinity = affinity / 64 * 8;
+	if (affinity > TD_AFFINITY_MAX_BYTES)
+		return;
+	mask = next_payload(reader);
+	if (!bpf_probe_read_kernel(mask, affinity, (void *)task + bpf_core_field_offset(struct task_struct, cpus_mask)))
+		attribute(reader, TD_ATTR_AFFINITY, affinity, 0);
+}
+
+static __always_inline void put_faults(struct td_reader *reader, struct task_struct *task, struct sums *sums)
+{
+	struct td_faults *out = attribute(reader, TD_ATTR_FAULTS, sizeof(*out), 0);
+	struct signal_struct *signal = task->signal;
+
+	out->min_faults = sums->min_flt;
+	out->maj_faults = sums->maj_flt;
+	out->child_min_faults = signal->cmin_flt;
+	out->child_maj_faults = signal->cmaj_flt;
+}
+
+static __always_inline void put_sums(struct td_reader *reader, struct task_struct *task, __u32 groups)
+{
+	struct sums sums;
+
+	if (reader->config.threads) {
+		own_sums(&sums, task);
+	} else if (!process_sums(&sums, task)) {
+		defer(reader, groups & (TD_GROUP_CPU | TD_GROUP_FAULTS));
+		return;
+	}
+	if (td_groups & groups & TD_GROUP_CPU)
+		put_cpu(reader, task, &sums);
+	if (td_groups & groups & TD_GROUP_FAULTS)
+		put_faults(reader, task, &sums);
+}
+
+/* ---- memory ---- */
+
+struct counters {
+	__s64 pages[4];
+	void *parts[4];
+	struct td_reader *reader;
+	__u64 base;
+};
+
+/* A pointer as a number: through memory, since the verifier does not let a program calculate with most pointers. */
+static __always_inline __u64 address(struct td_reader *reader, const void *pointer)
+{
+	reader->address = (__u64)pointer;
+	barrier();
+	return *(volatile __u64 *)&reader->address;
+}
+
+/* The per-processor pointer behind the map's value: the value of one processor lies at this plus that processor's offset. */
+static __always_inline __u64 per_cpu_base(struct td_reader *reader)
+{
+	struct bpf_array *array = (void *)address(reader, &per_cpu);
+	__u64 base = 0;
+
+	bpf_core_read(&base, sizeof(base), &array->pptrs[0]);
+	return base;
+}
+
+static long add_cpu(__u32 cpu, struct counters *counters)
+{
+	__u32 first = 0;
+	void *value = bpf_map_lookup_percpu_elem(&per_cpu, &first, cpu);
+	__u64 offset;
+	__s32 part;
+
+	if (!value)
+		return 1;
+	offset = address(counters->reader, value) - counters->base;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (!bpf_probe_read_kernel(&part, sizeof(part), counters->parts[i] + offset))
+			counters->pages[i] += part;
+	return 0;
+}
+
+/* The memory counters in pages, added up over the processors where /proc does so; never below 0, as /proc never is. */
+static __always_inline void read_counters(struct td_reader *reader, struct counters *counters, struct mm_struct *mm, bool sum)
+{
+	if (bpf_core_type_exists(struct mm_rss_stat)) {
+		struct mm_struct___pre62 *old = (void *)mm;
+
+		counters->pages[0] = BPF_CORE_READ(old, rss_stat.count[0].counter);
+		counters->pages[1] = BPF_CORE_READ(old, rss_stat.count[1].counter);
+		counters->pages[2] = BPF_CORE_READ(old, rss_stat.count[2].counter);
+		counters->pages[3] = BPF_CORE_READ(old, rss_stat.count[3].counter);
+	} else {
+		counters->pages[0] = mm->rss_stat[0].count;
+		counters->pages[1] = mm->rss_stat[1].count;
+		counters->pages[2] = mm->rss_stat[2].count;
+		counters->pages[3] = mm->rss_stat[3].count;
+		if (sum) {
+			counters->parts[0] = mm->rss_stat[0].counters;
+			counters->parts[1] = mm->rss_stat[1].counters;
+			counters->parts[2] = mm->rss_stat[2].counters;
+			counters->parts[3] = mm->rss_stat[3].counters;
+			counters->reader = reader;
+			counters->base = per_cpu_base(reader);
+			bpf_loop(reader->config.cpus, add_cpu, counters, 0);
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (counters->pages[i] < 0)
+			counters->pages[i] = 0;
+}
+
+/* task_mem() of fs/proc/task_mmu.c. */
+static __always_inline void put_mem(struct td_reader *reader, struct task_struct *task)
+{
+	struct mm_struct *mm = own_mm(task);
+	__u32 start = reader->used;
+	struct counters counters;
+	struct td_mem *out;
+	unsigned long total_vm, hiwater, rss, text, exec;
+
+	if (!mm)
+		return;
+	out = attribute(reader, TD_ATTR_MEM, sizeof(*out), 0);
+	total_vm = mm->total_vm;
+	exec = mm->exec_vm << PAGE_SHIFT;
+	read_counters(reader, &counters, mm, reader->config.rss_sum);
+	out->rss_file_bytes = counters.pages[MM_FILEPAGES] << PAGE_SHIFT;
+	out->rss_anon_bytes = counters.pages[MM_ANONPAGES] << PAGE_SHIFT;
+	out->rss_shmem_bytes = counters.pages[MM_SHMEMPAGES] << PAGE_SHIFT;
+	out->swap_bytes = counters.pages[MM_SWAPENTS] << PAGE_SHIFT;
+	rss = counters.pages[MM_FILEPAGES] + counters.pages[MM_ANONPAGES] + counters.pages[MM_SHMEMPAGES];
+	hiwater = mm->hiwater_rss;
+	out->peak_rss_bytes = (hiwater > rss ? hiwater : rss) << PAGE_SHIFT;
+	hiwater = mm->hiwater_vm;
+	out->peak_vsize_bytes = (hiwater > total_vm ? hiwater : total_vm) << PAGE_SHIFT;
+	out->vsize_bytes = total_vm << PAGE_SHIFT;
+	text = ((mm->end_code + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1)) - (mm->start_code & ~(PAGE_SIZE - 1));
+	if (text > exec)
+		text = exec;
+	out->text_bytes = text;
+	out->lib_bytes = exec - text;
+	out->data_bytes = mm->data_vm << PAGE_SHIFT;
+	out->stack_bytes = mm->stack_vm << PAGE_SHIFT;
+	out->locked_bytes = mm->locked_vm << PAGE_SHIFT;
+	out->pinned_bytes = mm->pinned_vm.counter << PAGE_SHIFT;
+	out->page_table_bytes = mm->pgtables_bytes.counter;
+	/* A task that lost this mm meanwhile: all that we read may be another's. */
+	if (*(struct mm_struct *volatile *)&task->mm != mm) {
+		reader->used = start;
+		defer(reader, TD_GROUP_MEM);
+	}
+}
+
+/* ---- oom ---- */
+
+static __always_inline __u64 mm_flags(struct mm_struct *mm)
+{
+	struct mm_struct___bitmap *bitmap = (void *)mm;
+
+	if (bpf_core_field_exists(bitmap->flags.__mm_flags))
+		return BPF_CORE_READ(bitmap, flags.__mm_flags[0]);
+	return BPF_CORE_READ(mm, flags);
+}
+
+/* proc_oom_score() with oom_badness(). Asks to be deferred for a process whose leader alone has no memory any more. */
+static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
+{
+	const __u32 mmf_oom_skip = 21;
+	struct mm_struct *mm = own_mm(task);
+	struct signal_struct *signal = task->signal;
+	__s64 total = reader->config.total_pages, points, scaled;
+	__s32 adj = signal->oom_score_adj;
+	struct counters counters;
+	struct td_oom *out;
+
+	if (!mm && !(task->flags & PF_KTHREAD) && signal->nr_threads > 1)
+		return defer(reader, TD_GROUP_OOM);
+	out = attribute(reader, TD_ATTR_OOM, sizeof(*out), 0);
+	out->oom_score_adj = adj;
+	out->oom_score = 0;
+	if (!mm || task->tgid == 1 || adj == -1000 || !total)
+		return;
+	if (mm_flags(mm) >> mmf_oom_skip & 1)
+		return;
+	if (task->vfork_done && task->real_parent->mm == mm)
+		return;
+	read_counters(reader, &counters, mm, false);
+	points = counters.pages[0] + counters.pages[1] + counters.pages[2] + counters.pages[3] +
+		 (mm->pgtables_bytes.counter >> PAGE_SHIFT);
+	points += adj * (__s64)(reader->config.total_pages / 1000);
+	/* BPF divides unsigned only; the kernel's division rounds towards 0. */
+	scaled = points < 0 ? -(__s64)((__u64)(-points * 1000) / (__u64)total) : (__s64)((__u64)(points * 1000) / (__u64)total);
+	scaled = (1000 + scaled) * 2;
+	out->oom_score = scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
+}
+
+/* ---- namespaces, cgroup ---- */
+
+struct pid_numbers {
+	struct td_reader *reader;
+	void *numbers;
+	__u32 level, count;
+};
+
+static long add_number(__u32 index, struct pid_numbers *pid)
+{
+	__u32 *out = next_payload(pid->reader);
+	struct upid upid;
+
+	if (index >= 32 || bpf_probe_read_kernel(&upid, sizeof(upid), pid->numbers + (pid->level + index) * sizeof(upid)))
+		return 1;
+	out[index] = upid.nr;
+	pid->count = index + 1;
+	return 0;
+}
+
+static __always_inline void put_namespaces(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_namespaces *out = attribute(reader, TD_ATTR_NAMESPACES, sizeof(*out), 0);
+	struct pid_numbers numbers = { .reader = reader, .level = reader->level };
+	struct nsproxy *nsproxy = task->nsproxy;
+	struct pid *pid = task->thread_pid;
+
+	__builtin_memset(out, 0, sizeof(*out));
+	out->ns_user = task->real_cred->user_ns->ns.inum;
+	if (nsproxy) {
+		out->ns_pid_for_children = nsproxy->pid_ns_for_children->ns.inum;
+		out->ns_mnt = nsproxy->mnt_ns->ns.inum;
+		out->ns_net = nsproxy->net_ns->ns.inum;
+		out->ns_uts = nsproxy->uts_ns->ns.inum;
+		out->ns_ipc = nsproxy->ipc_ns->ns.inum;
+		out->ns_cgroup = nsproxy->cgroup_ns->ns.inum;
+		out->ns_time = nsproxy->time_ns->ns.inum;
+	}
+	if (!pid)
+		return;
+	out->ns_pid = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
+	numbers.numbers = (void *)pid->numbers;
+	if (pid->level < numbers.level)
+		return;
+	bpf_loop(pid->level - numbers.level + 1, add_number, &numbers, 0);
+	attribute(reader, TD_ATTR_NSPIDS, (numbers.count & 63) * sizeof(__u32), 0);
+}
+
+static __always_inline struct kernfs_node *kernfs_parent(struct kernfs_node *node)
+{
+	struct kernfs_node___pre615 *old = (void *)node;
+
+	if (bpf_core_field_exists(node->__parent))
+		return BPF_CORE_READ(node, __parent);
+	return (void *)BPF_CORE_READ(old, parent);
+}
+
+/* A path is built from its end. */
+struct climb {
+	struct td_reader *reader;
+	struct kernfs_node *node, *root;
+};
+
+static long climb_up(__u32 index, struct climb *climb)
+{
+	struct td_reader *reader = climb->reader;
+	__u32 position = *(volatile __u32 *)&reader->position;
+	struct kernfs_node *node = climb->node, *parent;
+	long n;
+
+	if (node == climb->root)
+		return 1;
+	parent = kernfs_parent(node);
+	if (!parent)
+		return 1;
+	n = bpf_probe_read_kernel_str(reader->name, sizeof(reader->name), BPF_CORE_READ(node, name));
+	if (n < 2 || n > 256 || position < n)
+		return 1;
+	/* n counts the NUL, whose place the slash takes. */
+	position -= n;
+	if (position >= TD_PATH_MAX)
+		return 1;
+	reader->path[position] = '/';
+	if (bpf_probe_read_kernel(&reader->path[position + 1], (n - 1) & 0xff, reader->name))
+		return 1;
+	*(volatile __u32 *)&reader->position = position;
+	climb->node = parent;
+	return 0;
+}
+
+/* The cgroup of the unified hierarchy, its path as seen from the reader's cgroup namespace. */
+static __always_inline void put_cgroup(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
+{
+	const __u32 css_online = 1 << 1;
+	struct cgroup *cgroup = task->cgroups->dfl_cgrp;
+	struct nsproxy *nsproxy = current->nsproxy;
+	struct climb climb = { .reader = reader };
+	struct td_cgroup *out;
+	__u32 position;
+	char *path;
+
+	if (!nsproxy || !(cgroup->self.flags & css_online))
+		return defer(reader, TD_GROUP_CGROUP);
+	climb.node = cgroup->kn;
+	climb.root = nsproxy->cgroup_ns->root_cset->dfl_cgrp->kn;
+	*(volatile __u32 *)&reader->position = TD_PATH_MAX;
+	bpf_loop(256, climb_up, &climb, 0);
+	position = *(volatile __u32 *)&reader->position;
+	if (climb.node != climb.root || position > TD_PATH_MAX)
+		return defer(reader, TD_GROUP_CGROUP);
+	if (position == TD_PATH_MAX)
+		reader->path[--position] = '/';
+	out = attribute(reader, TD_ATTR_CGROUP, sizeof(*out), 0);
+	out->cgroup_id = cgroup->kn->id;
+	path = next_payload(reader);
+	if (bpf_probe_read_kernel(path, TD_PATH_MAX - position, &reader->path[position]))
+		return;
+	attribute(reader, TD_ATTR_CGROUP_PATH, TD_PATH_MAX - position, 0);
+}
+
+/* ---- arguments ---- */
+
+#if TD_SLEEPABLE
+
+/* How much of an argument area lies in plain anonymous memory. */
+struct area {
+	unsigned long start, end;
+	bool plain;
+};
+
+static long check_area(struct task_struct *task, struct vm_area_struct *vma, struct area *area)
+{
+	area->plain = vma->vm_end >= area->end && !vma->vm_file && !vma->vm_userfaultfd_ctx.ctx;
+	return 0;
+}
+
+/*
+ * Copies the argument area as get_mm_cmdline() of fs/proc/base.c reads it, except where that is not simple: a long area,
+ * one that is not plain anonymous memory (the kernel refuses to read files there, because a file system can stall its
+ * reader), one whose memory map is being changed. Those are procfs's to answer.
+ */
+static __always_inline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *trusted,
+				     struct task_struct *task, struct mm_struct *mm, struct td_remembered **kept)
+{
+	unsigned long arg_start = mm->arg_start, arg_end = mm->arg_end, env_start = mm->env_start, env_end = mm->env_end;
+	struct area area = { .start = arg_start, .end = arg_end };
+	char *text = next_payload(reader);
+	__u64 len = arg_end - arg_start, whole;
+#if !TD_SHARED
+	struct td_remembered now = {}, *then = 0;
+	__u32 remember = reader->config.remember;
+#endif
+
+	if (arg_start >= arg_end) {
+		attribute(reader, TD_ATTR_ARGS, 0, 0);
+		return;
+	}
+	if (len > TD_ARGS_MAX)
+		return defer(reader, TD_GROUP_ARGS);
+
+#if !TD_SHARED
+	if (remember) {
+		struct signal_struct *signal = task->signal;
+		int threads = signal->nr_threads;
+		struct sums sums;
+
+		/* Memory that others write, or too many threads to look at: read it. */
+		if (task->ptrace || mm->mm_users.counter > threads || threads > 1) {
+			remember = 0;
+		} else {
+			own_sums(&sums, task);
+			now.mm = (__u64)mm;
+			now.arg_start = arg_start;
+			now.arg_end = arg_end;
+			now.env_end = env_end;
+			now.runtime = sums.runtime;
+			now.switches = sums.switches;
+			now.epoch = reader->config.epoch;
+			if (sums.on_cpu)
+				remember = 0;
+		}
+		if (remember) {
+			then = bpf_task_storage_get(&remembered, trusted, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+			if (!then)
+				remember = 0;
+		}
+		if (remember && then->mm == now.mm && then->arg_start == now.arg_start && then->arg_end == now.arg_end &&
+		    then->env_end == now.env_end && then->runtime == now.runtime && then->switches == now.switches &&
+		    then->epoch == now.epoch) {
+			__u64 *slot = attribute(reader, TD_ATTR_ARGS_SAME, sizeof(*slot), 0);
+
+			*slot = then->slot;
+			record->flags |= TD_ARGS_SAME;
+			return;
+		}
+	}
+#endif
+
+	if (bpf_find_vma(trusted, arg_start, check_area, &area, 0) || !area.plain)
+		return defer(reader, TD_GROUP_ARGS);
+	if (bpf_copy_from_user_task(text, len, (void *)arg_start, trusted, 0))
+		return defer(reader, TD_GROUP_ARGS);
+	/* The last byte, behind a mask that tells the verifier so. */
+	whole = (len - 1) & (TD_ARGS_MAX - 1);
+	if (text[whole]) {
+		/* Not NUL: a rewritten title. It may run on into the environment, up to a page in all. */
+		if (env_start != arg_end || env_end < env_start)
+			env_end = arg_end;
+		len = env_end - arg_start;
+		if (len > PAGE_SIZE)
+			len = PAGE_SIZE;
+		area.end = arg_start + len;
+		area.plain = 0;
+		if (len == 0 || bpf_find_vma(trusted, arg_start, check_area, &area, 0) || !area.plain)
+			return defer(reader, TD_GROUP_ARGS);
+		if (bpf_copy_from_user_task(text, len, (void *)arg_start, trusted, 0))
+			return defer(reader, TD_GROUP_ARGS);
+		record->flags |= TD_TITLE;
+	}
+	if (*(struct mm_struct *volatile *)&task->mm != mm)
+		return defer(reader, TD_GROUP_ARGS);
+	attribute(reader, TD_ATTR_ARGS, len, 0);
+#if !TD_SHARED
+	if (remember && !task->on_cpu) {
+		__u64 *slot = attribute(reader, TD_ATTR_ARGS_SLOT, sizeof(*slot), 0);
+
+		record->flags |= TD_ARGS_KEPT;
+		*slot = now.slot = reader->next_slot++;
+		*then = now;
+		*kept = then;
+	}
+#endif
+}
+
+#endif
+
+/* ---- the program ---- */
+
+static __always_inline struct td_reader *find_reader(struct task_struct *current)
+{
+#if TD_SHARED
+	struct pid *pid = current->thread_pid;
+	struct td_reader_key key = {};
+	struct upid upid;
+
+	if (bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + pid->level * sizeof(upid)))
+		return 0;
+	key.pid_ns = BPF_CORE_READ(upid.ns, ns.inum);
+	key.tid = upid.nr;
+	return bpf_map_lookup_elem(&readers, &key);
+#else
+	return &private_reader;
+#endif
+}
+
+#if TD_SLEEPABLE
+SEC("iter.s/task")
+#else
+SEC("iter/task")
+#endif
+int task_record(struct bpf_iter__task *ctx)
+{
+	struct task_struct *trusted = ctx->task, *task, *current;
+	struct seq_file *seq = ctx->meta->seq;
+	struct td_remembered *kept = 0;
+	struct td_reader *reader;
+	struct td_record *record;
+	__u32 groups, len;
+
+	if (!trusted)
+		return 0;
+	task = untrusted(trusted);
+	current = untrusted(bpf_get_current_task_btf());
+	reader = find_reader(current);
+	if (!reader) {
+		struct td_record complaint = { .len = sizeof(complaint), .flags = TD_NO_READER };
+
+		bpf_seq_write(seq, &complaint, sizeof(complaint));
+		return 0;
+	}
+	if (!reader->config.threads && task->pid != task->tgid)
+		return 0;
+
+	reader->level = current->thread_pid->level;
+	reader->pid_ns = 0;
+	if (current->thread_pid->level)
+		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
+	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, task->real_parent))
+		return 0;
+
+	record = (void *)reader->scratch;
+	reader->used = sizeof(*record);
+	reader->deferred = 0;
+	record->flags = 0;
+	record->pid = task_tgid_nr(reader, task);
+	record->tid = task_tid_nr(reader, task);
+	/* Released while we were on the way to it. */
+	if (!record->pid || !record->tid)
+		return 0;
+	record->start_ns = start_ns(task, current);
+	if (task->flags & PF_KTHREAD)
+		record->flags |= TD_KERNEL_THREAD;
+	if (!own_mm(task))
+		record->flags |= TD_NO_MM;
+
+	groups = reader->config.groups;
+	if (td_groups & groups & TD_GROUP_BASE)
+		put_base(reader, task);
+	if (td_groups & groups & TD_GROUP_TTY)
+		put_tty(reader, task);
+	if (td_groups & groups & TD_GROUP_CRED)
+		put_cred(reader, task);
+	if (td_groups & groups & TD_GROUP_GROUPS)
+		put_groups(reader, task);
+	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+		put_sums(reader, task, groups);
+	if (td_groups & groups & TD_GROUP_MEM)
+		put_mem(reader, task);
+	if (td_groups & groups & TD_GROUP_OOM)
+		put_oom(reader, task);
+	if (td_groups & groups & TD_GROUP_NAMESPACES)
+		put_namespaces(reader, task);
+	if (td_groups & groups & TD_GROUP_CGROUP)
+		put_cgroup(reader, task, current);
+#if TD_SLEEPABLE
+	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
+		put_args(reader, record, trusted, task, task->mm, &kept);
+#endif
+	if (reader->deferred) {
+		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
+
+		out->groups = reader->deferred;
+		out->reserved = 0;
+		record->flags |= TD_DEFERRED;
+	}
+	len = *(volatile __u32 *)&reader->used;
+	record->len = len;
+	if (len > TD_SCRATCH_SIZE)
+		return 0;
+	/* The buffer is full: the kernel drops what we wrote and calls again for this task at the next read. */
+	if (bpf_seq_write(seq, record, len) && kept)
+		kept->epoch = 0;
+	return 0;
+}

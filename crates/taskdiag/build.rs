@@ -1,0 +1,50 @@
+//! Turns the BPF programs into recipes (`build/`), which the library embeds.
+
+#[allow(dead_code)] // reads the kernel's types at run time, and the programs' own here
+#[path = "src/btf.rs"]
+mod btf;
+#[path = "build/mod.rs"]
+mod recipes;
+
+use recipes::Source;
+
+/// One entry for each object to embed: `recipe::NAME` in the library.
+const SOURCES: &[Source] = &[
+    Source {
+        name: "TASK",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "TASK_SLEEPABLE",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "TASK_SHARED",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=0", "TD_SHARED=1"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "TASK_SLEEPABLE_SHARED",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=1", "TD_SHARED=1"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "LOADER_TEST",
+        file: "tests/loader.bpf.c",
+        defines: &[],
+        only_for_tests: true,
+    },
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=src/btf.rs");
+    recipes::write(SOURCES);
+}

@@ -1,0 +1,104 @@
+//! Writes recipes as Rust constants.
+
+use super::program::{Program, Recipe};
+use super::Source;
+
+/// The constant of one source: the recipe, or why there is none.
+pub fn recipe(source: &Source, recipe: &Result<Recipe, String>) -> String {
+    let attribute = if source.only_for_tests { "#[cfg(test)]\n" } else { "" };
+    let head = format!(
+        "/// `{}` with {:?}, or why it could not be compiled.\n{attribute}pub static {}: Result<Recipe, &str> = ",
+        source.file, source.defines, source.name
+    );
+    match recipe {
+        Ok(recipe) => format!("{head}Ok({});\n", value(source.name, recipe)),
+        Err(reason) => format!("{head}Err({reason:?});\n"),
+    }
+}
+
+fn value(name: &str, recipe: &Recipe) -> String {
+    let tables = &recipe.tables;
+    let programs: Vec<_> = recipe.programs.iter().map(program).collect();
+    let roots: Vec<_> = tables.roots.iter().map(|(_, text)| text.clone()).collect();
+    format!(
+        "Recipe {{ name: {name:?}, licence: c\"{}\", programs: {}, maps: {}, data: {}, roots: {}, fields: {}, \
+         kernel_symbols: {} }}",
+        recipe
+            .licence
+            .strip_suffix(b"\0")
+            .unwrap_or(&recipe.licence)
+            .escape_ascii(),
+        list(&programs),
+        list(&tables.maps),
+        list(&tables.data),
+        list(&roots),
+        list(&tables.fields),
+        list(&tables.kernel_symbols),
+    )
+}
+
+fn list(items: &[String]) -> String {
+    format!("&[{}]", items.join(",\n"))
+}
+
+fn program(program: &Program) -> String {
+    let instructions: Vec<_> = program
+        .instructions
+        .iter()
+        .map(|instruction| format!("{instruction:#x}"))
+        .collect();
+    let relocations: Vec<_> = program
+        .relocations
+        .iter()
+        .map(|(at, target)| format!("Relocation {{ instruction: {at}, target: {target} }}"))
+        .collect();
+    format!(
+        "Program {{ name: {:?}, attach_function: {:?}, sleepable: {}, instructions: {}, relocations: {}, functions: {} }}",
+        program.name,
+        program.attach_function,
+        program.sleepable,
+        list(&instructions),
+        list(&relocations),
+        program
+            .functions
+            .as_ref()
+            .map_or("None".to_owned(), |functions| functions_text(functions)),
+    )
+}
+
+const PROTOTYPE: u32 = 2;
+const FIRST_FUNCTION: u32 = 3;
+
+fn functions_text(functions: &[(usize, String)]) -> String {
+    let records: Vec<_> = functions
+        .iter()
+        .zip(FIRST_FUNCTION..)
+        .map(|((start, _), id)| format!("[{start}, {id}]"))
+        .collect();
+    format!(
+        "Some(Functions {{ btf: b\"{}\", records: {} }})",
+        function_types(functions).escape_ascii(),
+        list(&records)
+    )
+}
+
+/// A BTF with nothing but the functions. The kernel wants to know of each that it exists, that it returns a number, and
+/// that it is not global: it verifies those for themselves, without knowledge of their arguments.
+fn function_types(functions: &[(usize, String)]) -> Vec<u8> {
+    let mut strings = b"\0int\0".to_vec();
+    let mut types: Vec<u32> = Vec::new();
+    let integer = [1, 1 << 24, 4, 1 << 24 | 32];
+    let prototype = [0, 13 << 24, 1];
+    types.extend(integer);
+    types.extend(prototype);
+    for (_, name) in functions {
+        types.extend([strings.len() as u32, 12 << 24, PROTOTYPE]);
+        strings.extend(name.bytes());
+        strings.push(0);
+    }
+    let types_len = types.len() as u32 * 4;
+    let magic_and_version = 0x0001_eb9f;
+    let header = [magic_and_version, 24, 0, types_len, types_len, strings.len() as u32];
+    let words = header.into_iter().chain(types).flat_map(u32::to_le_bytes);
+    words.chain(strings).collect()
+}

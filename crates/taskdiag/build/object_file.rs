@@ -1,0 +1,150 @@
+//! The parts of a BPF object file, as the ELF has them.
+
+use std::collections::BTreeMap;
+
+use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{
+    Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags, RelocationTarget, SectionFlags,
+    SectionIndex, SymbolIndex, SymbolKind,
+};
+
+/// Bytes of an instruction.
+pub const INSTRUCTION_LEN: usize = 8;
+
+/// A BPF object.
+pub struct ObjectFile<'d> {
+    elf: ElfFile64<'d, Endianness>,
+}
+
+/// A function: a piece of a code section.
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub name: String,
+    pub section: SectionIndex,
+    /// First instruction within the section.
+    pub start: usize,
+    /// Number of instructions.
+    pub len: usize,
+}
+
+/// What a relocation refers to.
+#[derive(Clone, Debug)]
+pub struct Symbol {
+    pub name: String,
+    /// `None` for something outside the object.
+    pub section: Option<SectionIndex>,
+    /// Offset in bytes within its section.
+    pub value: u64,
+    pub weak: bool,
+}
+
+/// A section with variables.
+pub struct Data<'d> {
+    pub name: String,
+    pub size: u64,
+    pub writable: bool,
+    /// Empty for `.bss`.
+    pub content: &'d [u8],
+}
+
+impl<'d> ObjectFile<'d> {
+    pub fn parse(bytes: &'d [u8]) -> Result<Self, String> {
+        let elf = ElfFile64::parse(bytes).map_err(|error| error.to_string())?;
+        let machine = elf.elf_header().e_machine(elf.endian());
+        if machine != object::elf::EM_BPF {
+            return Err(format!("not a BPF object (machine {machine})"));
+        }
+        Ok(Self { elf })
+    }
+
+    /// Content of the section `name`.
+    pub fn section(&self, name: &str) -> Result<&'d [u8], String> {
+        self.elf
+            .section_by_name(name)
+            .ok_or_else(|| format!("no section {name}"))?
+            .data()
+            .map_err(|error| format!("section {name}: {error}"))
+    }
+
+    pub fn section_name(&self, section: SectionIndex) -> Result<&str, String> {
+        self.elf
+            .section_by_index(section)
+            .and_then(|section| section.name())
+            .map_err(|error| error.to_string())
+    }
+
+    /// All functions.
+    pub fn functions(&self) -> Result<Vec<Function>, String> {
+        self.elf
+            .symbols()
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+            .map(|symbol| {
+                Ok(Function {
+                    name: symbol.name().map_err(|error| error.to_string())?.to_owned(),
+                    section: symbol.section_index().ok_or("a function without section")?,
+                    start: symbol.address() as usize / INSTRUCTION_LEN,
+                    len: symbol.size() as usize / INSTRUCTION_LEN,
+                })
+            })
+            .collect()
+    }
+
+    /// The instructions of a function.
+    pub fn instructions(&self, function: &Function) -> Result<Vec<u64>, String> {
+        let section = self.elf.section_by_index(function.section);
+        let code = section
+            .and_then(|section| section.data())
+            .map_err(|error| error.to_string())?;
+        let bytes = code
+            .get(function.start * INSTRUCTION_LEN..)
+            .and_then(|rest| rest.get(..function.len * INSTRUCTION_LEN))
+            .ok_or_else(|| format!("function {} runs past its section", function.name))?;
+        let words = bytes
+            .chunks_exact(INSTRUCTION_LEN)
+            .filter_map(|word| word.first_chunk());
+        Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// The ELF relocations of a section, by instruction.
+    pub fn relocations(&self, section: SectionIndex) -> Result<BTreeMap<usize, Symbol>, String> {
+        let section = self.elf.section_by_index(section).map_err(|error| error.to_string())?;
+        section
+            .relocations()
+            .map(|(offset, relocation)| {
+                let RelocationTarget::Symbol(index) = relocation.target() else {
+                    return Err("a relocation without symbol".to_owned());
+                };
+                match relocation.flags() {
+                    RelocationFlags::Elf {
+                        r_type: object::elf::R_BPF_64_64 | object::elf::R_BPF_64_32,
+                    } => Ok((offset as usize / INSTRUCTION_LEN, self.symbol(index)?)),
+                    other => Err(format!("unknown relocation {other:?}")),
+                }
+            })
+            .collect()
+    }
+
+    fn symbol(&self, index: SymbolIndex) -> Result<Symbol, String> {
+        let symbol = self.elf.symbol_by_index(index).map_err(|error| error.to_string())?;
+        Ok(Symbol {
+            name: symbol.name().map_err(|error| error.to_string())?.to_owned(),
+            section: symbol.section_index(),
+            value: symbol.address(),
+            weak: symbol.is_weak(),
+        })
+    }
+
+    /// A section with variables.
+    pub fn data(&self, index: SectionIndex) -> Result<Data<'d>, String> {
+        let section = self.elf.section_by_index(index).map_err(|error| error.to_string())?;
+        let SectionFlags::Elf { sh_flags } = section.flags() else {
+            return Err("not an ELF section".to_owned());
+        };
+        Ok(Data {
+            name: self.section_name(index)?.to_owned(),
+            size: section.size(),
+            writable: sh_flags & u64::from(object::elf::SHF_WRITE) != 0,
+            content: section.data().map_err(|error| error.to_string())?,
+        })
+    }
+}

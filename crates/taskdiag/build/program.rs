@@ -1,0 +1,380 @@
+//! Puts programs together: a function of a program section, and behind it the subprograms of `.text` it reaches.
+
+use object::SectionIndex;
+
+use super::core_relocation::{self, Path, Question, Record, Root, Strings};
+use super::object_file::{Function, ObjectFile, Symbol};
+use crate::btf::{Field, FieldFact, Kind, Kinds, LoadClass, Types, Wanted};
+
+/// A recipe before it is written down: see `src/source/bpf/recipe.rs`, whose names these are.
+pub struct Recipe {
+    pub licence: Vec<u8>,
+    pub programs: Vec<Program>,
+    pub tables: Tables,
+}
+
+pub struct Program {
+    pub name: String,
+    pub attach_function: String,
+    pub sleepable: bool,
+    pub instructions: Vec<u64>,
+    /// (instruction, `Target` as Rust text)
+    pub relocations: Vec<(usize, String)>,
+    /// Start and name of each function, if the kernel has to know them.
+    pub functions: Option<Vec<(usize, String)>>,
+}
+
+/// What relocations refer to by index. Entries are Rust text, so that equal ones are found and nothing borrows from the
+/// object file.
+#[derive(Default)]
+pub struct Tables {
+    pub maps: Vec<String>,
+    pub data: Vec<String>,
+    pub roots: Vec<(u32, String)>,
+    pub fields: Vec<String>,
+    pub kernel_symbols: Vec<String>,
+}
+
+const CALL: u8 = 0x85;
+const LOAD_IMMEDIATE_64: u8 = 0x18;
+/// In the source register of a call: to a subprogram.
+const PSEUDO_CALL: u64 = 1;
+/// In the source register of a 64-bit load: address of a subprogram.
+const PSEUDO_FUNC: u64 = 4;
+
+fn opcode(instruction: u64) -> u8 {
+    instruction as u8
+}
+
+fn source_register(instruction: u64) -> u64 {
+    instruction >> 12 & 0xf
+}
+
+fn immediate(instruction: u64) -> i32 {
+    (instruction >> 32) as i32
+}
+
+fn offset(instruction: u64) -> i16 {
+    (instruction >> 16) as i16
+}
+
+fn with_immediate(instruction: u64, value: i32) -> u64 {
+    instruction & 0xffff_ffff | u64::from(value as u32) << 32
+}
+
+/// Makes a recipe of an object file.
+pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
+    let object = ObjectFile::parse(bytes)?;
+    let btf = object.section(".BTF")?;
+    let (types, _) = Types::scan(btf, &[]).map_err(|error| error.to_string())?;
+    let mut builder = Builder {
+        functions: object.functions()?,
+        object,
+        btf,
+        types,
+        tables: Tables::default(),
+    };
+    let mut programs = Vec::new();
+    for function in builder.functions.clone() {
+        let section = builder.object.section_name(function.section)?;
+        if let Some((target, sleepable)) = iterator_section(section) {
+            let attach_function = format!("bpf_iter_{target}");
+            programs.push(builder.program(&function, attach_function, sleepable)?);
+        } else if section != ".text" {
+            return Err(format!("{}: what is a section {section}?", function.name));
+        }
+    }
+    Ok(Recipe {
+        licence: builder.object.section("license")?.to_vec(),
+        programs,
+        tables: builder.tables,
+    })
+}
+
+/// What an iterator section's programs visit, and whether they may sleep.
+fn iterator_section(name: &str) -> Option<(&str, bool)> {
+    name.strip_prefix("iter/")
+        .map(|target| (target, false))
+        .or_else(|| name.strip_prefix("iter.s/").map(|target| (target, true)))
+}
+
+struct Builder<'d> {
+    object: ObjectFile<'d>,
+    btf: &'d [u8],
+    types: Types<'d>,
+    functions: Vec<Function>,
+    tables: Tables,
+}
+
+/// A program being put together.
+#[derive(Default)]
+struct Assembly {
+    instructions: Vec<u64>,
+    relocations: Vec<(usize, String)>,
+    /// Where each function was put.
+    placed: Vec<(usize, Function)>,
+    /// Instructions that refer to subprograms, and the first instruction of those in `.text`.
+    references: Vec<(usize, usize)>,
+    has_callbacks: bool,
+}
+
+impl<'d> Builder<'d> {
+    fn program(&mut self, main: &Function, attach_function: String, sleepable: bool) -> Result<Program, String> {
+        let mut assembly = Assembly::default();
+        self.place(main, &mut assembly)?;
+        let mut next = 0;
+        while let Some(&(from, target)) = assembly.references.get(next) {
+            let to = match assembly.position(target, main.section) {
+                Some(position) => position,
+                None => {
+                    let subprogram = self.subprogram(target)?;
+                    self.place(&subprogram, &mut assembly)?
+                }
+            };
+            let distance = to as i32 - from as i32 - 1;
+            assembly.instructions[from] = with_immediate(assembly.instructions[from], distance);
+            next += 1;
+        }
+        Ok(Program {
+            name: main.name.clone(),
+            attach_function,
+            sleepable,
+            functions: assembly.has_callbacks.then(|| {
+                let named = |(start, function): &(usize, Function)| (*start, function.name.clone());
+                assembly.placed.iter().map(named).collect()
+            }),
+            instructions: assembly.instructions,
+            relocations: assembly.relocations,
+        })
+    }
+
+    fn subprogram(&self, start: usize) -> Result<Function, String> {
+        self.functions
+            .iter()
+            .find(|function| {
+                function.start == start && self.object.section_name(function.section).as_deref() == Ok(".text")
+            })
+            .cloned()
+            .ok_or_else(|| format!("no function begins at instruction {start} of .text"))
+    }
+
+    /// Appends a function and translates all that refers to something outside it.
+    fn place(&mut self, function: &Function, assembly: &mut Assembly) -> Result<usize, String> {
+        let base = assembly.instructions.len();
+        let code = self.object.instructions(function)?;
+        let in_function = |index: &usize| (function.start..function.start + function.len).contains(index);
+        let symbols = self.object.relocations(function.section)?;
+        assembly.instructions.extend(&code);
+        for (index, instruction) in code.into_iter().enumerate() {
+            let symbol = symbols.get(&(function.start + index));
+            let at = base + index;
+            if opcode(instruction) == CALL && source_register(instruction) == PSEUDO_CALL {
+                self.call(function, index, symbol, at, assembly)?;
+            } else if let Some(symbol) = symbol {
+                if opcode(instruction) != LOAD_IMMEDIATE_64 {
+                    return Err(format!("{}: relocation of {instruction:#x}", function.name));
+                }
+                self.address(symbol, at, assembly)?;
+            }
+        }
+        let section = self.object.section_name(function.section)?.to_owned();
+        for record in self.core_records(&section)? {
+            if in_function(&record.instruction) {
+                let at = base + record.instruction - function.start;
+                let target = self
+                    .core_target(&record, assembly.instructions[at])
+                    .map_err(|error| format!("{}, instruction {at}: {error}", function.name))?;
+                assembly.relocations.push((at, target));
+            }
+        }
+        assembly.placed.push((base, function.clone()));
+        Ok(base)
+    }
+
+    fn core_records(&self, section: &str) -> Result<Vec<Record<'d>>, String> {
+        let ext = self.object.section(".BTF.ext")?;
+        core_relocation::records(ext, &Strings::of(self.btf)?, section)
+    }
+
+    /// A call of a subprogram, or of a kernel function if the symbol is none of ours.
+    fn call(
+        &mut self,
+        function: &Function,
+        index: usize,
+        symbol: Option<&Symbol>,
+        at: usize,
+        assembly: &mut Assembly,
+    ) -> Result<(), String> {
+        let relative = i64::from(immediate(assembly.instructions[at])) + 1;
+        let target = match symbol {
+            None => {
+                if self.object.section_name(function.section)? != ".text" {
+                    return Err(format!("{}: a call within a program section", function.name));
+                }
+                (function.start + index) as i64 + relative
+            }
+            Some(symbol) if symbol.section.is_none() => {
+                let number = self.kernel_symbol(symbol)?;
+                assembly.relocations.push((at, format!("Target::KernelCall({number})")));
+                return Ok(());
+            }
+            Some(symbol) => symbol.value as i64 / 8 + relative,
+        };
+        assembly.references.push((at, target as usize));
+        Ok(())
+    }
+
+    /// A 64-bit load of the address of something.
+    fn address(&mut self, symbol: &Symbol, at: usize, assembly: &mut Assembly) -> Result<(), String> {
+        let Some(section) = symbol.section else {
+            let number = self.kernel_symbol(symbol)?;
+            assembly
+                .relocations
+                .push((at, format!("Target::KernelSymbol({number})")));
+            return Ok(());
+        };
+        let instruction = assembly.instructions[at];
+        let place = (symbol.value as i64 + i64::from(immediate(instruction))) as usize;
+        let target = match self.object.section_name(section)? {
+            ".text" => {
+                assembly.has_callbacks = true;
+                assembly.instructions[at] = instruction & !0xf000 | PSEUDO_FUNC << 12;
+                assembly.references.push((at, place / 8));
+                return Ok(());
+            }
+            ".maps" if symbol.name.is_empty() => return Err("a map without a name of its own (static)".to_owned()),
+            ".maps" => {
+                let number = intern(&mut self.tables.maps, format!("{:?}", symbol.name));
+                format!("Target::Map({number})")
+            }
+            _ => {
+                let number = self.data_section(section)?;
+                format!("Target::Variable {{ data: {number}, offset: {place} }}")
+            }
+        };
+        assembly.relocations.push((at, target));
+        Ok(())
+    }
+
+    fn data_section(&mut self, section: SectionIndex) -> Result<usize, String> {
+        let data = self.object.data(section)?;
+        let entry = format!(
+            "DataSection {{ name: {:?}, writable: {}, size: {}, content: b\"{}\" }}",
+            data.name,
+            data.writable,
+            data.size,
+            data.content.escape_ascii()
+        );
+        Ok(intern(&mut self.tables.data, entry))
+    }
+
+    fn kernel_symbol(&mut self, symbol: &Symbol) -> Result<usize, String> {
+        let kind = self
+            .declared_kind(&symbol.name)
+            .ok_or_else(|| format!("{} is neither here nor a typed __ksym", symbol.name))?;
+        let entry = format!(
+            "KernelSymbol {{ name: {:?}, kind: Kind::{kind:?}, weak: {} }}",
+            symbol.name, symbol.weak
+        );
+        Ok(intern(&mut self.tables.kernel_symbols, entry))
+    }
+
+    /// Whether the object declares a kernel variable or a function of that name. A variable without type (`void`) can
+    /// only be found in /proc/kallsyms, which we do not read.
+    fn declared_kind(&self, name: &str) -> Option<Kind> {
+        let wanted = [Kind::Variable, Kind::Function].map(|kind| Wanted {
+            name,
+            kinds: Kinds::compatible_with(kind),
+        });
+        let (_, found) = Types::scan(self.btf, &wanted).ok()?;
+        let (&id, kind) = match (found[0].first(), found[1].first()) {
+            (Some(id), _) => (id, Kind::Variable),
+            (None, Some(id)) => (id, Kind::Function),
+            (None, None) => return None,
+        };
+        let declared = self.types.get(id).ok()?;
+        let is_typed = self.types.resolve(declared.referred()).ok()?.is_some();
+        is_typed.then_some(kind)
+    }
+
+    fn core_target(&mut self, record: &Record<'d>, instruction: u64) -> Result<String, String> {
+        Ok(match core_relocation::question(&self.types, record)? {
+            Question::Field {
+                root,
+                path,
+                fact,
+                compiled,
+            } => {
+                check_compiled(instruction, fact, compiled.as_ref())?;
+                let field = self.field(&root, &path, compiled.as_ref());
+                format!("Target::Field {{ field: {field}, fact: FieldFact::{fact:?} }}")
+            }
+            Question::Type { root, fact } => {
+                let root = self.root(&root);
+                format!("Target::Type {{ root: {root}, fact: TypeFact::{fact} }}")
+            }
+            Question::Enumerator { root, name, fact } => {
+                let root = self.root(&root);
+                format!("Target::Enumerator {{ root: {root}, name: {name:?}, fact: EnumeratorFact::{fact} }}")
+            }
+        })
+    }
+
+    fn root(&mut self, root: &Root<'_>) -> usize {
+        let entry = (
+            root.id,
+            format!(
+                "Root {{ name: {:?}, kind: Kind::{:?}, shape: {:?} }}",
+                root.name, root.kind, root.shape
+            ),
+        );
+        intern(&mut self.tables.roots, entry)
+    }
+
+    fn field(&mut self, root: &Root<'_>, path: &Path<'_>, compiled: Option<&Field>) -> usize {
+        let root = self.root(root);
+        let (load_size, load_class): (u32, LoadClass) = core_relocation::load(compiled);
+        let entry = format!(
+            "FieldAccess {{ root: {root}, path: FieldPath {{ root_index: {}, steps: &{:?} }}, \
+             load_size: {load_size}, load_class: LoadClass::{load_class:?} }}",
+            path.root_index, path.steps
+        );
+        intern(&mut self.tables.fields, entry)
+    }
+}
+
+impl Assembly {
+    /// Where the function that begins at `start` of `.text` was put, if it was.
+    fn position(&self, start: usize, main: SectionIndex) -> Option<usize> {
+        self.placed
+            .iter()
+            .find(|(_, function)| function.section != main && function.start == start)
+            .map(|(position, _)| *position)
+    }
+}
+
+/// Index of an entry in a table, which gets it if it had not.
+fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
+    table.iter().position(|known| *known == entry).unwrap_or_else(|| {
+        table.push(entry);
+        table.len() - 1
+    })
+}
+
+/// Checks that the compiler put into the instruction what we take the question to be: a wrong reading of the record would
+/// otherwise show only as a wrong value on another kernel.
+fn check_compiled(instruction: u64, fact: FieldFact, compiled: Option<&Field>) -> Result<(), String> {
+    let Some(field) = compiled.filter(|field| !field.is_bit_field) else {
+        return Ok(());
+    };
+    let expected = field.value(fact).map_err(|error| error.to_string())?;
+    let found = match opcode(instruction) & 7 {
+        1..=3 => offset(instruction) as u64,
+        _ => immediate(instruction) as u64,
+    };
+    if expected == found {
+        Ok(())
+    } else {
+        Err(format!("{fact:?} is {expected}, but {found} in the instruction"))
+    }
+}

@@ -1,0 +1,79 @@
+//! Why a query as a whole has no answer.
+
+use std::fmt;
+use std::io;
+
+/// What went wrong, with what to do about it where there is something to do.
+///
+/// A missing *value* is not an error but an [`Absent`](crate::Absent).
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    cause: Option<io::Error>,
+}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such process or thread, or it is hidden from the caller.
+    NoSuchTask,
+    /// The caller lacks a right.
+    Denied,
+    /// This kernel, or this host as it is set up, can't do it.
+    Unsupported,
+    /// A source answered with something that can't be right.
+    Malformed,
+    /// A system call failed for another reason.
+    System,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            message: message.into(),
+            cause: None,
+        }
+    }
+
+    /// An error of the kind that `cause` is of, about `what`.
+    pub(crate) fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Error {
+        let cause = cause.into();
+        let kind = match cause.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => ErrorKind::Denied,
+            Some(libc::ESRCH) => ErrorKind::NoSuchTask,
+            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOTTY) => ErrorKind::Unsupported,
+            _ => ErrorKind::System,
+        };
+        Error {
+            kind,
+            message: what.into(),
+            cause: Some(cause),
+        }
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "{}: {cause}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
+    }
+}
+
+/// A result whose error is an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,25 @@
+//! Ask a Linux kernel about its processes, in binary and in one request.
+
+pub mod absent;
+pub mod btf;
+pub mod error;
+pub mod field;
+pub mod handle;
+pub mod pin;
+pub mod plan;
+pub mod query;
+pub mod record;
+pub mod snapshot;
+pub mod source;
+pub mod support;
+pub mod sys;
+pub mod value;
+
+pub use absent::Absent;
+pub use error::{Error, ErrorKind, Result};
+pub use field::{Field, Fields, Group, Kind};
+pub use handle::Handle;
+pub use query::{Query, Scope};
+pub use snapshot::{Snapshot, SourceId, Task};
+pub use support::{Fact, Support, Verdict};
+pub use value::Value;

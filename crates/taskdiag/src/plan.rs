@@ -1,0 +1,417 @@
+//! Which source answers which group. Pure: facts in, decision out.
+
+use crate::absent::Absent;
+use crate::error::{Error, ErrorKind, Result};
+use crate::field::{Group, Groups};
+use crate::query::{Query, Scope};
+use crate::snapshot::SourceId;
+use crate::support::{Fact, Support, Verdict};
+
+/// A way to run a BPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BpfWay {
+    /// A program that this handle has loaded.
+    Loaded,
+    /// A program that somebody pinned.
+    Pinned,
+    /// A program that this handle has yet to load.
+    ToLoad,
+}
+
+/// What a plan depends on besides the query and the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Only this source may answer.
+    pub forced: Option<SourceId>,
+    /// The groups that the loaded program can answer, if one is loaded.
+    pub loaded: Option<Groups>,
+    /// How much time earlier queries of the handle lost because BPF was not loaded for them. Once that exceeds what loading
+    /// takes, loading is worth it: this bounds the total loss to twice the best choice, whatever comes.
+    pub regret_ns: u64,
+}
+
+/// What things take on an ordinary machine, in nanoseconds: only the proportions matter. `docs/benchmarks.md` has the measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Loading a program.
+    pub load_ns: u64,
+    /// Each group that it can be asked for.
+    pub load_group_ns: u64,
+    /// Getting hold of a pinned program.
+    pub open_pinned_ns: u64,
+    /// Making an iterator and ending it.
+    pub pass_ns: u64,
+    /// Visiting a task.
+    pub visit_ns: u64,
+    /// Writing and reading one group of a task.
+    pub group_ns: u64,
+    /// Copying the arguments of a task.
+    pub args_ns: u64,
+    /// Finding a process in `/proc`.
+    pub list_ns: u64,
+    /// Opening, reading, parsing and closing one file.
+    pub file_ns: u64,
+}
+
+impl Default for Cost {
+    fn default() -> Cost {
+        Cost {
+            load_ns: 4_000_000,
+            load_group_ns: 500_000,
+            open_pinned_ns: 60_000,
+            pass_ns: 10_000,
+            visit_ns: 100,
+            group_ns: 40,
+            args_ns: 600,
+            list_ns: 300,
+            file_ns: 3_000,
+        }
+    }
+}
+
+/// Who answers what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Groups that BPF answers, and how its program is come by. BPF then also says which tasks there are.
+    pub bpf: Option<(BpfWay, Groups)>,
+    /// Groups that procfs answers.
+    pub procfs: Groups,
+    /// Groups that nobody can answer on this host.
+    pub unanswered: Groups,
+    /// What the query loses by BPF not being loaded, to be added to [`State::regret_ns`].
+    pub regret_ns: u64,
+}
+
+impl Plan {
+    /// Who answers a group of the query.
+    pub fn answer(&self, group: Group) -> Option<std::result::Result<SourceId, Absent>> {
+        match self.bpf {
+            _ if self.unanswered.contains(group) => Some(Err(Absent::Unsupported)),
+            Some((_, groups)) if groups.contains(group) => Some(Ok(SourceId::Bpf)),
+            _ if self.procfs.contains(group) => Some(Ok(SourceId::Procfs)),
+            _ => None,
+        }
+    }
+}
+
+/// Decides who answers `query`.
+pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+    let mut groups = query.fields.groups();
+    let mut unanswered = Groups::NONE;
+    if groups.contains(Group::Cgroup) && support.cgroup2.verdict == Verdict::No {
+        unanswered = unanswered.with(Group::Cgroup);
+        groups = groups.without(unanswered);
+    }
+    let ways = Ways { support, state, cost };
+    let by_bpf = ways.bpf(query, groups);
+    let by_procfs = match support.procfs.verdict {
+        Verdict::No => Err(&support.procfs),
+        _ => Ok(ways.procfs_ns(query, groups)),
+    };
+    let bpf_plan = |way| Plan {
+        bpf: Some((way, groups)),
+        procfs: Groups::NONE,
+        unanswered,
+        regret_ns: 0,
+    };
+    let procfs_plan = |regret_ns| Plan {
+        bpf: None,
+        procfs: groups,
+        unanswered,
+        regret_ns,
+    };
+    match (state.forced, by_bpf, by_procfs) {
+        (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice.way)),
+        (Some(SourceId::Bpf), Err(fact), _) => Err(refused(SourceId::Bpf, fact)),
+        (Some(SourceId::Procfs), _, Ok(_)) => Ok(procfs_plan(0)),
+        (Some(SourceId::Procfs), _, Err(fact)) => Err(refused(SourceId::Procfs, fact)),
+        (None, Ok(choice), Err(_)) => Ok(bpf_plan(choice.way)),
+        (None, Err(_), Ok(_)) => Ok(procfs_plan(0)),
+        (None, Err(bpf), Err(procfs)) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("nothing can answer: {}; {}", sentence(procfs), sentence(bpf)),
+        )),
+        (None, Ok(choice), Ok(procfs_ns)) => {
+            let regret_ns = procfs_ns.saturating_sub(choice.pass_ns);
+            match choice.entry_ns <= regret_ns.saturating_add(state.regret_ns) && regret_ns > 0 {
+                true => Ok(bpf_plan(choice.way)),
+                false => Ok(procfs_plan(regret_ns)),
+            }
+        }
+    }
+}
+
+/// The cheapest way to run BPF: what it takes to begin, and what each pass takes.
+struct Choice {
+    way: BpfWay,
+    entry_ns: u64,
+    pass_ns: u64,
+}
+
+struct Ways<'a> {
+    support: &'a Support,
+    state: &'a State,
+    cost: &'a Cost,
+}
+
+impl<'a> Ways<'a> {
+    /// How BPF would answer, or the fact that stands in its way.
+    fn bpf(&self, query: &Query, groups: Groups) -> std::result::Result<Choice, &'a Fact> {
+        let support = self.support;
+        let loaded = self.state.loaded.is_some_and(|loaded| loaded.covers(groups));
+        let by_pid = matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
+        if by_pid && support.iterator_by_pid.verdict == Verdict::No {
+            return Err(&support.iterator_by_pid);
+        }
+        let (way, entry_ns) = if loaded {
+            (BpfWay::Loaded, 0)
+        } else if support.pinned.is_yes() {
+            (BpfWay::Pinned, self.cost.open_pinned_ns)
+        } else {
+            for fact in [
+                &support.bpf_built,
+                &support.btf,
+                &support.bpf_load,
+                &support.task_iterator,
+            ] {
+                if fact.verdict == Verdict::No {
+                    return Err(fact);
+                }
+            }
+            let groups = groups.or(self.state.loaded.unwrap_or_default());
+            (
+                BpfWay::ToLoad,
+                self.cost.load_ns + self.cost.load_group_ns * groups.len(),
+            )
+        };
+        let args_ns = if groups.contains(Group::Args) {
+            self.cost.args_ns
+        } else {
+            0
+        };
+        let each_ns = self.cost.group_ns * groups.len() + args_ns;
+        let visited = if by_pid { 1 } else { self.tasks() };
+        Ok(Choice {
+            way,
+            entry_ns,
+            pass_ns: self.cost.pass_ns + visited * (self.cost.visit_ns + each_ns),
+        })
+    }
+
+    /// What procfs would take.
+    fn procfs_ns(&self, query: &Query, groups: Groups) -> u64 {
+        let files = files_read(query, groups);
+        match query.scope {
+            Scope::Process(_) | Scope::ThreadsOf(_) => files * self.cost.file_ns,
+            _ => self.tasks() * (self.cost.list_ns + files * self.cost.file_ns),
+        }
+    }
+
+    /// How many tasks there are. Where nobody knows, few: procfs is the safe choice then.
+    fn tasks(&self) -> u64 {
+        self.support.tasks.unwrap_or(100).into()
+    }
+}
+
+/// How many files of each task procfs would read.
+fn files_read(query: &Query, groups: Groups) -> u64 {
+    let fields = query
+        .fields
+        .iter()
+        .filter(|field| groups.contains(field.group()))
+        .collect();
+    crate::field::files_for(fields).0.count_ones().into()
+}
+
+fn refused(source: SourceId, fact: &Fact) -> Error {
+    let kind = match fact.why.contains("CAP_") {
+        true => ErrorKind::Denied,
+        false => ErrorKind::Unsupported,
+    };
+    Error::new(kind, format!("the source {source} can't answer: {}", sentence(fact)))
+}
+
+fn sentence(fact: &Fact) -> String {
+    match fact.remedy.is_empty() {
+        true => fact.why.to_string(),
+        false => format!("{} ({})", fact.why, fact.remedy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Field;
+
+    fn host() -> Support {
+        let yes = || Fact::yes("");
+        Support {
+            procfs: yes(),
+            procfs_complete: yes(),
+            bpf_built: yes(),
+            btf: yes(),
+            bpf_load: yes(),
+            task_iterator: Fact::unknown("not tried yet"),
+            iterator_by_pid: yes(),
+            pinned: Fact::no("nothing is pinned", ""),
+            cgroup2: yes(),
+            tasks: Some(100),
+        }
+    }
+
+    fn everything() -> Query {
+        Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline)
+    }
+
+    fn decide(query: &Query, support: &Support, state: State) -> Plan {
+        plan(query, support, &state, &Cost::default()).unwrap()
+    }
+
+    /// Check that a one-shot command on a small machine does not load BPF, and on a large one does.
+    #[test]
+    fn loading_has_to_be_worth_it() {
+        let small = host();
+        assert_eq!(decide(&everything(), &small, State::default()).bpf, None);
+        let large = Support {
+            tasks: Some(10_000),
+            ..host()
+        };
+        let plan = decide(&everything(), &large, State::default());
+        assert_eq!(plan.bpf, Some((BpfWay::ToLoad, everything().fields.groups())));
+        assert!(plan.procfs.is_empty());
+    }
+
+    /// Check that a handle that keeps asking on a small machine ends up loading, after losing about what loading takes.
+    #[test]
+    fn repeated_queries_come_to_load() {
+        let support = host();
+        let mut state = State::default();
+        let mut queries = 0;
+        loop {
+            let plan = decide(&everything(), &support, state);
+            if plan.bpf.is_some() {
+                break;
+            }
+            state.regret_ns += plan.regret_ns;
+            queries += 1;
+        }
+        assert!((2..100).contains(&queries), "{queries}");
+        assert!(state.regret_ns < 2 * Cost::default().load_ns);
+    }
+
+    /// Check that what is loaded or pinned is used even for few tasks, but not for a program it is not.
+    #[test]
+    fn what_is_there_is_used() {
+        let support = host();
+        let loaded = State {
+            loaded: Some(Groups::NONE.with(Group::Base).with(Group::Cred)),
+            ..State::default()
+        };
+        let plain = Query::processes().fields(Field::Comm | Field::Uid);
+        assert_eq!(decide(&plain, &support, loaded).bpf.unwrap().0, BpfWay::Loaded);
+        assert_eq!(decide(&everything(), &support, loaded).bpf, None);
+        let pinned = Support {
+            pinned: Fact::yes(""),
+            ..host()
+        };
+        assert_eq!(
+            decide(&everything(), &pinned, State::default()).bpf.unwrap().0,
+            BpfWay::Pinned
+        );
+    }
+
+    /// Check that each missing fact about BPF leads to procfs, and to an error that gives it where BPF is forced.
+    #[test]
+    fn without_bpf_there_is_procfs() {
+        let missing = || Fact::no("CAP_BPF is missing", "run as root");
+        let large = || Support {
+            tasks: Some(100_000),
+            ..host()
+        };
+        for support in [
+            Support {
+                bpf_built: missing(),
+                ..large()
+            },
+            Support {
+                btf: missing(),
+                ..large()
+            },
+            Support {
+                bpf_load: missing(),
+                ..large()
+            },
+            Support {
+                task_iterator: missing(),
+                ..large()
+            },
+        ] {
+            let plan = decide(&everything(), &support, State::default());
+            assert_eq!(plan.answer(Group::Args), Some(Ok(SourceId::Procfs)));
+            let forced = State {
+                forced: Some(SourceId::Bpf),
+                ..State::default()
+            };
+            let error = super::plan(&everything(), &support, &forced, &Cost::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied);
+            assert!(
+                error.to_string().contains("CAP_BPF is missing (run as root)"),
+                "{error}"
+            );
+        }
+    }
+
+    /// Check that without procfs BPF answers even few tasks, and that without both the error names both.
+    #[test]
+    fn without_procfs_there_is_bpf() {
+        let support = Support {
+            procfs: Fact::no("/proc is not mounted", ""),
+            ..host()
+        };
+        assert_eq!(
+            decide(&everything(), &support, State::default()).bpf.unwrap().0,
+            BpfWay::ToLoad
+        );
+        let nothing = Support {
+            btf: Fact::no("no BTF", ""),
+            ..support
+        };
+        let error = super::plan(&everything(), &nothing, &State::default(), &Cost::default()).unwrap_err();
+        assert!(error.to_string().contains("/proc is not mounted; no BTF"), "{error}");
+    }
+
+    /// Check that one process is asked of procfs unless BPF can be pointed at it.
+    #[test]
+    fn one_process_is_not_a_walk() {
+        let query = Query::process(1).fields(Field::Comm | Field::Uid);
+        let old = Support {
+            iterator_by_pid: Fact::no("Linux 6.1 is needed", ""),
+            ..host()
+        };
+        let state = State {
+            loaded: Some(Groups::ALL),
+            ..State::default()
+        };
+        assert_eq!(decide(&query, &old, state).bpf, None);
+        let forced = State {
+            forced: Some(SourceId::Bpf),
+            ..state
+        };
+        assert!(super::plan(&query, &old, &forced, &Cost::default()).is_err());
+        assert!(super::plan(&query, &host(), &forced, &Cost::default()).is_ok());
+    }
+
+    /// Check that without the unified hierarchy its group is answered by nobody, and the rest as ever.
+    #[test]
+    fn no_cgroup2_leaves_that_group_out() {
+        let support = Support {
+            cgroup2: Fact::no("no unified hierarchy", ""),
+            ..host()
+        };
+        let query = Query::processes().fields(Field::Cgroup | Field::Comm);
+        let plan = decide(&query, &support, State::default());
+        assert_eq!(plan.answer(Group::Cgroup), Some(Err(Absent::Unsupported)));
+        assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Procfs)));
+        assert_eq!(plan.answer(Group::Mem), None);
+    }
+}

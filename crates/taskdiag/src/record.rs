@@ -1,0 +1,260 @@
+//! The record: how one task's answer looks in bytes, on all its way. The Rust side of `bpf/record.h`.
+//!
+//! Decoding takes bytes and returns references into them. Bytes from anywhere are safe to decode: whatever does not fit is
+//! left out. The structures have no alignment of their own, so that a record may lie at any address.
+
+// zerocopy's derives make helper types that have no Debug.
+#![allow(missing_debug_implementations)]
+
+use zerocopy::native_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
+pub const ABI: u32 = 1;
+
+/// The task is a kernel thread.
+pub const KERNEL_THREAD: u32 = 1 << 0;
+/// The task has no address space.
+pub const NO_MM: u32 = 1 << 1;
+/// Some groups could not be answered here; a `DEFER` attribute names them.
+pub const DEFERRED: u32 = 1 << 2;
+/// The arguments are a rewritten title, to be cut at its first NUL.
+pub const TITLE: u32 = 1 << 3;
+
+/// Some fields are missing for a reason of their own, which an `ABSENT` attribute gives.
+pub const HAS_ABSENT: u32 = 1 << 4;
+/// The arguments are remembered for later snapshots; an `ARGS_SLOT` attribute says where.
+pub const ARGS_KEPT: u32 = 1 << 5;
+/// The arguments are those that an `ARGS_SAME` attribute names.
+pub const ARGS_SAME: u32 = 1 << 6;
+/// Not a task, but the complaint of a pinned program that does not know its reader.
+pub const NO_READER: u32 = 1 << 7;
+
+/// The types of attributes.
+#[allow(missing_docs)]
+pub mod attr {
+    pub const BASE: u16 = 1;
+    pub const NAME: u16 = 2;
+    pub const TTY: u16 = 3;
+    pub const CRED: u16 = 4;
+    pub const GROUPS: u16 = 5;
+    pub const CPU: u16 = 6;
+    pub const AFFINITY: u16 = 7;
+    pub const FAULTS: u16 = 8;
+    pub const MEM: u16 = 9;
+    pub const ARGS: u16 = 10;
+    pub const ARGS_SAME: u16 = 11;
+    pub const OOM: u16 = 12;
+    pub const NAMESPACES: u16 = 13;
+    pub const NSPIDS: u16 = 14;
+    pub const CGROUP: u16 = 15;
+    pub const CGROUP_PATH: u16 = 16;
+    pub const DEFER: u16 = 17;
+    pub const ABSENT: u16 = 18;
+    pub const ARGS_SLOT: u16 = 19;
+}
+
+macro_rules! wire {
+    ($($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? })*) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        #[allow(missing_docs)]
+        pub struct $name { $(pub $field: $ty),* }
+    )* };
+}
+
+wire! {
+    /// `struct td_record`.
+    Header { len: U32, flags: U32, pid: U32, tid: U32, start_ns: U64 }
+    /// `struct td_attr`.
+    AttrHeader { len: U32, kind: U16, flags: U16 }
+    /// `struct td_base`.
+    Base {
+        ppid: U32, tracer_pid: U32, pgid: U32, sid: U32, exit_signal: I32, threads_count: U32, state: u8,
+        reserved: [u8; 7], comm: [u8; 16],
+    }
+    /// `struct td_tty`.
+    Tty { tty_nr: U32, tpgid: I32 }
+    /// `struct td_cred`.
+    Cred {
+        uid: U32, euid: U32, suid: U32, fsuid: U32, gid: U32, egid: U32, sgid: U32, fsgid: U32,
+        cap_inheritable: U64, cap_permitted: U64, cap_effective: U64, cap_bounding: U64, cap_ambient: U64,
+        no_new_privs: U32, seccomp: U32,
+    }
+    /// `struct td_cpu`.
+    Cpu {
+        utime_ns: U64, stime_ns: U64, cutime_ns: U64, cstime_ns: U64, runtime_ns: U64, run_delay_ns: U64,
+        voluntary_switches: U64, involuntary_switches: U64, nice: I32, priority: I32, rt_priority: U32, policy: U32,
+        cpu: U32, reserved: U32, sum_exec_runtime: U64, prev_utime: U64, prev_stime: U64,
+    }
+    /// `struct td_faults`.
+    Faults { min_faults: U64, maj_faults: U64, child_min_faults: U64, child_maj_faults: U64 }
+    /// `struct td_mem`.
+    Mem {
+        vsize_bytes: U64, rss_anon_bytes: U64, rss_file_bytes: U64, rss_shmem_bytes: U64, swap_bytes: U64,
+        peak_vsize_bytes: U64, peak_rss_bytes: U64, text_bytes: U64, data_bytes: U64, stack_bytes: U64, lib_bytes: U64,
+        locked_bytes: U64, pinned_bytes: U64, page_table_bytes: U64,
+    }
+    /// `struct td_oom`.
+    Oom { oom_score_adj: I32, oom_score: I32 }
+    /// `struct td_namespaces`.
+    Namespaces {
+        ns_pid: U64, ns_pid_for_children: U64, ns_mnt: U64, ns_net: U64, ns_user: U64, ns_uts: U64, ns_ipc: U64,
+        ns_cgroup: U64, ns_time: U64,
+    }
+    /// `struct td_cgroup`.
+    Cgroup { cgroup_id: U64 }
+    /// `struct td_defer`.
+    Defer { groups: U32, reserved: U32 }
+    /// `struct td_absent`.
+    AbsentField { field: U16, reason: U16 }
+}
+
+/// In the flags of a `CPU` attribute: utime and stime are what ticks saw, not yet scaled to the exact run time.
+pub const CPU_UNSCALED: u16 = 1;
+
+impl Cpu {
+    /// User and system time as the kernel reports them.
+    ///
+    /// This is `cputime_adjust()` of `kernel/sched/cputime.c`: ticks say only how the exact run time divides into user and
+    /// system time, and neither part may ever be seen to fall.
+    pub fn scaled_times(&self) -> (u64, u64) {
+        let (prev_utime, prev_stime) = (self.prev_utime.get(), self.prev_stime.get());
+        let runtime = self.sum_exec_runtime.get();
+        if prev_utime.saturating_add(prev_stime) >= runtime {
+            return (prev_utime, prev_stime);
+        }
+        let (utime, stime) = (self.utime_ns.get(), self.stime_ns.get());
+        let scaled = match (utime, stime) {
+            (_, 0) => 0,
+            (0, _) => runtime,
+            _ => (u128::from(stime) * u128::from(runtime) / (u128::from(stime) + u128::from(utime))) as u64,
+        };
+        let stime = scaled.min(runtime).max(prev_stime);
+        let utime = runtime.saturating_sub(stime);
+        if utime < prev_utime {
+            return (prev_utime, runtime - prev_utime);
+        }
+        (utime, stime)
+    }
+}
+
+/// One record: its header, and behind it the attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    header: &'a Header,
+    attributes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`, and the bytes behind it. `None` if there is no whole record.
+    pub fn split_first(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+        let (header, _) = Header::ref_from_prefix(bytes).ok()?;
+        let len = header.len.get() as usize;
+        if len < size_of::<Header>() || len % 8 != 0 || len > bytes.len() {
+            return None;
+        }
+        let (record, rest) = bytes.split_at(len);
+        let attributes = &record[size_of::<Header>()..];
+        Some((Record { header, attributes }, rest))
+    }
+
+    /// The header.
+    pub fn header(&self) -> &'a Header {
+        self.header
+    }
+
+    /// Whether any of `flags` is set.
+    pub fn has(&self, flags: u32) -> bool {
+        self.header.flags.get() & flags != 0
+    }
+
+    /// All attributes, in order.
+    pub fn attributes(&self) -> Attributes<'a> {
+        Attributes { bytes: self.attributes }
+    }
+
+    /// The first attribute of this type.
+    pub fn attribute(&self, kind: u16) -> Option<Attribute<'a>> {
+        self.attributes().find(|attribute| attribute.kind == kind)
+    }
+
+    /// The payload of the first attribute of this type as a `T`. A longer payload, from a newer writer, is fine.
+    pub fn get<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self, kind: u16) -> Option<&'a T> {
+        Some(T::ref_from_prefix(self.attribute(kind)?.payload).ok()?.0)
+    }
+}
+
+/// One attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute<'a> {
+    /// One of [`attr`].
+    pub kind: u16,
+    /// Depends on the type.
+    pub flags: u16,
+    /// Without padding.
+    pub payload: &'a [u8],
+}
+
+/// Iterates over attributes; ends at the first that is not whole.
+#[derive(Clone, Debug)]
+pub struct Attributes<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = Attribute<'a>;
+
+    fn next(&mut self) -> Option<Attribute<'a>> {
+        let (header, rest) = AttrHeader::ref_from_prefix(self.bytes).ok()?;
+        let len = header.len.get() as usize;
+        let payload = rest.get(..len)?;
+        self.bytes = rest.get(len.next_multiple_of(8)..).unwrap_or_default();
+        Some(Attribute {
+            kind: header.kind.get(),
+            flags: header.flags.get(),
+            payload,
+        })
+    }
+}
+
+/// Appends records to a buffer.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    buffer: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins a record at the end of `buffer`.
+    pub fn new(buffer: &'a mut Vec<u8>) -> Writer<'a> {
+        let start = buffer.len();
+        buffer.extend_from_slice(Header::default().as_bytes());
+        Writer { buffer, start }
+    }
+
+    /// Appends an attribute.
+    pub fn put(&mut self, kind: u16, flags: u16, payload: &[u8]) {
+        let header = AttrHeader {
+            len: U32::new(payload.len() as u32),
+            kind: U16::new(kind),
+            flags: U16::new(flags),
+        };
+        self.buffer.extend_from_slice(header.as_bytes());
+        self.buffer.extend_from_slice(payload);
+        let len = self.buffer.len() - self.start;
+        self.buffer.resize(self.start + len.next_multiple_of(8), 0);
+    }
+
+    /// Writes the header, whose length it fills in, and so ends the record.
+    pub fn finish(self, mut header: Header) {
+        header.len = U32::new((self.buffer.len() - self.start) as u32);
+        self.buffer[self.start..][..size_of::<Header>()].copy_from_slice(header.as_bytes());
+    }
+
+    /// Drops what was written of the record.
+    pub fn abandon(self) {
+        self.buffer.truncate(self.start);
+    }
+}

@@ -1,0 +1,297 @@
+//! The answer to a query.
+
+use std::fmt;
+use std::sync::Arc;
+
+use zerocopy::native_endian::U64;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::absent::Absent;
+use crate::field::{Field, Fields, Group};
+use crate::record::{self, attr, Record};
+
+/// Who answered a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceId {
+    /// A BPF task iterator.
+    Bpf,
+    /// The text files of `/proc`.
+    Procfs,
+}
+
+impl SourceId {
+    /// The name, as `--source` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SourceId::Bpf => "bpf",
+            SourceId::Procfs => "procfs",
+        }
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What happened to a group of the query: who answered it, or why nobody did.
+pub type Answer = Result<SourceId, Absent>;
+
+/// What a pass did, and what was lost on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Rows.
+    pub tasks: u64,
+    /// Bytes of records that came from the sources.
+    pub record_bytes: u64,
+    /// `read(2)` calls on iterators.
+    pub reads: u64,
+    /// Tasks that ended while they were being read and have no row.
+    pub gone: u64,
+    /// Tasks that the caller is not allowed to see anything of and that have no row.
+    pub denied: u64,
+    /// Tasks for which a group was asked of procfs after all, because the chosen source could not answer it exactly.
+    pub deferred: u64,
+    /// Tasks that the kernel keeps from iterators and that procfs answered for instead.
+    pub hidden: u64,
+    /// Rows whose arguments were known from an earlier snapshot, unchanged.
+    pub remembered: u64,
+    /// Records that made no sense and were left out. Anything but 0 is a defect.
+    pub malformed: u64,
+}
+
+impl Counters {
+    /// The counters with their names, in the order of a report.
+    pub fn named(&self) -> [(&'static str, u64); 9] {
+        [
+            ("tasks", self.tasks),
+            ("record_bytes", self.record_bytes),
+            ("reads", self.reads),
+            ("gone", self.gone),
+            ("denied", self.denied),
+            ("deferred", self.deferred),
+            ("hidden", self.hidden),
+            ("remembered", self.remembered),
+            ("malformed", self.malformed),
+        ]
+    }
+}
+
+/// Where the parts of a task's answer lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Offset of the record.
+    pub record: usize,
+    /// Offset of a second record, for groups that another source answered; [`NO_SUPPLEMENT`] if there is none.
+    pub supplement: usize,
+    /// Arguments from an earlier snapshot.
+    pub remembered: Option<Remembered>,
+}
+
+pub(crate) const NO_SUPPLEMENT: usize = usize::MAX;
+
+/// Bytes within [`Snapshot::remembered`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Remembered {
+    pub chunk: u32,
+    pub len: u32,
+    pub offset: usize,
+}
+
+/// The answer to a query: rows to read in place.
+///
+/// Reading it copies nothing and allocates nothing. Given back to [`Handle::query_into`](crate::Handle::query_into), its
+/// memory serves the next answer.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    pub(crate) fields: Fields,
+    pub(crate) records: Vec<u8>,
+    pub(crate) rows: Vec<Row>,
+    /// Arguments that earlier snapshots of the handle brought and that have not changed.
+    pub(crate) remembered: Vec<Arc<[u8]>>,
+    pub(crate) answers: [Option<Answer>; Group::ALL.len()],
+    pub(crate) counters: Counters,
+}
+
+impl Snapshot {
+    /// Empties it for the answer to a query for `fields`, keeping its memory.
+    pub(crate) fn clear(&mut self, fields: Fields) {
+        self.fields = fields;
+        self.records.clear();
+        self.rows.clear();
+        self.remembered.clear();
+        self.answers = [None; Group::ALL.len()];
+        self.counters = Counters::default();
+    }
+
+    /// How many tasks there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no task.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The fields that were asked for.
+    pub fn fields(&self) -> Fields {
+        self.fields
+    }
+
+    /// The tasks, in the order in which the source met them: by ascending id.
+    pub fn tasks(&self) -> impl ExactSizeIterator<Item = Task<'_>> {
+        (0..self.rows.len()).map(|index| self.task(index))
+    }
+
+    /// One of the tasks, by its position.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many tasks.
+    pub fn task(&self, index: usize) -> Task<'_> {
+        let row = &self.rows[index];
+        Task {
+            snapshot: self,
+            record: self.record_at(row.record).expect("rows are made of whole records"),
+            row,
+        }
+    }
+
+    /// The groups that the query needed, each with who answered it.
+    pub fn answers(&self) -> impl Iterator<Item = (Group, Answer)> + '_ {
+        Group::ALL
+            .into_iter()
+            .filter_map(|group| Some((group, self.answers[group as usize]?)))
+    }
+
+    /// What the pass did, and what was lost on the way.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn record_at(&self, offset: usize) -> Option<Record<'_>> {
+        Some(Record::split_first(self.records.get(offset..)?)?.0)
+    }
+}
+
+/// One task of a snapshot. Its fields are methods of the same names, or [`value`](Task::value)s.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    snapshot: &'a Snapshot,
+    record: Record<'a>,
+    row: &'a Row,
+}
+
+impl<'a> Task<'a> {
+    /// The record that the task's primary source wrote.
+    pub fn record(&self) -> Record<'a> {
+        self.record
+    }
+
+    fn supplement(&self) -> Option<Record<'a>> {
+        match self.row.supplement {
+            NO_SUPPLEMENT => None,
+            offset => self.snapshot.record_at(offset),
+        }
+    }
+
+    /// An error unless the field was asked for and is not absent for a reason of its own.
+    pub(crate) fn check(&self, field: Field) -> Result<(), Absent> {
+        if !self.snapshot.fields.contains(field) {
+            return Err(Absent::NotAsked);
+        }
+        if self.record.has(record::HAS_ABSENT) || self.row.supplement != NO_SUPPLEMENT {
+            if let Some(reason) = [Some(self.record), self.supplement()]
+                .into_iter()
+                .flatten()
+                .find_map(|r| own_reason(r, field))
+            {
+                return Err(reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// The payload of an attribute, or why there is none.
+    pub(crate) fn payload(&self, field: Field, kind: u16) -> Result<&'a [u8], Absent> {
+        let attribute = self
+            .record
+            .attribute(kind)
+            .or_else(|| self.supplement()?.attribute(kind));
+        Ok(attribute.ok_or_else(|| self.reason(field.group()))?.payload)
+    }
+
+    /// The fixed part of a group, or why there is none.
+    pub(crate) fn part<T>(&self, field: Field, kind: u16) -> Result<&'a T, Absent>
+    where
+        T: FromBytes + KnownLayout + Immutable + Unaligned,
+    {
+        match T::ref_from_prefix(self.payload(field, kind)?) {
+            Ok((part, _)) => Ok(part),
+            Err(_) => Err(Absent::Truncated),
+        }
+    }
+
+    /// Why a whole group is missing.
+    fn reason(&self, group: Group) -> Absent {
+        match self.snapshot.answers[group as usize] {
+            Some(Err(reason)) => reason,
+            _ if group.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
+            _ => Absent::Gone,
+        }
+    }
+
+    pub(crate) fn comm_bytes(&self) -> Result<&'a [u8], Absent> {
+        if let Some(name) = self.record.attribute(attr::NAME) {
+            return Ok(name.payload);
+        }
+        let comm = &self.part::<record::Base>(Field::Comm, attr::BASE)?.comm;
+        Ok(until_nul(comm))
+    }
+
+    pub(crate) fn args(&self) -> Result<&'a [u8], Absent> {
+        if let Some(place) = self.row.remembered {
+            let chunk = self.snapshot.remembered.get(place.chunk as usize);
+            let bytes = chunk.and_then(|chunk| chunk.get(place.offset..place.offset + place.len as usize));
+            return bytes.ok_or(Absent::Gone);
+        }
+        let bytes = self.payload(Field::Cmdline, attr::ARGS)?;
+        Ok(if self.record.has(record::TITLE) {
+            title(bytes)
+        } else {
+            bytes
+        })
+    }
+
+    pub(crate) fn namespace(&self, field: Field, pick: impl Fn(&record::Namespaces) -> U64) -> Result<u64, Absent> {
+        match pick(self.part(field, attr::NAMESPACES)?).get() {
+            0 => Err(Absent::Gone),
+            inode => Ok(inode),
+        }
+    }
+}
+
+/// The reason that a record gives for the absence of just this field.
+fn own_reason(record: Record<'_>, field: Field) -> Option<Absent> {
+    let payload = record.attribute(attr::ABSENT)?.payload;
+    let absent =
+        <[record::AbsentField]>::ref_from_prefix_with_elems(payload, payload.len() / size_of::<record::AbsentField>());
+    let (absent, _) = absent.ok()?;
+    let entry = absent.iter().find(|entry| entry.field.get() == field as u16)?;
+    Some(Absent::from_wire(entry.reason.get()))
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)
+}
+
+/// The part of an argument area that is a rewritten title: up to its first NUL and with it.
+pub(crate) fn title(bytes: &[u8]) -> &[u8] {
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(nul) => &bytes[..=nul],
+        None => bytes,
+    }
+}

@@ -1,0 +1,8 @@
+//! Task data by BPF iterators.
+
+mod instruction;
+pub mod load;
+pub(crate) mod pass;
+pub mod recipe;
+pub mod relocate;
+mod remembered;

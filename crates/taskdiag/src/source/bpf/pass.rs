@@ -1,0 +1,455 @@
+//! Passes over tasks: runs the programs and takes in their records.
+
+use std::ffi::CString;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use zerocopy::{Immutable, IntoBytes};
+
+use super::load::{map_types, LoadError, KEY_TYPE, VALUE_TYPE};
+use super::recipe::{self, Recipe};
+use super::relocate::Linker;
+use super::remembered::ArgumentMemory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::field::{Group, Groups};
+use crate::plan::BpfWay;
+use crate::query::Scope;
+use crate::record::{self, attr, Record};
+use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
+use crate::source::host;
+use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, MapTypes, SharedMemory, TaskScope};
+
+/// The name of the program in every recipe.
+const PROGRAM: &str = "task_record";
+
+/// The section of `td_groups`, which it begins with.
+const CONSTANTS: &str = ".rodata";
+
+const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// `struct td_config` of `bpf/record.h`.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct Config {
+    groups: u32,
+    threads: u32,
+    ppid: u32,
+    rss_sum: u32,
+    cpus: u32,
+    full_names: u32,
+    remember: u32,
+    epoch: u32,
+    total_pages: u64,
+}
+
+/// Where `next_slot` stands in `struct td_reader`.
+const NEXT_SLOT: usize = size_of::<Config>();
+
+/// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
+const READER_SIZE: u32 = 18_000;
+const READER_KEY_SIZE: u32 = 8;
+const REMEMBERED_SIZE: u32 = 64;
+
+/// The most that one read of an iterator returns.
+const READ_SIZE: usize = 32 << 10;
+
+/// The BPF source of one handle.
+#[derive(Debug, Default)]
+pub(crate) struct Bpf {
+    program: Option<Program>,
+    host: Option<HostFacts>,
+    arguments: ArgumentMemory,
+}
+
+/// What the programs have to be told of this host.
+#[derive(Clone, Copy, Debug)]
+struct HostFacts {
+    cpus: u32,
+    full_names: bool,
+    rss_sum: bool,
+}
+
+/// A program in the kernel, and how to tell it what to do.
+#[derive(Debug)]
+struct Program {
+    program: OwnedFd,
+    /// The groups that it can be asked for.
+    groups: Groups,
+    settings: Settings,
+    /// The link for passes over all tasks, which can be used again.
+    link: OwnedFd,
+    /// The process that loaded it. A child of it must not use it: both would write one `td_reader`.
+    owner: rustix::process::Pid,
+}
+
+#[derive(Debug)]
+enum Settings {
+    /// The handle's own `td_reader`.
+    Private(SharedMemory),
+    /// A map of them, by reader.
+    Shared(Map),
+}
+
+impl Bpf {
+    /// The groups that can be answered without loading anything; `None` if nothing is loaded.
+    pub(crate) fn loaded(&self) -> Option<Groups> {
+        let program = self.program.as_ref().filter(|program| program.is_ours())?;
+        Some(program.groups)
+    }
+
+    /// Gets hold of a program that can answer `groups`, and what could be answered so far.
+    pub(crate) fn prepare(&mut self, way: BpfWay, groups: Groups, pinned: &Path) -> Result<()> {
+        let groups = groups.or(self.loaded().unwrap_or_default());
+        self.program = Some(match way {
+            BpfWay::Loaded => return Ok(()),
+            BpfWay::Pinned => Program::pinned(pinned, groups.contains(Group::Args))?,
+            BpfWay::ToLoad => Program::load(groups)?,
+        });
+        self.arguments.forget();
+        Ok(())
+    }
+
+    /// Appends the records and rows of one pass to `snapshot`.
+    pub(crate) fn read(&mut self, scope: Scope, groups: Groups, remember: bool, snapshot: &mut Snapshot) -> Result<()> {
+        let host = *self.host.get_or_insert_with(|| HostFacts {
+            cpus: host::possible_cpus(),
+            full_names: host::kernel_version().is_some_and(|version| version >= (6, 11)),
+            rss_sum: host::sums_memory_counters(),
+        });
+        let program = match &mut self.program {
+            Some(program) if program.is_ours() => program,
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "no BPF program is loaded in this process",
+                ))
+            }
+        };
+        let remember = remember && groups.contains(Group::Args) && matches!(program.settings, Settings::Private(_));
+        let config = Config {
+            groups: groups.0,
+            threads: scope.is_threads().into(),
+            ppid: match scope {
+                Scope::ChildrenOf(pid) => pid,
+                _ => 0,
+            },
+            rss_sum: host.rss_sum.into(),
+            cpus: host.cpus,
+            full_names: host.full_names.into(),
+            remember: remember.into(),
+            epoch: self.arguments.epoch(),
+            total_pages: if groups.contains(Group::Oom) {
+                host::total_pages()
+            } else {
+                0
+            },
+        };
+        let first = snapshot.records.len();
+        let reader = program.configure(config, self.arguments.next_slot())?;
+        let result = program.run(scope, snapshot);
+        reader.forget(program);
+        result?;
+        index(snapshot, first)?;
+        if remember {
+            self.arguments.take_in(snapshot);
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    fn load(groups: Groups) -> Result<Program> {
+        let recipe = built(match groups.contains(Group::Args) {
+            true => &recipe::TASK_SLEEPABLE,
+            false => &recipe::TASK,
+        })?;
+        let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+        let mut maps = maps(recipe)?;
+        let mut memory = None;
+        for data in recipe.data {
+            let mut content = data.content.to_vec();
+            if data.name == CONSTANTS {
+                content[..4].copy_from_slice(&groups.0.to_ne_bytes());
+            }
+            let map = data
+                .create(&content)
+                .map_err(|error| Error::io("making a BPF map", error))?;
+            if data.size == READER_SIZE {
+                memory = Some(
+                    map.share(READER_SIZE as usize)
+                        .map_err(|error| Error::io("mapping a BPF map", error))?,
+                );
+            }
+            maps.push((data.name, map));
+        }
+        let memory = memory
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the BPF program is not laid out as record.h says"))?;
+        let program = linker.load(PROGRAM, &|name| find(&maps, name)).map_err(load_error)?;
+        Program::new(program, groups, Settings::Private(memory))
+    }
+
+    fn pinned(directory: &Path, sleepable: bool) -> Result<Program> {
+        let path = |name: &str| {
+            let path = directory.join(name);
+            let text = CString::new(path.as_os_str().as_bytes()).expect("our own paths have no NUL");
+            (path, text)
+        };
+        let (program_path, program) = path(pinned_name(sleepable));
+        let program =
+            bpf::object_get(&program).map_err(|error| Error::io(program_path.display().to_string(), error))?;
+        let (readers_path, readers) = path(READERS);
+        let readers = Map::open(&readers).map_err(|error| Error::io(readers_path.display().to_string(), error))?;
+        let mut groups = Groups::ALL;
+        if !sleepable {
+            groups = groups.without(Groups::NONE.with(Group::Args));
+        }
+        Program::new(program, groups, Settings::Shared(readers))
+    }
+
+    fn new(program: OwnedFd, groups: Groups, settings: Settings) -> Result<Program> {
+        let link = bpf::link_tasks(program.as_fd(), TaskScope::All)
+            .map_err(|error| Error::io("attaching a BPF iterator", error))?;
+        Ok(Program {
+            program,
+            groups,
+            settings,
+            link,
+            owner: rustix::process::getpid(),
+        })
+    }
+
+    fn is_ours(&self) -> bool {
+        matches!(self.settings, Settings::Shared(_)) || self.owner == rustix::process::getpid()
+    }
+
+    /// Tells the program what to do.
+    fn configure(&mut self, config: Config, next_slot: u64) -> Result<Reader> {
+        match &mut self.settings {
+            Settings::Private(memory) => {
+                let written = memory.write(0, config).and(memory.write(NEXT_SLOT, next_slot));
+                written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
+                Ok(Reader { key: None })
+            }
+            Settings::Shared(readers) => {
+                let key = reader_key()?;
+                let mut value = vec![0; READER_SIZE as usize];
+                value[..size_of::<Config>()].copy_from_slice(config.as_bytes());
+                readers
+                    .update(key.as_bytes(), &value)
+                    .map_err(|error| Error::io("registering with the pinned BPF programs", error))?;
+                Ok(Reader { key: Some(key) })
+            }
+        }
+    }
+
+    /// Makes a pass and appends what it brings to the records of `snapshot`.
+    fn run(&self, scope: Scope, snapshot: &mut Snapshot) -> Result<()> {
+        let narrowed = match scope {
+            Scope::Process(pid) => Some(TaskScope::Thread(pid)),
+            Scope::ThreadsOf(pid) => Some(TaskScope::Process(pid)),
+            _ => None,
+        };
+        let narrowed = match narrowed.map(|scope| bpf::link_tasks(self.program.as_fd(), scope)) {
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            link => link
+                .transpose()
+                .map_err(|error| Error::io("attaching a BPF iterator", error))?,
+        };
+        let link = narrowed.as_ref().unwrap_or(&self.link);
+        let mut pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+        loop {
+            snapshot.counters.reads += 1;
+            let start = snapshot.records.len();
+            snapshot.records.resize(start + READ_SIZE, 0);
+            let result = pass.read(&mut snapshot.records[start..]);
+            snapshot.records.truncate(start + *result.as_ref().unwrap_or(&0));
+            match result {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                // The kernel pauses after a million tasks without a record.
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock || error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
+            }
+        }
+    }
+}
+
+/// A reader's entry with a program that many use.
+struct Reader {
+    key: Option<[u32; 2]>,
+}
+
+impl Reader {
+    fn forget(self, program: &Program) {
+        if let (Settings::Shared(readers), Some(key)) = (&program.settings, self.key) {
+            // Nothing depends on it: the entry is replaced when a thread of the same number comes.
+            let _ = readers.delete(key.as_bytes());
+        }
+    }
+}
+
+/// Who reads: the inode of its pid namespace, and its thread id there.
+fn reader_key() -> Result<[u32; 2]> {
+    let namespace = rustix::fs::stat("/proc/self/ns/pid").map_err(|error| {
+        Error::io(
+            "/proc/self/ns/pid, which pinned BPF programs know their readers by",
+            io::Error::from(error),
+        )
+    })?;
+    Ok([
+        namespace.st_ino as u32,
+        rustix::thread::gettid().as_raw_nonzero().get() as u32,
+    ])
+}
+
+/// Names of the pinned objects.
+pub(crate) const READERS: &str = "readers";
+pub(crate) fn pinned_name(sleepable: bool) -> &'static str {
+    match sleepable {
+        true => "task_sleepable",
+        false => "task",
+    }
+}
+
+/// Loads both programs for many readers: the programs, plain and sleepable, and the map of readers.
+pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
+    let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
+    let readers = Map::create(&MapSpec {
+        kind: MapKind::Hash,
+        name: READERS,
+        key_size: READER_KEY_SIZE,
+        value_size: READER_SIZE,
+        max_entries: 1024,
+        flags: MapFlags::NO_PREALLOCATION,
+        types: None,
+    })
+    .map_err(|error| Error::io("making a BPF map", error))?;
+    let load = |recipe| {
+        let recipe = built(recipe)?;
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+        let mut maps = maps(recipe)?;
+        for data in recipe.data {
+            maps.push((
+                data.name,
+                data.create(data.content)
+                    .map_err(|error| Error::io("making a BPF map", error))?,
+            ));
+        }
+        let find = |name: &str| match name == READERS {
+            true => Some(readers.as_fd()),
+            false => find(&maps, name),
+        };
+        linker.load(PROGRAM, &find).map_err(load_error)
+    };
+    let programs = [load(&recipe::TASK_SHARED)?, load(&recipe::TASK_SLEEPABLE_SHARED)?];
+    Ok((programs, readers))
+}
+
+/// The recipe, if the build made one.
+fn built(recipe: &'static std::result::Result<Recipe, &str>) -> Result<&'static Recipe> {
+    let built = recipe.as_ref();
+    built.map_err(|why| Error::new(ErrorKind::Unsupported, format!("built without the BPF programs: {why}")))
+}
+
+type NamedMap = (&'static str, Map);
+
+fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a>> {
+    let (_, map) = maps.iter().find(|(other, _)| *other == name)?;
+    Some(map.as_fd())
+}
+
+/// Makes the maps that every load has of its own.
+fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
+    let make = |name: &&'static str| {
+        let name = *name;
+        let map = match name {
+            "per_cpu" => Map::create(&MapSpec {
+                kind: MapKind::PerCpuArray,
+                name,
+                key_size: 4,
+                value_size: 8,
+                max_entries: 1,
+                flags: MapFlags::empty(),
+                types: None,
+            }),
+            "remembered" => task_storage(name),
+            _ => return None,
+        };
+        Some(
+            map.map(|map| (name, map))
+                .map_err(|error| Error::io("making a BPF map", error)),
+        )
+    };
+    recipe.maps.iter().filter_map(make).collect()
+}
+
+fn task_storage(name: &str) -> io::Result<Map> {
+    let types = bpf::btf_load(&map_types(REMEMBERED_SIZE))?;
+    Map::create(&MapSpec {
+        kind: MapKind::TaskStorage,
+        name,
+        key_size: 4,
+        value_size: REMEMBERED_SIZE,
+        max_entries: 0,
+        flags: MapFlags::NO_PREALLOCATION,
+        types: Some(MapTypes {
+            btf: types.as_fd(),
+            key: KEY_TYPE,
+            value: VALUE_TYPE,
+        }),
+    })
+}
+
+fn load_error(error: LoadError) -> Error {
+    let kind = match &error {
+        LoadError::Denied { .. } => ErrorKind::Denied,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(kind, error.to_string())
+}
+
+/// Finds the records from `first` on and makes their rows.
+fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
+    let bytes = &snapshot.records[..];
+    let mut offset = first;
+    while let Some((record, rest)) = Record::split_first(&bytes[offset..]) {
+        if record.has(record::NO_READER) {
+            return Err(Error::new(
+                ErrorKind::System,
+                "the pinned BPF programs do not know this reader",
+            ));
+        }
+        snapshot.rows.push(Row {
+            record: offset,
+            supplement: NO_SUPPLEMENT,
+            remembered: None,
+        });
+        offset = bytes.len() - rest.len();
+    }
+    if offset != bytes.len() {
+        snapshot.counters.malformed += 1;
+    }
+    snapshot.counters.record_bytes += (offset - first) as u64;
+    Ok(())
+}
+
+/// The groups of a record that procfs has to be asked for: what its program deferred, and a title whose end is not in it.
+pub(crate) fn deferred(record: Record<'_>) -> Groups {
+    const PAGE: usize = 4096;
+    let mut groups = match record.get::<record::Defer>(attr::DEFER) {
+        Some(defer) if record.has(record::DEFERRED) => Groups(defer.groups.get()),
+        _ => Groups::NONE,
+    };
+    if record.has(record::TITLE) {
+        let title = record.attribute(attr::ARGS).map_or(&[][..], |args| args.payload);
+        // The kernel looks for the end of a title within one page, and no further.
+        if title.len() < PAGE && !title.contains(&0) {
+            groups = groups.with(Group::Args);
+        }
+    }
+    groups
+}

@@ -1,0 +1,231 @@
+//! What has to be known of this host besides its tasks. Small reads, made once.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::thread::{capabilities, CapabilitySet};
+
+use crate::support::{Fact, Support};
+use crate::sys::pages::FreshPages;
+
+/// Inode number of the initial user namespace, the same on every kernel since 3.8 (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Finds out what can answer on this host, without loading anything.
+pub(crate) fn probe(built: &'static str, pinned: &Path) -> Support {
+    let status = fs::read("/proc/self/status");
+    Support {
+        procfs: procfs(status.as_deref().ok()),
+        procfs_complete: procfs_complete(),
+        bpf_built: match built {
+            "" => Fact::yes("built in"),
+            why => Fact::no(
+                format!("built without the BPF programs: {why}"),
+                "install clang and libbpf-dev, and build again",
+            ),
+        },
+        btf: btf(),
+        bpf_load: bpf_load(),
+        task_iterator: match kernel_version() {
+            Some(version) if version < (5, 18) => Fact::no(
+                format!(
+                    "Linux {}.{}; sleepable task iterators came with 5.18",
+                    version.0, version.1
+                ),
+                "",
+            ),
+            _ => Fact::unknown("not tried yet"),
+        },
+        iterator_by_pid: match kernel_version() {
+            Some(version) if version >= (6, 1) => Fact::yes(format!("Linux {}.{}", version.0, version.1)),
+            Some(version) => Fact::no(format!("Linux {}.{}; it came with 6.1", version.0, version.1), ""),
+            None => Fact::unknown("the kernel's version is not a number"),
+        },
+        pinned: pinned_programs(pinned),
+        cgroup2: cgroup2(),
+        tasks: tasks(),
+    }
+}
+
+fn procfs(status: Option<&[u8]>) -> Fact {
+    let Some(status) = status else {
+        let remedy = "mount it: mount -t proc proc /proc";
+        return match Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
+            true => Fact::no("/proc shows another pid namespace than the caller's", remedy),
+            false => Fact::no("/proc is not mounted", remedy),
+        };
+    };
+    let line = |key: &str| {
+        let text = std::str::from_utf8(status).unwrap_or_default();
+        text.lines()
+            .find_map(|line| Some(line.strip_prefix(key)?.split_whitespace().count()))
+    };
+    // One number for each pid namespace from that of the mount inward: more than one, and the mount is not ours.
+    match line("NSpid:") {
+        Some(levels) if levels > 1 => Fact::no(
+            "/proc shows an outer pid namespace, whose ids are not the caller's",
+            "mount one of this namespace: mount -t proc proc /proc",
+        ),
+        _ => Fact::yes("/proc is mounted"),
+    }
+}
+
+fn procfs_complete() -> Fact {
+    let Ok(mounts) = fs::read("/proc/self/mountinfo") else {
+        return Fact::unknown("/proc/self/mountinfo can't be read");
+    };
+    let mounts = String::from_utf8_lossy(&mounts);
+    // The last mount on a mount point is the one that is seen.
+    let options = mounts
+        .lines()
+        .filter(|line| line.split(' ').nth(4) == Some("/proc"))
+        .filter_map(|line| line.split(" - ").nth(1)?.split(' ').nth(2))
+        .next_back()
+        .unwrap_or_default();
+    let trusted = effective_capabilities().is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
+    let hides = |option: &&str| {
+        option.starts_with("subset=pid")
+            || (option.starts_with("hidepid=") && !trusted && !matches!(*option, "hidepid=0" | "hidepid=off"))
+    };
+    match options.split(',').find(hides) {
+        Some(option) if option.starts_with("hidepid") => Fact::no(
+            format!("/proc is mounted with {option}: tasks of other users are hidden"),
+            "run as root, or join the group of the mount's gid= option",
+        ),
+        Some(option) => Fact::no(
+            format!("/proc is mounted with {option}: only the directories of tasks are there"),
+            "nothing is lost for tasks; mount another /proc for the rest",
+        ),
+        None => Fact::yes("/proc shows every task"),
+    }
+}
+
+fn btf() -> Fact {
+    match fs::metadata(BTF) {
+        Ok(_) => Fact::yes(BTF),
+        Err(error) => Fact::no(
+            format!("{BTF}: {error}"),
+            "mount sysfs, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
+        ),
+    }
+}
+
+fn effective_capabilities() -> Option<CapabilitySet> {
+    Some(capabilities(None).ok()?.effective)
+}
+
+fn bpf_load() -> Fact {
+    let Some(held) = effective_capabilities() else {
+        return Fact::unknown("the capabilities of this thread can't be read");
+    };
+    let remedy =
+        "run as root, or with both capabilities (setcap cap_bpf,cap_perfmon+ep), or let root run: taskdiag pin";
+    let missing: Vec<&str> = [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")]
+        .into_iter()
+        .filter(|&(capability, _)| !held.contains(capability) && !held.contains(CapabilitySet::SYS_ADMIN))
+        .map(|(_, name)| name)
+        .collect();
+    if !missing.is_empty() {
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        return Fact::no(format!("{} {verb} missing", missing.join(" and ")), remedy);
+    }
+    match fs::read_link("/proc/self/ns/user") {
+        Ok(namespace) if namespace.as_os_str() != INITIAL_USER_NAMESPACE => Fact::no(
+            "CAP_BPF and CAP_PERFMON count only in the initial user namespace",
+            "run outside of the container",
+        ),
+        _ => Fact::yes("CAP_BPF and CAP_PERFMON are held"),
+    }
+}
+
+fn pinned_programs(directory: &Path) -> Fact {
+    use rustix::fs::{access, Access};
+    match access(directory.join("readers"), Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => Fact::yes(format!("pinned in {}", directory.display())),
+        Err(rustix::io::Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
+        Err(error) => Fact::no(
+            format!("{}: {error}", directory.display()),
+            "pinned programs are root's, since they see every task",
+        ),
+    }
+}
+
+fn cgroup2() -> Fact {
+    match fs::read("/proc/self/cgroup") {
+        Ok(text) if text.starts_with(b"0::") || text.windows(4).any(|window| window == b"\n0::") => {
+            Fact::yes("the unified hierarchy is there")
+        }
+        Ok(_) => Fact::no(
+            "the unified cgroup hierarchy is not mounted",
+            "mount -t cgroup2 none /sys/fs/cgroup",
+        ),
+        Err(error) => Fact::unknown(format!("/proc/self/cgroup: {error}")),
+    }
+}
+
+/// The number of tasks, threads included: the fourth value of `/proc/loadavg`, else what sysinfo(2) says.
+fn tasks() -> Option<u32> {
+    let from_loadavg = || {
+        fs::read_to_string("/proc/loadavg")
+            .ok()?
+            .split_whitespace()
+            .nth(3)?
+            .split_once('/')?
+            .1
+            .parse()
+            .ok()
+    };
+    from_loadavg().or_else(|| Some(rustix::system::sysinfo().procs.into()))
+}
+
+/// Major and minor version of the kernel.
+pub(crate) fn kernel_version() -> Option<(u32, u32)> {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_str().ok()?.split(['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// How many processors there may be: one more than the highest number.
+pub(crate) fn possible_cpus() -> u32 {
+    let from_sysfs = || {
+        let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+        list.trim().rsplit([',', '-']).next()?.parse::<u32>().ok()
+    };
+    match from_sysfs() {
+        Some(highest) => highest + 1,
+        None => std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+    }
+}
+
+/// Memory and swap in pages, as `oom_score` is relative to.
+pub(crate) fn total_pages() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram + info.totalswap) * u64::from(info.mem_unit) / rustix::param::page_size() as u64
+}
+
+/// Whether `/proc` adds up the per-processor parts of a process's memory counters, or prints the central part alone.
+///
+/// That changed with 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16), which went into some
+/// stable kernels and not into others. So it is tried: a few pages more must show at once, or do not.
+pub(crate) fn sums_memory_counters() -> bool {
+    const PAGES: usize = 3;
+    let resident = || -> Option<usize> {
+        let statm = fs::read_to_string("/proc/self/statm").ok()?;
+        statm.split_whitespace().nth(1)?.parse().ok()
+    };
+    let grows = || -> Option<bool> {
+        let before = resident()?;
+        let pages = FreshPages::new(PAGES).ok()?;
+        let after = resident()?;
+        drop(pages);
+        Some(after == before + PAGES)
+    };
+    // Other threads may touch memory meanwhile; most tries go undisturbed.
+    let tries: Vec<bool> = (0..5).filter_map(|_| grows()).collect();
+    match tries.len() {
+        0 => kernel_version().is_some_and(|version| version >= (6, 16)),
+        count => tries.iter().filter(|&&grew| grew).count() * 2 > count,
+    }
+}

@@ -1,0 +1,5 @@
+//! Sources of task data.
+
+pub mod bpf;
+pub(crate) mod host;
+pub(crate) mod procfs;

@@ -1,0 +1,501 @@
+//! From the texts of one task to its record. Pure: the bytes may as well have been captured on another host.
+
+use zerocopy::native_endian::{I32, U16, U32, U64};
+use zerocopy::IntoBytes;
+
+use super::parse::{self, Line, Lines, Stat, Status};
+use crate::absent::Absent;
+use crate::field::{files_for, Field, Fields, Files, Group, Groups};
+use crate::record::{self, attr, AbsentField, Header, Writer};
+
+/// How many of [`Files`] are files; [`Files::NS`] is a directory of links.
+pub(super) const FILES: usize = 7;
+
+/// The links in `ns/`, in the order of [`record::Namespaces`].
+pub(super) const NAMESPACES: [Field; 9] = [
+    Field::NsPid,
+    Field::NsPidForChildren,
+    Field::NsMnt,
+    Field::NsNet,
+    Field::NsUser,
+    Field::NsUts,
+    Field::NsIpc,
+    Field::NsCgroup,
+    Field::NsTime,
+];
+
+/// The index of a file among [`Evidence::texts`].
+pub(super) const fn index(file: Files) -> usize {
+    file.0.trailing_zeros() as usize
+}
+
+pub(super) fn contains(files: Files, index: usize) -> bool {
+    files.0 >> index & 1 != 0
+}
+
+/// What to read of each task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub fields: Fields,
+    groups: Groups,
+    pub files: Files,
+    /// Bit `n` is set if [`NAMESPACES`]`[n]` is to be read.
+    pub namespaces: u16,
+    lines: Lines,
+}
+
+impl Plan {
+    /// The fewest files that have all of `fields`, and `also` those.
+    pub(super) fn new(fields: Fields, also: Files) -> Plan {
+        let mut files = files_for(fields).or(also);
+        let namespaces = (0..NAMESPACES.len())
+            .filter(|&n| fields.contains(NAMESPACES[n]))
+            .fold(0, |bits, n| bits | 1 << n);
+        // Links are not files that stay with their task once they are open. One such file has to be there: see `gather`.
+        if namespaces != 0 && files == Files::NS {
+            files = files.or(Files::STAT);
+        }
+        let mut lines = Lines::NONE;
+        for field in fields.iter() {
+            if files.intersects(Files::STAT) && field.info().files.intersects(Files::STAT) {
+                continue;
+            }
+            lines = lines.or(lines_of(field));
+        }
+        Plan {
+            fields,
+            groups: fields.groups(),
+            files,
+            namespaces,
+            lines,
+        }
+    }
+
+    pub(super) fn reads(&self, file: Files) -> bool {
+        self.files.intersects(file)
+    }
+}
+
+/// The lines of `status` that a field is made of.
+fn lines_of(field: Field) -> Lines {
+    let lines: &[Line] = match field {
+        Field::Ppid => &[Line::Ppid, Line::Threads],
+        Field::State => &[Line::State, Line::Threads],
+        Field::ThreadsCount => &[Line::Threads],
+        Field::TracerPid => &[Line::TracerPid],
+        Field::Uid | Field::Euid | Field::Suid | Field::Fsuid => &[Line::Uid],
+        Field::Gid | Field::Egid | Field::Sgid | Field::Fsgid => &[Line::Gid],
+        Field::CapInheritable => &[Line::CapInh],
+        Field::CapPermitted => &[Line::CapPrm],
+        Field::CapEffective => &[Line::CapEff],
+        Field::CapBounding => &[Line::CapBnd],
+        Field::CapAmbient => &[Line::CapAmb],
+        Field::NoNewPrivs => &[Line::NoNewPrivs],
+        Field::Seccomp => &[Line::Seccomp],
+        Field::Groups => &[Line::Groups],
+        Field::Affinity => &[Line::CpusAllowed],
+        Field::VoluntarySwitches => &[Line::Voluntary],
+        Field::InvoluntarySwitches => &[Line::Involuntary],
+        Field::VsizeBytes => &[Line::VmSize],
+        // The kernel adds the three up, and so does who reads the record.
+        Field::RssBytes => &[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem],
+        Field::RssAnonBytes => &[Line::VmSize, Line::RssAnon],
+        Field::RssFileBytes => &[Line::VmSize, Line::RssFile],
+        Field::RssShmemBytes => &[Line::VmSize, Line::RssShmem],
+        Field::SwapBytes => &[Line::VmSize, Line::VmSwap],
+        Field::PeakVsizeBytes => &[Line::VmSize, Line::VmPeak],
+        Field::PeakRssBytes => &[Line::VmSize, Line::VmHwm],
+        Field::TextBytes => &[Line::VmSize, Line::VmExe],
+        Field::DataBytes => &[Line::VmSize, Line::VmData],
+        Field::StackBytes => &[Line::VmSize, Line::VmStk],
+        Field::LibBytes => &[Line::VmSize, Line::VmLib],
+        Field::LockedBytes => &[Line::VmSize, Line::VmLck],
+        Field::PinnedBytes => &[Line::VmSize, Line::VmPin],
+        Field::PageTableBytes => &[Line::VmSize, Line::VmPte],
+        Field::Nspids => &[Line::NsPid],
+        _ => &[],
+    };
+    Lines::of(lines)
+}
+
+/// What was read of one task.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    /// The whole texts of files, by [`index`].
+    pub texts: [Result<&'a [u8], Absent>; FILES],
+    /// Inode numbers, in the order of [`NAMESPACES`].
+    pub namespaces: [Result<u64, Absent>; NAMESPACES.len()],
+    pub cgroup_id: Result<u64, Absent>,
+    /// Whether it was seen that the task has no address space.
+    pub no_memory: bool,
+}
+
+impl<'a> Evidence<'a> {
+    pub(super) const NONE: Evidence<'static> = Evidence {
+        texts: [Err(Absent::NotAsked); FILES],
+        namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
+        cgroup_id: Err(Absent::NotAsked),
+        no_memory: false,
+    };
+
+    pub(super) fn text(&self, file: Files) -> Result<&'a [u8], Absent> {
+        self.texts[index(file)]
+    }
+
+    pub(super) fn stat(&self) -> Option<Stat<'a>> {
+        parse::stat(self.text(Files::STAT).ok()?)
+    }
+}
+
+/// Why there is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRecord {
+    /// The task ended.
+    Gone,
+    /// A text is not what it should be.
+    Malformed,
+}
+
+/// What stays the same from task to task.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    ticks_per_second: u64,
+    /// Lists on their way from text into a record.
+    list: Vec<u8>,
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+impl Encoder {
+    pub(super) fn new(ticks_per_second: u64) -> Encoder {
+        Encoder {
+            ticks_per_second: ticks_per_second.max(1),
+            list: Vec::new(),
+        }
+    }
+
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        let hz = self.ticks_per_second;
+        // In two parts: ticks times 10^9 exceed 64 bits after 5 years of 100 Hz, and 128-bit divisions are slow.
+        let seconds = (ticks / hz).saturating_mul(NS_PER_SECOND);
+        seconds.saturating_add(ticks % hz * NS_PER_SECOND / hz)
+    }
+
+    /// The ticks that the kernel makes of nanoseconds: whole ones.
+    pub(super) fn ticks(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(self.ticks_per_second) / u128::from(NS_PER_SECOND)) as u64
+    }
+
+    fn list<const N: usize>(&mut self, items: impl Iterator<Item = [u8; N]>) -> &[u8] {
+        self.list.clear();
+        items.for_each(|item| self.list.extend_from_slice(&item));
+        &self.list
+    }
+
+    /// Appends the record of the task `tid` of process `pid`.
+    pub(super) fn encode(
+        &mut self,
+        plan: &Plan,
+        (pid, tid): (u32, u32),
+        evidence: &Evidence<'_>,
+        records: &mut Vec<u8>,
+    ) -> Result<(), NoRecord> {
+        let stat = match evidence.text(Files::STAT) {
+            Ok(text) => Some(parse::stat(text).ok_or(NoRecord::Malformed)?),
+            Err(_) => None,
+        };
+        let status = match evidence.text(Files::STATUS) {
+            Ok(text) => Some(parse::status(text, plan.lines)),
+            Err(_) => None,
+        };
+        let stat = stat.as_ref();
+        let status = status.as_ref();
+        if stat.is_some_and(Stat::is_released) {
+            return Err(NoRecord::Gone);
+        }
+        // The same in status: its lines about the process need the same lock.
+        if status.is_some_and(|s| s.found().contains(Line::Threads) && s.number(Line::Threads) == 0) {
+            return Err(NoRecord::Gone);
+        }
+
+        let no_size = |status: &Status| plan.lines.contains(Line::VmSize) && !status.found().contains(Line::VmSize);
+        let no_memory =
+            evidence.no_memory || stat.is_some_and(|stat| !stat.has_memory()) || status.is_some_and(no_size);
+        let mut header = Header {
+            pid: U32::new(pid),
+            tid: U32::new(tid),
+            ..Header::default()
+        };
+        let mut flags = 0;
+        if let Some(stat) = stat {
+            header.start_ns = U64::new(self.nanoseconds(stat.start_ticks));
+            if stat.is_kernel_thread() {
+                flags |= record::KERNEL_THREAD;
+            }
+        }
+        if no_memory {
+            flags |= record::NO_MM;
+        }
+
+        let mut record = Writer::new(records);
+        for group in plan.groups.iter() {
+            match group {
+                Group::Base => put_base(&mut record, stat, status),
+                Group::Tty => put_tty(&mut record, stat),
+                Group::Cred => put_cred(&mut record, status),
+                Group::Groups => {
+                    if let Some(status) = status.filter(|s| s.found().contains(Line::Groups)) {
+                        let ids = status.ids(Line::Groups).map(u32::to_ne_bytes);
+                        record.put(attr::GROUPS, 0, self.list(ids));
+                    }
+                }
+                Group::Cpu => self.put_cpu(&mut record, stat, status, evidence),
+                Group::Faults => put_faults(&mut record, stat),
+                Group::Mem => put_mem(&mut record, status),
+                Group::Args => match evidence.text(Files::CMDLINE) {
+                    Ok(b"") if no_memory => {}
+                    Ok(text) => record.put(attr::ARGS, 0, text),
+                    Err(_) => {}
+                },
+                Group::Oom => {
+                    let number = |file| I32::new(number(evidence, file).unwrap_or_default());
+                    let oom = record::Oom {
+                        oom_score_adj: number(Files::OOM_SCORE_ADJ),
+                        oom_score: number(Files::OOM_SCORE),
+                    };
+                    record.put(attr::OOM, 0, oom.as_bytes());
+                }
+                Group::Namespaces => {
+                    let inodes = evidence.namespaces.map(|inode| inode.unwrap_or(0));
+                    record.put(attr::NAMESPACES, 0, inodes.as_bytes());
+                    if let Some(status) = status.filter(|s| s.found().contains(Line::NsPid)) {
+                        let ids = status.ids(Line::NsPid).map(u32::to_ne_bytes);
+                        record.put(attr::NSPIDS, 0, self.list(ids));
+                    }
+                }
+                Group::Cgroup => {
+                    let cgroup_id = U64::new(evidence.cgroup_id.unwrap_or(0));
+                    record.put(attr::CGROUP, 0, record::Cgroup { cgroup_id }.as_bytes());
+                    if let Some(path) = evidence.text(Files::CGROUP).ok().and_then(parse::cgroup) {
+                        record.put(attr::CGROUP_PATH, 0, path);
+                    }
+                }
+            }
+        }
+
+        // Of nearly all tasks everything is there. For the others, go through what was asked.
+        if !is_complete(plan, evidence, status) {
+            let missing = plan.fields.iter().filter_map(|field| {
+                if no_memory && field.group().needs_memory() {
+                    return None;
+                }
+                let reason = why_absent(field, evidence, status)?;
+                let entry = AbsentField {
+                    field: U16::new(field as u16),
+                    reason: U16::new(reason as u16),
+                };
+                let mut bytes = [0; size_of::<AbsentField>()];
+                bytes.copy_from_slice(entry.as_bytes());
+                Some(bytes)
+            });
+            let missing = self.list(missing);
+            if !missing.is_empty() {
+                record.put(attr::ABSENT, 0, missing);
+                flags |= record::HAS_ABSENT;
+            }
+        }
+        header.flags = U32::new(flags);
+        record.finish(header);
+        Ok(())
+    }
+
+    fn put_cpu(
+        &mut self,
+        record: &mut Writer<'_>,
+        stat: Option<&Stat<'_>>,
+        status: Option<&Status<'_>>,
+        evidence: &Evidence<'_>,
+    ) {
+        let mut cpu = record::Cpu::default();
+        if let Some(stat) = stat {
+            // The kernel has scaled these two already. With a run time of 0 the reader takes what is in `prev_*`.
+            cpu.utime_ns = U64::new(self.nanoseconds(stat.utime_ticks));
+            cpu.stime_ns = U64::new(self.nanoseconds(stat.stime_ticks));
+            cpu.prev_utime = cpu.utime_ns;
+            cpu.prev_stime = cpu.stime_ns;
+            cpu.cutime_ns = U64::new(self.nanoseconds(stat.cutime_ticks));
+            cpu.cstime_ns = U64::new(self.nanoseconds(stat.cstime_ticks));
+            cpu.nice = I32::new(stat.nice);
+            cpu.priority = I32::new(stat.priority);
+            cpu.rt_priority = U32::new(stat.rt_priority);
+            cpu.policy = U32::new(stat.policy);
+            cpu.cpu = U32::new(stat.processor);
+        }
+        if let Some([runtime, run_delay, _]) = schedstat(evidence) {
+            cpu.runtime_ns = U64::new(runtime);
+            cpu.run_delay_ns = U64::new(run_delay);
+        }
+        if let Some(status) = status {
+            let number = |line| U64::new(status.number(line));
+            cpu.voluntary_switches = number(Line::Voluntary);
+            cpu.involuntary_switches = number(Line::Involuntary);
+        }
+        record.put(attr::CPU, 0, cpu.as_bytes());
+        if let Some(status) = status.filter(|s| s.found().contains(Line::CpusAllowed)) {
+            record.put(attr::AFFINITY, 0, self.list(status.processors().map(u64::to_ne_bytes)));
+        }
+    }
+}
+
+fn put_base(record: &mut Writer<'_>, stat: Option<&Stat<'_>>, status: Option<&Status<'_>>) {
+    let mut base = record::Base::default();
+    if let Some(status) = status {
+        let id = |line| U32::new(status.id(line));
+        base.tracer_pid = id(Line::TracerPid);
+        base.ppid = id(Line::Ppid);
+        base.threads_count = id(Line::Threads);
+        base.state = status.state().unwrap_or_default();
+    }
+    let mut name: &[u8] = b"";
+    if let Some(stat) = stat {
+        base.ppid = U32::new(stat.ppid);
+        base.pgid = U32::new(stat.pgid);
+        base.sid = U32::new(stat.sid);
+        base.exit_signal = I32::new(stat.exit_signal);
+        base.threads_count = U32::new(stat.threads_count);
+        base.state = stat.state;
+        name = stat.comm;
+    }
+    // A byte is left for the NUL that ends the name.
+    let short = name.len().min(base.comm.len() - 1);
+    base.comm[..short].copy_from_slice(&name[..short]);
+    record.put(attr::BASE, 0, base.as_bytes());
+    if name.len() > short {
+        record.put(attr::NAME, 0, name);
+    }
+}
+
+fn put_tty(record: &mut Writer<'_>, stat: Option<&Stat<'_>>) {
+    if let Some(stat) = stat {
+        let tty = record::Tty {
+            tty_nr: U32::new(stat.tty_nr),
+            tpgid: I32::new(stat.tpgid),
+        };
+        record.put(attr::TTY, 0, tty.as_bytes());
+    }
+}
+
+fn put_cred(record: &mut Writer<'_>, status: Option<&Status<'_>>) {
+    let Some(status) = status else { return };
+    let four = |line| {
+        let mut ids = status.ids(line);
+        [(); 4].map(|()| U32::new(ids.next().unwrap_or_default()))
+    };
+    let mask = |line| U64::new(status.number(line));
+    let id = |line| U32::new(status.id(line));
+    let [uid, euid, suid, fsuid] = four(Line::Uid);
+    let [gid, egid, sgid, fsgid] = four(Line::Gid);
+    let cred = record::Cred {
+        uid,
+        euid,
+        suid,
+        fsuid,
+        gid,
+        egid,
+        sgid,
+        fsgid,
+        cap_inheritable: mask(Line::CapInh),
+        cap_permitted: mask(Line::CapPrm),
+        cap_effective: mask(Line::CapEff),
+        cap_bounding: mask(Line::CapBnd),
+        cap_ambient: mask(Line::CapAmb),
+        no_new_privs: id(Line::NoNewPrivs),
+        seccomp: id(Line::Seccomp),
+    };
+    record.put(attr::CRED, 0, cred.as_bytes());
+}
+
+fn put_faults(record: &mut Writer<'_>, stat: Option<&Stat<'_>>) {
+    if let Some(stat) = stat {
+        let faults = record::Faults {
+            min_faults: U64::new(stat.min_faults),
+            maj_faults: U64::new(stat.maj_faults),
+            child_min_faults: U64::new(stat.child_min_faults),
+            child_maj_faults: U64::new(stat.child_maj_faults),
+        };
+        record.put(attr::FAULTS, 0, faults.as_bytes());
+    }
+}
+
+fn put_mem(record: &mut Writer<'_>, status: Option<&Status<'_>>) {
+    let Some(status) = status.filter(|status| status.found().contains(Line::VmSize)) else {
+        return;
+    };
+    let bytes = |line| U64::new(status.number(line));
+    let mem = record::Mem {
+        vsize_bytes: bytes(Line::VmSize),
+        rss_anon_bytes: bytes(Line::RssAnon),
+        rss_file_bytes: bytes(Line::RssFile),
+        rss_shmem_bytes: bytes(Line::RssShmem),
+        swap_bytes: bytes(Line::VmSwap),
+        peak_vsize_bytes: bytes(Line::VmPeak),
+        peak_rss_bytes: bytes(Line::VmHwm),
+        text_bytes: bytes(Line::VmExe),
+        data_bytes: bytes(Line::VmData),
+        stack_bytes: bytes(Line::VmStk),
+        lib_bytes: bytes(Line::VmLib),
+        locked_bytes: bytes(Line::VmLck),
+        pinned_bytes: bytes(Line::VmPin),
+        page_table_bytes: bytes(Line::VmPte),
+    };
+    record.put(attr::MEM, 0, mem.as_bytes());
+}
+
+fn schedstat(evidence: &Evidence<'_>) -> Option<[u64; 3]> {
+    parse::schedstat(evidence.text(Files::SCHEDSTAT).ok()?)
+}
+
+fn number(evidence: &Evidence<'_>, file: Files) -> Option<i32> {
+    parse::number(evidence.text(file).ok()?)
+}
+
+/// Whether all that the plan reads was there, so that no field can be absent.
+fn is_complete(plan: &Plan, evidence: &Evidence<'_>, status: Option<&Status<'_>>) -> bool {
+    (0..FILES).all(|file| !contains(plan.files, file) || evidence.texts[file].is_ok())
+        && status.is_none_or(|status| plan.lines.is_subset(status.found()))
+        && !plan.reads(Files::NS.or(Files::CGROUP).or(Files::SCHEDSTAT))
+        && !plan.reads(Files::OOM_SCORE.or(Files::OOM_SCORE_ADJ))
+}
+
+/// The reason for which the field of a task that has what it is about is missing; none if it is there.
+fn why_absent(field: Field, evidence: &Evidence<'_>, status: Option<&Status<'_>>) -> Option<Absent> {
+    const UNREADABLE: Absent = Absent::Unsupported;
+    let files = field.info().files;
+    if files == Files::NONE || evidence.text(Files::STAT).is_ok() && files.intersects(Files::STAT) {
+        return None;
+    }
+    if files == Files::NS {
+        let which = NAMESPACES.iter().position(|&namespace| namespace == field)?;
+        return evidence.namespaces[which].err();
+    }
+    // The cheapest file that has it is the one that the plan chose, unless stat was not chosen for what status has too.
+    let file = match files.intersects(Files::STATUS) {
+        true => Files::STATUS,
+        false => files,
+    };
+    if let Err(reason) = evidence.text(file) {
+        return Some(reason);
+    }
+    let is_there = match file {
+        Files::STATUS => {
+            let lines = lines_of(field);
+            status.is_some_and(|status| lines.is_subset(status.found()))
+        }
+        Files::SCHEDSTAT => schedstat(evidence).is_some(),
+        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => number(evidence, file).is_some(),
+        Files::CGROUP if field == Field::CgroupId => return evidence.cgroup_id.err(),
+        Files::CGROUP => evidence.text(file).ok().and_then(parse::cgroup).is_some(),
+        _ => true,
+    };
+    (!is_there).then_some(UNREADABLE)
+}

@@ -1,0 +1,776 @@
+//! `/proc` as a source: the same records as from BPF, made of the kernel's texts.
+//!
+//! This file opens and reads; `parse` makes values of texts and `encode` makes records of values. A task costs one open,
+//! read and close for each file that the fields need, and nothing else: no `fstat`, no seek, no second read to see the end.
+//!
+//! # One task, several files
+//!
+//! A number can pass to another task between the opening of one file and of the next, and a record mixed of two tasks would
+//! be a lie. An open file, though, stays with its task: once that one is released, reading it is `ESRCH`. So the first file
+//! of a task, its anchor, is opened before and read after all others. If the read succeeds, the number was the task's all the
+//! while, and the other files, opened by number in between, were its own. That costs no system call; holding the task's
+//! directory open instead costs two.
+
+mod encode;
+mod parse;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, CWD};
+use rustix::io::Errno;
+
+use crate::absent::Absent;
+use crate::error::{Error, ErrorKind};
+use crate::field::{Field, Fields, Files};
+use crate::query::Scope;
+use crate::record::Record;
+use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
+use encode::{Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES};
+use parse::Stat;
+
+/// The names of files, by [`encode::index`].
+const NAMES: [&str; FILES] = [
+    "stat",
+    "status",
+    "schedstat",
+    "cmdline",
+    "oom_score_adj",
+    "oom_score",
+    "cgroup",
+];
+
+/// The names of links, in the order of [`NAMESPACES`].
+const LINKS: [&str; NAMESPACES.len()] = [
+    "ns/pid",
+    "ns/pid_for_children",
+    "ns/mnt",
+    "ns/net",
+    "ns/user",
+    "ns/uts",
+    "ns/ipc",
+    "ns/cgroup",
+    "ns/time",
+];
+
+/// Room for all files of a task in one read each, but for the longest command lines and lists of groups.
+const BUFFER: usize = 64 << 10;
+
+/// The least room that a read is given. Nearly every file is shorter, so that one read has it all.
+const ROOM: usize = 16 << 10;
+
+/// Room for the names of 10000 tasks. What is not needed of it is never touched.
+const DIRECTORY: usize = 256 << 10;
+
+const PROC_MAGIC: u64 = 0x9fa0;
+const CGROUP2_MAGIC: u64 = 0x6367_7270;
+
+/// Reads `/proc`.
+#[derive(Debug)]
+pub(crate) struct Procfs {
+    proc: OwnedFd,
+    pids: Listing,
+    worker: Worker,
+    lacks: Lacks,
+}
+
+impl Procfs {
+    pub(crate) fn open() -> Result<Procfs, Error> {
+        const MOUNT: &str = "mount it with: mount -t proc proc /proc";
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::openat(CWD, c"/proc", flags, Mode::empty())
+            .map_err(|errno| Error::io(format!("can't open /proc ({MOUNT})"), errno))?;
+        let kind = rustix::fs::fstatfs(&proc).map_err(|errno| Error::io("/proc", errno))?;
+        if kind.f_type as u64 != PROC_MAGIC {
+            let message = format!("/proc is not the kernel's: {MOUNT}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        // All numbers in it are those of the pid namespace that it was mounted in. Ours has to be that one.
+        let mut target = [0; 16];
+        let len = rustix::fs::readlinkat_raw(&proc, c"self", &mut target[..]).unwrap_or(0);
+        let own = parse::task_id(&target[..len]);
+        if own != Some(rustix::process::getpid().as_raw_nonzero().get() as u32) {
+            let message = format!("/proc shows another pid namespace than the caller's: {MOUNT}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(Procfs {
+            proc,
+            pids: Listing::default(),
+            worker: Worker::new(rustix::param::clock_ticks_per_second()),
+            lacks: Lacks::default(),
+        })
+    }
+
+    /// Appends a record and a row for each task of `scope`, by ascending ids, with the values of `fields` and no others, and
+    /// counts the tasks that it lost.
+    pub(crate) fn read(&mut self, scope: Scope, fields: Fields, snapshot: &mut Snapshot) -> Result<(), Error> {
+        let pass = match scope {
+            Scope::Processes | Scope::Threads | Scope::ThreadsOf(_) => self.pass(fields, Files::NONE, Only::Any)?,
+            Scope::Process(_) => self.pass(fields, Files::STAT, Only::Leader)?,
+            Scope::ChildrenOf(pid) => self.pass(fields, Files::STAT, Only::ChildOf(pid))?,
+        };
+        let first = snapshot.rows.len();
+        let proc = self.proc.as_fd();
+        let worker = &mut self.worker;
+        match scope {
+            Scope::Process(pid) => {
+                worker
+                    .add(&Place::process(proc, pid), &pass, snapshot)
+                    .map_err(|lost| lost.about(pid))?;
+                return Ok(());
+            }
+            // The directory of any thread leads to all threads of its process: ask first whether this one is the leader.
+            Scope::ThreadsOf(pid) => {
+                worker.leader(proc, pid).map_err(|lost| lost.about(pid))?;
+                worker
+                    .threads(proc, pid, &pass, snapshot)
+                    .map_err(|lost| lost.about(pid))?;
+            }
+            Scope::Processes | Scope::Threads | Scope::ChildrenOf(_) => {
+                if let Scope::ChildrenOf(pid) = scope {
+                    worker.leader(proc, pid).map_err(|lost| lost.about(pid))?;
+                }
+                rustix::fs::seek(proc, SeekFrom::Start(0))
+                    .and_then(|_| self.pids.read(proc))
+                    .map_err(|errno| Error::io("can't list /proc", errno))?;
+                for &pid in &self.pids.ids {
+                    let done = match scope {
+                        Scope::Threads => worker.threads(proc, pid, &pass, snapshot),
+                        _ => worker.add(&Place::process(proc, pid), &pass, snapshot),
+                    };
+                    if let Err(lost) = done {
+                        lost.count(snapshot)?;
+                    }
+                }
+            }
+        }
+        if scope == Scope::Threads {
+            let records = &snapshot.records;
+            snapshot.rows[first..].sort_by_key(|row| {
+                let record = Record::split_first(&records[row.record..]);
+                record.map(|(record, _)| record.header().tid.get())
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends a record with `fields` of one task, unless it is not the one that started at `start_ns`. Returns its offset.
+    ///
+    /// Start times are compared in whole clock ticks, for that is all that the text has.
+    pub(crate) fn read_one(
+        &mut self,
+        is_thread: bool,
+        pid: u32,
+        tid: u32,
+        start_ns: u64,
+        fields: Fields,
+        records: &mut Vec<u8>,
+    ) -> Result<usize, Absent> {
+        let started = Only::Started(self.worker.encoder.ticks(start_ns));
+        let pass = self
+            .pass(fields, Files::STAT, started)
+            .map_err(|_| Absent::Unsupported)?;
+        let proc = self.proc.as_fd();
+        let place = match is_thread {
+            true => Place::thread(proc, pid, tid),
+            false => Place::process(proc, pid),
+        };
+        let offset = records.len();
+        match self.worker.task(&place, &pass, records) {
+            Ok(()) => Ok(offset),
+            Err(Lost::Gone | Lost::Other) => Err(Absent::Gone),
+            Err(Lost::Denied) => Err(Absent::Denied),
+            Err(Lost::Malformed | Lost::System(_)) => Err(Absent::Unsupported),
+        }
+    }
+
+    fn pass(&mut self, fields: Fields, also: Files, only: Only) -> Result<Pass, Error> {
+        let plan = Plan::new(fields, also);
+        self.lacks.probe(self.proc.as_fd(), &plan);
+        self.worker.cgroups.clear();
+        let mount = match plan.fields.contains(Field::CgroupId) {
+            true => Mount::find(self.proc.as_fd())?,
+            false => None,
+        };
+        Ok(Pass {
+            plan,
+            only,
+            lacks: self.lacks,
+            mount,
+        })
+    }
+}
+
+/// What is the same for all tasks of a pass.
+#[derive(Debug)]
+struct Pass {
+    plan: Plan,
+    only: Only,
+    lacks: Lacks,
+    mount: Option<Mount>,
+}
+
+/// Which of the tasks that are looked at are meant. All but the first need `stat`.
+#[derive(Clone, Copy, Debug)]
+enum Only {
+    Any,
+    /// A thread's number leads to a directory too, though it is not listed.
+    Leader,
+    /// There is `task/TID/children`, but the kernel promises it to be right only while the children are frozen.
+    ChildOf(u32),
+    /// Start time in ticks.
+    Started(u64),
+}
+
+impl Only {
+    fn admits(self, stat: &Stat<'_>) -> bool {
+        match self {
+            Only::Any => true,
+            Only::Leader => stat.is_leader(),
+            Only::ChildOf(pid) => stat.ppid == pid,
+            Only::Started(ticks) => stat.start_ticks == ticks,
+        }
+    }
+}
+
+/// Why a task has no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Gone,
+    Denied,
+    Malformed,
+    /// It is not one of those that are meant.
+    Other,
+    /// We ran out of something.
+    System(Errno),
+}
+
+impl From<NoRecord> for Lost {
+    fn from(reason: NoRecord) -> Lost {
+        match reason {
+            NoRecord::Gone => Lost::Gone,
+            NoRecord::Malformed => Lost::Malformed,
+        }
+    }
+}
+
+impl Lost {
+    /// The loss of one task among many.
+    fn count(self, snapshot: &mut Snapshot) -> Result<(), Error> {
+        match self {
+            Lost::Gone => snapshot.counters.gone += 1,
+            Lost::Denied => snapshot.counters.denied += 1,
+            Lost::Malformed => snapshot.counters.malformed += 1,
+            Lost::Other => {}
+            Lost::System(errno) => return Err(Error::io("can't read /proc", errno)),
+        }
+        Ok(())
+    }
+
+    /// The loss of the one that was asked for.
+    fn about(self, pid: u32) -> Error {
+        match self {
+            Lost::Gone | Lost::Other => Error::new(
+                ErrorKind::NoSuchTask,
+                format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
+            ),
+            Lost::Denied => Error::new(
+                ErrorKind::Denied,
+                format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),
+            ),
+            Lost::Malformed => Error::new(
+                ErrorKind::Malformed,
+                format!("/proc/{pid} has a file that makes no sense"),
+            ),
+            Lost::System(errno) => Error::io(format!("can't read /proc/{pid}"), errno),
+        }
+    }
+}
+
+/// What a refusal means for the values of one file.
+fn reason(errno: Errno) -> Result<Absent, Lost> {
+    match errno {
+        Errno::NOENT | Errno::SRCH => Ok(Absent::Gone),
+        Errno::ACCESS | Errno::PERM => Ok(Absent::Denied),
+        Errno::NAMETOOLONG => Ok(Absent::Truncated),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(Lost::System(errno)),
+        _ => Ok(Absent::Unsupported),
+    }
+}
+
+/// What a refusal of the first file means for the task. Every file of ours may be read by everybody who may see the task.
+fn first_reason(errno: Errno) -> Result<Absent, Lost> {
+    match reason(errno)? {
+        Absent::Gone => Err(Lost::Gone),
+        Absent::Denied => Err(Lost::Denied),
+        reason => Ok(reason),
+    }
+}
+
+/// A path below `/proc`, on the stack.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// Ends with a NUL at least.
+    bytes: [u8; 56],
+    len: usize,
+}
+
+impl Path {
+    const EMPTY: Path = Path { bytes: [0; 56], len: 0 };
+
+    fn text(mut self, text: &str) -> Path {
+        // The longest is 4294967295/task/4294967295/ns/pid_for_children.
+        let room = &mut self.bytes[self.len..55];
+        let len = room.len().min(text.len());
+        room[..len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        self
+    }
+
+    fn number(mut self, number: u32) -> Path {
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut rest = number;
+        for place in self.bytes[self.len..self.len + digits].iter_mut().rev() {
+            *place = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.len += digits;
+        self
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// Where a task's files are.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    directory: BorrowedFd<'a>,
+    /// Ends with a slash.
+    path: Path,
+    pid: u32,
+    tid: u32,
+}
+
+impl<'a> Place<'a> {
+    fn process(proc: BorrowedFd<'a>, pid: u32) -> Place<'a> {
+        Place {
+            directory: proc,
+            path: Path::EMPTY.number(pid).text("/"),
+            pid,
+            tid: pid,
+        }
+    }
+
+    fn thread(proc: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
+        Place {
+            directory: proc,
+            path: Path::EMPTY.number(pid).text("/task/").number(tid).text("/"),
+            pid,
+            tid,
+        }
+    }
+
+    /// The same, from the process's `task` directory.
+    fn thread_in(task: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
+        Place {
+            directory: task,
+            path: Path::EMPTY.number(tid).text("/"),
+            pid,
+            tid,
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = self.path.text(name);
+        rustix::fs::openat(self.directory, path.as_c_str(), flags, Mode::empty())
+    }
+
+    /// The inode number that a link in `ns/` has in its target.
+    fn namespace(&self, name: &str) -> Result<u64, Errno> {
+        let path = self.path.text(name);
+        let mut target = [0; 64];
+        let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
+        parse::namespace(&target[..len]).ok_or(Errno::INVAL)
+    }
+}
+
+/// The texts of one task, one behind the other.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+type Span = (usize, usize);
+
+impl Buffer {
+    /// Reads a file from its beginning to its end.
+    ///
+    /// A read that returns less than it has room for has all: these files give what they have, in one piece, to whoever has
+    /// room for it.
+    fn read(&mut self, file: &OwnedFd) -> Result<Span, Errno> {
+        let start = self.used;
+        let mut end = start;
+        loop {
+            if self.bytes.len() - end < ROOM {
+                self.bytes.resize((end + ROOM).next_power_of_two().max(BUFFER), 0);
+            }
+            let room = &mut self.bytes[end..];
+            match rustix::io::read(file, &mut *room) {
+                Ok(len) => {
+                    let is_all = len < room.len();
+                    end += len;
+                    if is_all {
+                        self.used = end;
+                        return Ok((start, end));
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn text(&self, (start, end): Span) -> &[u8] {
+        &self.bytes[start..end]
+    }
+}
+
+/// The ids that a directory lists.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Only ever its spare capacity is used.
+    buffer: Vec<u8>,
+    ids: Vec<u32>,
+}
+
+impl Listing {
+    fn read(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.ids.clear();
+        self.buffer.reserve(DIRECTORY);
+        let mut entries = RawDir::new(directory, self.buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            self.ids.extend(parse::task_id(entry?.file_name().to_bytes()));
+        }
+        // Threads are listed in the order in which they were made.
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        Ok(())
+    }
+}
+
+/// Reads tasks one by one.
+#[derive(Debug)]
+struct Worker {
+    buffer: Buffer,
+    encoder: Encoder,
+    tids: Listing,
+    /// The ids of cgroups that were met in this pass.
+    cgroups: HashMap<Box<[u8]>, Result<u64, Absent>>,
+}
+
+impl Worker {
+    fn new(ticks_per_second: u64) -> Worker {
+        Worker {
+            buffer: Buffer {
+                bytes: Vec::new(),
+                used: 0,
+            },
+            encoder: Encoder::new(ticks_per_second),
+            tids: Listing::default(),
+            cgroups: HashMap::new(),
+        }
+    }
+
+    /// Adds one task to the answer.
+    fn add(&mut self, place: &Place<'_>, pass: &Pass, snapshot: &mut Snapshot) -> Result<(), Lost> {
+        let record = snapshot.records.len();
+        self.task(place, pass, &mut snapshot.records)?;
+        snapshot.rows.push(Row {
+            record,
+            supplement: NO_SUPPLEMENT,
+            remembered: None,
+        });
+        Ok(())
+    }
+
+    /// Adds the threads of a process to the answer. Fails if the process is gone as a whole.
+    fn threads(&mut self, proc: BorrowedFd<'_>, pid: u32, pass: &Pass, snapshot: &mut Snapshot) -> Result<(), Lost> {
+        let path = Path::EMPTY.number(pid).text("/task");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let refused = |errno| match first_reason(errno) {
+            Err(lost) => lost,
+            Ok(_) => Lost::System(errno),
+        };
+        let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty()).map_err(refused)?;
+        let mut tids = std::mem::take(&mut self.tids);
+        let listed = tids.read(directory.as_fd()).map_err(refused);
+        let mut done = listed;
+        if done.is_ok() {
+            for &tid in &tids.ids {
+                let place = Place::thread_in(directory.as_fd(), pid, tid);
+                match self.add(&place, pass, snapshot) {
+                    Ok(()) | Err(Lost::Other) => {}
+                    Err(Lost::Gone) => snapshot.counters.gone += 1,
+                    Err(Lost::Denied) => snapshot.counters.denied += 1,
+                    Err(Lost::Malformed) => snapshot.counters.malformed += 1,
+                    Err(lost @ Lost::System(_)) => {
+                        done = Err(lost);
+                        break;
+                    }
+                }
+            }
+        }
+        self.tids = tids;
+        done
+    }
+
+    /// Checks that there is a process with this number.
+    fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
+        match Only::Leader.admits(&self.look(&Place::process(proc, pid))?) {
+            true => Ok(()),
+            false => Err(Lost::Other),
+        }
+    }
+
+    /// Reads `stat`, behind what is in the buffer, which stays.
+    fn look(&mut self, place: &Place<'_>) -> Result<Stat<'_>, Lost> {
+        look(&mut self.buffer, place)
+    }
+
+    /// Appends the record of one task.
+    fn task(&mut self, place: &Place<'_>, pass: &Pass, records: &mut Vec<u8>) -> Result<(), Lost> {
+        let Pass { plan, only, .. } = pass;
+        self.buffer.used = 0;
+        // Most processes are no child of the one asked about: find that out before more is read.
+        if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
+            if !only.admits(&self.look(place)?) {
+                return Err(Lost::Other);
+            }
+            self.buffer.used = 0;
+        }
+
+        let Worker {
+            buffer,
+            encoder,
+            cgroups,
+            ..
+        } = self;
+        let mut spans = [Err(Absent::NotAsked); FILES];
+        let mut namespaces = [Err(Absent::NotAsked); NAMESPACES.len()];
+        let mut anchor = None;
+        for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
+            if encode::contains(pass.lacks.files, file) {
+                spans[file] = Err(Absent::Unsupported);
+                continue;
+            }
+            let opened = place.open(NAMES[file]);
+            if anchor.is_none() {
+                match opened {
+                    Ok(opened) => anchor = Some((file, opened)),
+                    Err(errno) => spans[file] = Err(first_reason(errno)?),
+                }
+                continue;
+            }
+            spans[file] = match opened.and_then(|opened| buffer.read(&opened)) {
+                Ok(span) => Ok(span),
+                Err(errno) => Err(reason(errno)?),
+            };
+        }
+        for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
+            namespaces[which] = match pass.lacks.namespaces >> which & 1 != 0 {
+                true => Err(Absent::Unsupported),
+                false => match place.namespace(LINKS[which]) {
+                    Ok(inode) => Ok(inode),
+                    Err(errno) => Err(reason(errno)?),
+                },
+            };
+        }
+        let mut no_memory = false;
+        if let Some((file, anchor)) = &anchor {
+            spans[*file] = match buffer.read(anchor) {
+                Ok(span) => Ok(span),
+                Err(errno) => Err(first_reason(errno)?),
+            };
+            // Empty are the command lines of tasks without memory, and of processes that emptied them. The size of the memory
+            // tells which, if it is looked at after the command line: memory that is gone does not come back. As an anchor,
+            // stat was. Else read it now, and then a byte of the anchor once more, to see that the task is still there.
+            let args = spans[encode::index(Files::CMDLINE)];
+            if args.is_ok_and(|(start, end)| start == end) && !plan.reads(Files::STAT) {
+                no_memory = !look(buffer, place)?.has_memory();
+                if let Err(errno) = rustix::io::pread(anchor, &mut [0; 1][..], 0) {
+                    first_reason(errno)?;
+                }
+            }
+        }
+
+        let mut evidence = Evidence {
+            texts: spans.map(|span| span.map(|span| buffer.text(span))),
+            namespaces,
+            no_memory,
+            ..Evidence::NONE
+        };
+        if !matches!(only, Only::Any) && !only.admits(&evidence.stat().ok_or(Lost::Malformed)?) {
+            return Err(Lost::Other);
+        }
+        if plan.fields.contains(Field::CgroupId) {
+            evidence.cgroup_id = match evidence.text(Files::CGROUP).map(parse::cgroup) {
+                Ok(Some(path)) => cgroup_id(cgroups, pass.mount.as_ref(), path),
+                Ok(None) => Err(Absent::Unsupported),
+                Err(reason) => Err(reason),
+            };
+        }
+        encoder.encode(plan, (place.pid, place.tid), &evidence, records)?;
+        Ok(())
+    }
+}
+
+fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
+    let read = place.open("stat").and_then(|file| buffer.read(&file));
+    let span = match read {
+        Ok(span) => span,
+        Err(errno) => {
+            first_reason(errno)?;
+            return Err(Lost::Malformed);
+        }
+    };
+    let stat = parse::stat(buffer.text(span)).ok_or(Lost::Malformed)?;
+    match stat.is_released() {
+        true => Err(Lost::Gone),
+        false => Ok(stat),
+    }
+}
+
+/// What this kernel is known not to have, so that its absence is not taken for that of the task.
+#[derive(Clone, Copy, Debug)]
+struct Lacks {
+    files: Files,
+    namespaces: u16,
+    /// Of which of them it is known.
+    probed: (Files, u16),
+}
+
+impl Default for Lacks {
+    fn default() -> Lacks {
+        Lacks {
+            files: Files::NONE,
+            namespaces: 0,
+            probed: (Files::NONE, 0),
+        }
+    }
+}
+
+impl Lacks {
+    /// Looks at the calling thread's own files, which it may read and which are there if the kernel has them at all.
+    fn probe(&mut self, proc: BorrowedFd<'_>, plan: &Plan) {
+        let own = Place {
+            directory: proc,
+            path: Path::EMPTY.text("thread-self/"),
+            pid: 0,
+            tid: 0,
+        };
+        for file in [Files::SCHEDSTAT, Files::CGROUP] {
+            if !plan.reads(file) || self.probed.0.intersects(file) {
+                continue;
+            }
+            self.probed.0 = self.probed.0.or(file);
+            let mut text = [0; 64];
+            let read = own
+                .open(NAMES[encode::index(file)])
+                .and_then(|opened| rustix::io::read(opened, &mut text[..]));
+            // A kernel that does not keep these times prints three zeros. A thread that runs has more.
+            let idle = |len| file == Files::SCHEDSTAT && parse::schedstat(&text[..len]) == Some([0; 3]);
+            if read == Err(Errno::NOENT) || read.is_ok_and(idle) {
+                self.files = self.files.or(file);
+            }
+        }
+        for (which, name) in LINKS.iter().enumerate() {
+            let bit = 1 << which;
+            if plan.namespaces & bit == 0 || self.probed.1 & bit != 0 {
+                continue;
+            }
+            self.probed.1 |= bit;
+            if own.namespace(name) == Err(Errno::NOENT) {
+                self.namespaces |= bit;
+            }
+        }
+    }
+}
+
+/// Where the unified cgroup hierarchy is mounted. Kept for a pass only: an open file would keep it from being unmounted.
+#[derive(Debug)]
+struct Mount {
+    directory: OwnedFd,
+    device: u64,
+}
+
+impl Mount {
+    fn find(proc: BorrowedFd<'_>) -> Result<Option<Mount>, Error> {
+        let failed = |errno| Error::io("can't read /proc/thread-self/mountinfo", errno);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = c"thread-self/mountinfo";
+        let file = rustix::fs::openat(proc, path, flags, Mode::empty()).map_err(failed)?;
+        let mut text = vec![0; BUFFER];
+        let mut len = 0;
+        // Unlike the files of a task this one comes in pieces.
+        loop {
+            match rustix::io::read(&file, &mut text[len..]) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            if len == text.len() {
+                text.resize(len * 2, 0);
+            }
+        }
+        // One that another file system was mounted over does not lead to cgroups.
+        let mount = parse::cgroup_mounts(&text[..len]).find_map(|place| {
+            let place: Vec<u8> = parse::unescape(place).collect();
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let place = OsStr::from_bytes(&place);
+            let directory = rustix::fs::openat(CWD, place, flags, Mode::empty()).ok()?;
+            let kind = rustix::fs::fstatfs(&directory).ok()?;
+            let device = rustix::fs::fstat(&directory).ok()?.st_dev;
+            (kind.f_type as u64 == CGROUP2_MAGIC).then_some(Mount { directory, device })
+        });
+        Ok(mount)
+    }
+
+    fn id(&self, path: &[u8]) -> Result<u64, Absent> {
+        // Outside of the reader's cgroup namespace, and so of the mount. The path must not lead out of it.
+        if path == b"/.." || path.starts_with(b"/../") {
+            return Err(Absent::Unsupported);
+        }
+        // The cgroup of a zombie may be removed, and the kernel then says so here.
+        if path.ends_with(b" (deleted)") {
+            return Err(Absent::Gone);
+        }
+        let below = path.strip_prefix(b"/").ok_or(Absent::Unsupported)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        match rustix::fs::statat(&self.directory, OsStr::from_bytes(below), flags) {
+            Ok(stat) if stat.st_dev == self.device => Ok(stat.st_ino),
+            Ok(_) => Err(Absent::Unsupported),
+            Err(errno) => Err(reason(errno).unwrap_or(Absent::Unsupported)),
+        }
+    }
+}
+
+fn cgroup_id(
+    known: &mut HashMap<Box<[u8]>, Result<u64, Absent>>,
+    mount: Option<&Mount>,
+    path: &[u8],
+) -> Result<u64, Absent> {
+    let mount = mount.ok_or(Absent::Unsupported)?;
+    if let Some(&id) = known.get(path) {
+        return id;
+    }
+    let id = mount.id(path);
+    known.insert(path.into(), id);
+    id
+}

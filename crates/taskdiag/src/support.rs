@@ -1,0 +1,112 @@
+//! Facts about this host: what can answer, probed once.
+
+use std::borrow::Cow;
+
+/// Whether something is so, as far as could be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Verdict {
+    /// The verdict in a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Yes => "yes",
+            Verdict::No => "no",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// A verdict with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Whether it is so.
+    pub verdict: Verdict,
+    /// How we know, or why it is not so.
+    pub why: Cow<'static, str>,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: Cow<'static, str>,
+}
+
+impl Fact {
+    /// It is so.
+    pub fn yes(why: impl Into<Cow<'static, str>>) -> Fact {
+        Fact {
+            verdict: Verdict::Yes,
+            why: why.into(),
+            remedy: Cow::Borrowed(""),
+        }
+    }
+
+    /// It is not so, and what would make it so.
+    pub fn no(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
+        Fact {
+            verdict: Verdict::No,
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// It could not be found out.
+    pub fn unknown(why: impl Into<Cow<'static, str>>) -> Fact {
+        Fact {
+            verdict: Verdict::Unknown,
+            why: why.into(),
+            remedy: Cow::Borrowed(""),
+        }
+    }
+
+    /// Whether it is so for certain.
+    pub fn is_yes(&self) -> bool {
+        self.verdict == Verdict::Yes
+    }
+}
+
+/// What this host can answer with.
+#[derive(Clone, Debug)]
+pub struct Support {
+    /// `/proc` is mounted and shows the caller's own pid namespace.
+    pub procfs: Fact,
+    /// `/proc` shows every task: not mounted with `hidepid` or `subset=pid` against the caller.
+    pub procfs_complete: Fact,
+    /// taskdiag was built with its BPF programs.
+    pub bpf_built: Fact,
+    /// The kernel's type information, `/sys/kernel/btf/vmlinux`.
+    pub btf: Fact,
+    /// The caller may load BPF programs: `CAP_BPF` and `CAP_PERFMON` in the initial user namespace.
+    pub bpf_load: Fact,
+    /// The kernel has task iterators and all that our programs need (Linux 5.18).
+    pub task_iterator: Fact,
+    /// Iterators can be told to visit one process only (Linux 6.1).
+    pub iterator_by_pid: Fact,
+    /// Programs are pinned that the caller may use.
+    pub pinned: Fact,
+    /// The unified cgroup hierarchy exists.
+    pub cgroup2: Fact,
+    /// Tasks on this machine when it was probed, threads included, if known.
+    pub tasks: Option<u32>,
+}
+
+impl Support {
+    /// All facts with their names, for a report.
+    pub fn facts(&self) -> [(&'static str, &Fact); 9] {
+        [
+            ("procfs", &self.procfs),
+            ("procfs-complete", &self.procfs_complete),
+            ("bpf-built", &self.bpf_built),
+            ("btf", &self.btf),
+            ("bpf-load", &self.bpf_load),
+            ("task-iterator", &self.task_iterator),
+            ("iterator-by-pid", &self.iterator_by_pid),
+            ("pinned", &self.pinned),
+            ("cgroup2", &self.cgroup2),
+        ]
+    }
+}

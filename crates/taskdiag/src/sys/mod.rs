@@ -1,0 +1,4 @@
+//! Raw system calls: all of the unsafe code.
+
+pub mod bpf;
+pub mod pages;

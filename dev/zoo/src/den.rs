@@ -1,0 +1,480 @@
+//! Inside the helper process: how an animal is born, reports, is kept and is put away.
+//!
+//! One helper ("keeper") looks after one animal. It has a single thread, so forking there is safe, while the tests that
+//! ask for animals have many. It is the subreaper of all that it starts. When its input ends, because the guard was
+//! dropped or the test died in whatever way, it kills and reaps them. Should the keeper itself be killed, the parent
+//! death signal takes its children along.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+
+use crate::facts::Facts;
+use crate::{sys, titles};
+
+/// The environment variable that makes the zoo binary play a role instead of reading its arguments.
+///
+/// Not an argument, as the arguments are what many animals are about.
+pub(crate) const ROLE: &str = "ZOO_ROLE";
+/// The descriptor on which a freshly exec'd animal reports. As it is always this one, nothing in the environment tells
+/// it, and the environment is known exactly.
+const REPORT: RawFd = 100;
+/// The descriptors of an obedient animal: from where its commands come, and where its answers go.
+const COMMANDS: RawFd = 101;
+const ANSWERS: RawFd = 102;
+
+/// How long a state that must come may take on an overloaded machine before it counts as a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Says what was being done when an error happened, and keeps its kind.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: &str) -> io::Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: &str) -> io::Result<T> {
+        self.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+    }
+}
+
+/// The last line about an animal: why there is none. A host that does not allow something is told apart from our own
+/// mistakes by the kind of the error.
+pub(crate) fn obituary(error: &io::Error) -> String {
+    use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull, Unsupported};
+    let refused = matches!(
+        error.kind(),
+        InvalidInput | NotFound | PermissionDenied | ReadOnlyFilesystem | StorageFull | Unsupported
+    );
+    let word = if refused { "refused" } else { "failed" };
+    format!("{word} {}\n", error.to_string().replace('\n', " "))
+}
+
+/// Reads what a child or helper says until it is ready.
+pub(crate) fn hear(from: &mut impl io::BufRead) -> io::Result<Facts> {
+    let mut facts = Facts::default();
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if from.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the helper process ended without a word",
+            ));
+        }
+        let text = line.trim_end();
+        if text == "ready" {
+            return Ok(facts);
+        } else if let Some(reason) = text.strip_prefix("refused ") {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        } else if let Some(reason) = text.strip_prefix("failed ") {
+            return Err(io::Error::other(reason));
+        } else if !facts.read_line(text) {
+            return Err(io::Error::other(format!(
+                "unknown word {text:?} from the helper: is the zoo binary out of date?"
+            )));
+        }
+    }
+}
+
+/// The child's end of its birth: the facts it knows about itself, and the pipe to tell them.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pipe: File,
+    pub(crate) facts: Facts,
+}
+
+impl Report {
+    fn send(&mut self, text: &str) -> io::Result<()> {
+        self.pipe.write_all(text.as_bytes())
+    }
+
+    /// Tells the facts and that the animal is what it should be. To be followed by nothing but rest.
+    pub(crate) fn ready(&mut self) -> io::Result<()> {
+        let text = self.facts.lines() + "ready\n";
+        self.send(&text)
+    }
+
+    /// Ready, and asleep until killed. The way to end for a process that must not return.
+    pub(crate) fn rest(&mut self, result: io::Result<()>) -> ! {
+        let told = match result.and_then(|()| sys::die_with_parent()) {
+            Ok(()) => self.ready(),
+            Err(error) => {
+                let _ = self.send(&obituary(&error));
+                sys::exit(1)
+            }
+        };
+        if told.is_err() {
+            sys::exit(1);
+        }
+        sys::rest()
+    }
+
+    /// The report of a process that was exec'd with [`exec`].
+    fn inherited() -> io::Result<Report> {
+        let comm = std::env::current_exe()?.file_name().map(comm_of);
+        let args: Vec<Vec<u8>> = std::env::args_os().map(OsString::into_vec).collect();
+        let cmdline_raw = Some(joined(&args));
+        let facts = Facts {
+            pid: sys::getpid(),
+            comm,
+            cmdline: Some(args),
+            cmdline_raw,
+            ..Facts::default()
+        };
+        Ok(Report {
+            pipe: sys::file(REPORT),
+            facts,
+        })
+    }
+}
+
+/// Forks a child, which runs `body` and then sleeps; returns once it does (or is about to).
+///
+/// The returned facts are those that `body` wrote into its report. Their pid is the child's own, unless `body` (or
+/// what it forked or exec'd) named another process as the animal.
+pub(crate) fn fork_child(body: impl FnOnce(&mut Report) -> io::Result<()>) -> io::Result<Facts> {
+    let (read, write) = sys::pipe()?;
+    match sys::fork().doing("fork")? {
+        None => {
+            drop(read);
+            let mut report = Report {
+                pipe: write,
+                facts: Facts::default(),
+            };
+            let result = sys::die_with_parent().and_then(|()| body(&mut report));
+            report.rest(result)
+        }
+        Some(pid) => {
+            drop(write);
+            match hear(&mut BufReader::new(read)) {
+                Ok(mut facts) => {
+                    if facts.pid == 0 {
+                        facts.pid = pid;
+                    }
+                    Ok(facts)
+                }
+                Err(error) => {
+                    let _ = sys::kill(pid, libc::SIGKILL);
+                    let _ = sys::wait(pid, 0);
+                    Err(error)
+                }
+            }
+        }
+    }
+}
+
+/// Replaces the process with the zoo binary at `program` (None: this one) in the given role; returns only on failure.
+pub(crate) fn exec(
+    report: &mut Report,
+    role: &str,
+    program: Option<&Path>,
+    args: &[Vec<u8>],
+    env: &[Vec<u8>],
+) -> io::Error {
+    let program = match program {
+        Some(path) => path.to_owned(),
+        None => match std::env::current_exe() {
+            Ok(path) => path,
+            Err(error) => return error,
+        },
+    };
+    let ready_to_exec = sys::dup_to(report.pipe.as_raw_fd(), REPORT)
+        // A quarter of the stack's limit, and never more than 6 MiB, may be arguments.
+        .and_then(|()| sys::raise_limit(libc::RLIMIT_STACK, 32 << 20))
+        .and_then(|()| Ok(CString::new(program.into_os_string().into_vec())?));
+    match ready_to_exec {
+        Ok(path) => sys::exec(&path, args, &environment(role, env)),
+        Err(error) => error,
+    }
+}
+
+/// The environment of a process in `role`: what is wanted, and the role.
+pub(crate) fn environment(role: &str, wanted: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    [wanted, &[format!("{ROLE}={role}").into_bytes()]].concat()
+}
+
+/// An environment that can take up titles longer than the arguments, even than a page.
+pub(crate) fn roomy_environment() -> Vec<Vec<u8>> {
+    vec![[b"PADDING=".as_slice(), &[b'p'; 2 * sys::PAGE]].concat()]
+}
+
+/// Forks a child that execs the zoo binary in `role` with these arguments.
+pub(crate) fn exec_child(role: &str, program: Option<&Path>, args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Result<Facts> {
+    fork_child(|report| Err(exec(report, role, program, args, env)).doing("exec"))
+}
+
+/// The state of a task: the letter after the name in its stat file.
+fn state_of(tid: pid_t) -> io::Result<char> {
+    let stat = fs::read(format!("/proc/{tid}/stat"))?;
+    let after_name = stat.iter().rposition(|&byte| byte == b')').map_or(0, |at| at + 2);
+    Ok(stat.get(after_name).map_or('?', |&byte| byte as char))
+}
+
+/// Waits until the task is in a state. No pipe tells this, as the task itself can't act any more once it is.
+pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        let now = state_of(tid).doing(&format!("waiting for task {tid} to be in state {state}"))?;
+        if now == state {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!(
+                "task {tid} is in state {now}, and not {state} as it should be"
+            )));
+        }
+        sys::sched_yield();
+    }
+}
+
+/// The children of a process, by the ids of the reader's namespace.
+pub(crate) fn children_of(pid: pid_t) -> io::Result<Vec<pid_t>> {
+    let mut children = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(task?.path().join("children"))?;
+        children.extend(
+            text.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse::<pid_t>().ok()),
+        );
+    }
+    children.sort_unstable();
+    Ok(children)
+}
+
+/// The one child of a process.
+pub(crate) fn only_child_of(pid: pid_t) -> io::Result<pid_t> {
+    match children_of(pid)?[..] {
+        [child] => Ok(child),
+        ref other => Err(io::Error::other(format!(
+            "process {pid} has the children {other:?} and not one"
+        ))),
+    }
+}
+
+/// Kills and reaps every descendant: as subreaper this process becomes the parent of those whose parent dies.
+pub(crate) fn kill_descendants() {
+    loop {
+        for child in children_of(sys::getpid()).unwrap_or_default() {
+            let _ = sys::kill(child, libc::SIGKILL);
+        }
+        // One at least is to come; then all that are there already, as listing a farm's children takes its time.
+        let mut options = libc::__WALL;
+        loop {
+            match sys::wait(-1, options) {
+                Ok(0) => break,
+                Ok(_) => options |= libc::WNOHANG,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What an animal needs besides processes; removed after it is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Den {
+    dir: Option<PathBuf>,
+    cgroups: Vec<PathBuf>,
+    line: Option<Line>,
+}
+
+/// A line to an animal that obeys commands.
+#[derive(Debug)]
+struct Line {
+    to: File,
+    from: BufReader<File>,
+}
+
+impl Den {
+    /// A directory of this animal's own.
+    pub(crate) fn dir(&mut self) -> io::Result<&Path> {
+        if self.dir.is_none() {
+            let name = format!("taskdiag-zoo-{}", sys::getpid());
+            let made = |place: PathBuf| {
+                let dir = place.join(&name);
+                fs::create_dir(&dir).map(|()| dir)
+            };
+            // An initramfs need not have /tmp.
+            let dir = made(std::env::temp_dir())
+                .or_else(|_| made("/run".into()))
+                .or_else(|_| made("/".into()));
+            self.dir = Some(dir.doing("making a temporary directory")?);
+        }
+        Ok(self.dir.as_deref().unwrap_or(Path::new("/")))
+    }
+
+    /// Makes a cgroup directory.
+    pub(crate) fn make_cgroup(&mut self, path: PathBuf) -> io::Result<()> {
+        fs::create_dir(&path).doing(&format!("making the cgroup {path:?}"))?;
+        self.cgroups.push(path);
+        Ok(())
+    }
+
+    /// Starts an exec'd animal that obeys commands; see [`obey`].
+    pub(crate) fn exec_obedient(&mut self, role: &str, args: &[Vec<u8>]) -> io::Result<Facts> {
+        let (command_read, command_write) = sys::pipe()?;
+        let (answer_read, answer_write) = sys::pipe()?;
+        self.line = Some(Line {
+            to: command_write,
+            from: BufReader::new(answer_read),
+        });
+        fork_child(|report| {
+            sys::dup_to(command_read.as_raw_fd(), COMMANDS)?;
+            sys::dup_to(answer_write.as_raw_fd(), ANSWERS)?;
+            Err(exec(report, role, None, args, &roomy_environment())).doing("exec")
+        })
+    }
+
+    /// Passes a command on and waits for the answer.
+    fn command(&mut self, text: &str) -> io::Result<Facts> {
+        let line = self
+            .line
+            .as_mut()
+            .ok_or_else(|| io::Error::other("this animal obeys no commands"))?;
+        line.to.write_all(format!("{text}\n").as_bytes())?;
+        hear(&mut line.from)
+    }
+
+    fn clear(&mut self) {
+        for cgroup in self.cgroups.drain(..).rev() {
+            // A cgroup counts as busy for a moment after its last process was reaped.
+            let start = Instant::now();
+            while let Err(error) = fs::remove_dir(&cgroup) {
+                if error.raw_os_error() != Some(libc::EBUSY) || start.elapsed() > PATIENCE {
+                    eprintln!("zoo: {cgroup:?} could not be removed: {error}");
+                    break;
+                }
+                sys::sched_yield();
+            }
+        }
+        if let Some(dir) = self.dir.take() {
+            if let Err(error) = fs::remove_dir_all(&dir) {
+                eprintln!("zoo: {dir:?} could not be removed: {error}");
+            }
+        }
+    }
+}
+
+/// Waits until an animal sleeps (or whatever its nature is), all its threads as well.
+fn settle_all(facts: &Facts) -> io::Result<()> {
+    settle(facts.pid, facts.state.unwrap_or('S'))?;
+    for &tid in facts.tids.iter().flatten().filter(|&&tid| tid != facts.pid) {
+        settle(tid, 'S')?;
+    }
+    Ok(())
+}
+
+/// The life of a keeper: makes the animal, serves its commands until the input ends, and puts it away.
+pub(crate) fn keep(birth: impl FnOnce(&mut Den) -> io::Result<Facts>) -> ! {
+    let mut den = Den::default();
+    let say = |what: io::Result<Facts>| {
+        let text = match &what {
+            Ok(facts) => facts.lines() + "ready\n",
+            Err(error) => obituary(error),
+        };
+        io::stdout()
+            .write_all(text.as_bytes())
+            .and_then(|()| io::stdout().flush())
+    };
+    let born = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)
+        .and_then(|()| birth(&mut den))
+        .and_then(|facts| settle_all(&facts).map(|()| facts));
+    if say(born).is_ok() {
+        for line in io::stdin().lock().lines() {
+            let answer = line
+                .and_then(|line| den.command(&line))
+                .and_then(|facts| settle_all(&facts).map(|()| facts));
+            if say(answer).is_err() {
+                break;
+            }
+        }
+    }
+    kill_descendants();
+    den.clear();
+    sys::exit(0)
+}
+
+/// What an animal does that obeys: `title HEX` rewrites its title, `exec HEX...` replaces it.
+///
+/// The answer is sent when the command has taken effect; for exec that is by the new process image, which comes here
+/// again.
+pub(crate) fn obey(mut report: Report, answer_first: bool) -> ! {
+    let mut answers = Report {
+        pipe: sys::file(ANSWERS),
+        facts: report.facts.clone(),
+    };
+    let result = if answer_first { answers.ready() } else { report.ready() };
+    if result.is_err() {
+        sys::exit(1);
+    }
+    for command in BufReader::new(sys::file(COMMANDS)).lines() {
+        let done = command.and_then(|command| {
+            let mut words = command.split(' ').map(unhex);
+            match (command.split(' ').next(), words.nth(1)) {
+                (Some("title"), Some(title)) => {
+                    // What was its arguments is now one string of bytes that may or may not look like a list.
+                    answers.facts.cmdline = None;
+                    answers.facts.cmdline_raw = Some(titles::write_in_place(&title?)?);
+                    Ok(())
+                }
+                (Some("exec"), Some(first)) => {
+                    let args: Vec<Vec<u8>> = [first].into_iter().chain(words).collect::<io::Result<_>>()?;
+                    Err(exec(&mut report, "obey-again", None, &args, &roomy_environment()))
+                }
+                _ => Err(io::Error::other(format!("unknown command {command:?}"))),
+            }
+        });
+        let told = match done {
+            Ok(()) => answers.ready(),
+            Err(error) => answers.send(&obituary(&error)),
+        };
+        if told.is_err() {
+            break;
+        }
+    }
+    sys::exit(0)
+}
+
+fn unhex(word: &str) -> io::Result<Vec<u8>> {
+    crate::facts::bytes_of_word(word).ok_or_else(|| io::Error::other(format!("{word:?} is no byte string")))
+}
+
+/// Plays the role of an exec'd animal.
+pub(crate) fn play(role: &str) -> ! {
+    let mut report = match Report::inherited() {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("zoo: role {role:?}: {error}");
+            sys::exit(1)
+        }
+    };
+    match role {
+        "rest" => report.rest(Ok(())),
+        "obey" => obey(report, false),
+        "obey-again" => obey(report, true),
+        _ => {
+            let result = titles::rewrite(role, &mut report.facts);
+            report.rest(result)
+        }
+    }
+}
+
+/// The name that exec gives to a process.
+fn comm_of(file_name: &std::ffi::OsStr) -> Vec<u8> {
+    file_name.as_bytes().iter().copied().take(15).collect()
+}
+
+/// Strings as the kernel keeps an argument list: each followed by NUL.
+pub(crate) fn joined(strings: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = strings.join(&0);
+    if !strings.is_empty() {
+        bytes.push(0);
+    }
+    bytes
+}

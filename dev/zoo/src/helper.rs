@@ -1,0 +1,93 @@
+//! The test's side: the zoo binary, started as a helper and talked to through its standard input and output.
+
+use std::env;
+use std::io::{self, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::den::{self, ROLE};
+use crate::facts::Facts;
+
+/// Finds the zoo binary.
+pub(crate) fn zoo_binary() -> io::Result<PathBuf> {
+    const VARIABLE: &str = "TASKDIAG_ZOO";
+    if let Some(path) = env::var_os(VARIABLE) {
+        return Ok(path.into());
+    }
+    // Tests are in target/debug/deps, programs in target/debug.
+    let exe = env::current_exe()?;
+    let places = exe.ancestors().skip(1).take(3).map(|dir| dir.join("zoo"));
+    places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let text = format!(
+            "no zoo binary at or above {exe:?}: build it with `cargo build -p taskdiag-zoo` \
+             (in the same profile), or set {VARIABLE} to its path"
+        );
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+/// A running helper. Its input ends when this is dropped (or this process dies), and it then ends all that it started.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    /// Starts the zoo binary in a role, with arguments that are there for people to read in `ps`.
+    pub(crate) fn start(role: &str, args: &[&str]) -> io::Result<Helper> {
+        let binary = zoo_binary()?;
+        let mut child = Command::new(&binary)
+            .arg0("zoo")
+            .args(args)
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("starting {}: {error}", binary.display())))?;
+        let input = child.stdin.take();
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| io::Error::other("the helper has no output"))?;
+        Ok(Helper {
+            child,
+            input,
+            output: BufReader::new(output),
+        })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits until the helper says that it is ready.
+    pub(crate) fn hear(&mut self) -> io::Result<Facts> {
+        den::hear(&mut self.output)
+    }
+
+    /// Sends a line. The answer is to be read.
+    pub(crate) fn send(&mut self, line: &str) -> io::Result<()> {
+        let input = self
+            .input
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the helper has no input"))?;
+        input.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Reads one line.
+    pub(crate) fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        io::BufRead::read_line(&mut self.output, &mut line)?;
+        Ok(line)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}

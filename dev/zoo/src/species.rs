@@ -1,0 +1,44 @@
+//! The table of animals.
+
+use std::io;
+
+use crate::den::Den;
+use crate::facts::Facts;
+
+mod arguments;
+mod credentials;
+mod files;
+mod memory;
+mod namespaces;
+mod scheduling;
+mod tasks;
+
+/// A kind of animal.
+#[derive(Debug)]
+pub(crate) struct Species {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Makes it, in the keeper.
+    pub(crate) birth: fn(&mut Den) -> io::Result<Facts>,
+}
+
+/// All animals, in the order of the files that make them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Species> {
+    [
+        tasks::NAMES,
+        arguments::SPECIES,
+        tasks::SPECIES,
+        namespaces::SPECIES,
+        credentials::SPECIES,
+        scheduling::SPECIES,
+        memory::SPECIES,
+        files::SPECIES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// One line of a table of animals.
+const fn species(name: &'static str, about: &'static str, birth: fn(&mut Den) -> io::Result<Facts>) -> Species {
+    Species { name, about, birth }
+}

@@ -1,0 +1,112 @@
+//! Users, groups, capabilities and confinement.
+
+use std::io;
+
+use super::{species, Species};
+use crate::den::{fork_child, Doing as _, Report};
+use crate::sys::{self, Capabilities};
+
+pub(super) const SPECIES: &[Species] = &[
+    species(
+        "ids-all-different",
+        "real, effective, saved and file system ids all differ",
+        |_| fork_child(all_ids_different),
+    ),
+    species("user-65534", "run as user and group 65534", |_| fork_child(nobody)),
+    species("groups-0", "no supplementary groups", |_| {
+        fork_child(|report| groups(report, 0))
+    }),
+    species("groups-3", "3 supplementary groups", |_| {
+        fork_child(|report| groups(report, 3))
+    }),
+    species("groups-100", "100 supplementary groups", |_| {
+        fork_child(|report| groups(report, 100))
+    }),
+    species(
+        "capabilities",
+        "each of its five capability sets is another one",
+        |_| fork_child(capabilities),
+    ),
+    species("no-new-privs", "no_new_privs is set", |_| fork_child(no_new_privs)),
+    species("seccomp-filter", "confined by a seccomp filter", |_| {
+        fork_child(seccomp_filter)
+    }),
+    species("undumpable", "not dumpable", |_| fork_child(undumpable)),
+];
+
+fn all_ids_different(report: &mut Report) -> io::Result<()> {
+    const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;
+    // So that the capabilities are still there for the last step.
+    sys::prctl(libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0).doing("keeping capabilities")?;
+    sys::setresgid(2001, 2002, 2003)?;
+    sys::setresuid(1001, 1002, 1003)?;
+    sys::set_fs_ids(1004, 2004).doing("file system ids")?;
+    report.facts.uids = Some(vec![1001, 1002, 1003, 1004]);
+    report.facts.gids = Some(vec![2001, 2002, 2003, 2004]);
+    Ok(())
+}
+
+fn nobody(report: &mut Report) -> io::Result<()> {
+    const ID: u32 = 65534;
+    sys::set_groups(&[]).doing("dropping groups")?;
+    sys::setresgid(ID, ID, ID)?;
+    sys::setresuid(ID, ID, ID)?;
+    report.facts.uids = Some(vec![ID; 4]);
+    report.facts.gids = Some(vec![ID; 4]);
+    report.facts.groups = Some(vec![]);
+    Ok(())
+}
+
+fn groups(report: &mut Report, count: u32) -> io::Result<()> {
+    // Far apart, the largest beyond 31 bits, and given in descending order: the kernel sorts them.
+    let groups: Vec<u32> = (0..count).map(|i| 1000 + i * 40_000_000).collect();
+    let backwards: Vec<u32> = groups.iter().rev().copied().collect();
+    sys::set_groups(&backwards).doing("setting groups")?;
+    report.facts.groups = Some(groups);
+    Ok(())
+}
+
+fn capabilities(report: &mut Report) -> io::Result<()> {
+    const CHOWN: u64 = 0;
+    const NET_BIND_SERVICE: u64 = 10;
+    const SYS_PTRACE: u64 = 19;
+    const SYS_TIME: u64 = 25;
+    const PR_CAP_AMBIENT_RAISE: u64 = 2;
+    sys::prctl(libc::PR_CAPBSET_DROP, SYS_TIME, 0).doing("dropping a capability from the bounding set")?;
+    let caps = Capabilities {
+        permitted: 1 << CHOWN | 1 << NET_BIND_SERVICE | 1 << SYS_PTRACE,
+        effective: 1 << SYS_PTRACE,
+        inheritable: 1 << NET_BIND_SERVICE | 1 << CHOWN,
+    };
+    sys::set_capabilities(caps).doing("setting capabilities")?;
+    sys::prctl(libc::PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, NET_BIND_SERVICE).doing("raising an ambient capability")?;
+    report.facts.cap_permitted = Some(caps.permitted);
+    report.facts.cap_effective = Some(caps.effective);
+    report.facts.cap_inheritable = Some(caps.inheritable);
+    report.facts.cap_ambient = Some(1 << NET_BIND_SERVICE);
+    report.facts.cap_bounding = Some(sys::bounding_set());
+    Ok(())
+}
+
+fn no_new_privs(report: &mut Report) -> io::Result<()> {
+    report.facts.no_new_privs = Some(true);
+    report.facts.seccomp = Some(0);
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+fn seccomp_filter(report: &mut Report) -> io::Result<()> {
+    report.facts.no_new_privs = Some(true);
+    report.facts.seccomp = Some(2);
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
+    sys::seccomp_allow_all().doing("seccomp filter")
+}
+
+fn undumpable(report: &mut Report) -> io::Result<()> {
+    // Root's files under /proc belong to root either way; another user's show it.
+    sys::set_groups(&[]).doing("dropping groups")?;
+    sys::setresgid(1000, 1000, 1000)?;
+    sys::setresuid(1000, 1000, 1000)?;
+    report.facts.uids = Some(vec![1000; 4]);
+    report.facts.dumpable = Some(false);
+    sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)
+}

@@ -1,0 +1,556 @@
+//! System calls, as few and as thin as the animals need. All unsafe code of the crate that is not about one animal's
+//! own trick (rewriting its argv, say) is here.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{FromRawFd as _, RawFd};
+use std::ptr;
+
+use libc::{c_int, c_long, c_ulong, c_void, pid_t};
+
+fn cvt(ret: c_long) -> io::Result<c_long> {
+    if ret == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(ret)
+}
+
+/// Safe wrappers of the calls that take numbers only and so can't reach into our memory.
+macro_rules! number_calls {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name($($arg: $type),*) -> io::Result<()> {
+            // SAFETY: the call takes numbers only; it neither reads nor writes memory of ours.
+            cvt(unsafe { $call } as c_long).map(drop)
+        }
+    )*};
+}
+
+number_calls! {
+    /// Sends `signal` to one process.
+    kill(pid: pid_t, signal: c_int) = libc::kill(pid, signal);
+    /// Makes `to` another name of the descriptor `from`, one that stays open over exec.
+    dup_to(from: RawFd, to: RawFd) = libc::dup2(from, to);
+    /// Sends `signal` to this thread alone.
+    kill_own_thread(signal: c_int) =
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
+    setsid() = libc::setsid();
+    setpgid(pid: pid_t, pgid: pid_t) = libc::setpgid(pid, pgid);
+    setresuid(real: u32, effective: u32, saved: u32) = libc::setresuid(real, effective, saved);
+    setresgid(real: u32, effective: u32, saved: u32) = libc::setresgid(real, effective, saved);
+    unshare(flags: c_int) = libc::unshare(flags);
+    set_nice(nice: c_int) = libc::setpriority(libc::PRIO_PROCESS, 0, nice);
+    set_foreground_group(tty: RawFd, pgid: pid_t) = libc::tcsetpgrp(tty, pgid);
+    set_controlling_tty(tty: RawFd) = libc::ioctl(tty, libc::TIOCSCTTY, 0);
+    unlock_pty(master: RawFd) = libc::unlockpt(master);
+    /// `prctl` for those options whose arguments are plain numbers.
+    prctl(option: c_int, a: c_ulong, b: c_ulong) = libc::prctl(option, a, b, 0 as c_ulong, 0 as c_ulong);
+    ptrace_seize(pid: pid_t) = libc::ptrace(libc::PTRACE_SEIZE, pid, 0 as c_ulong, 0 as c_ulong);
+    ptrace_interrupt(pid: pid_t) = libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0 as c_ulong, 0 as c_ulong);
+}
+
+pub(crate) fn getpid() -> pid_t {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::getpid() }
+}
+
+pub(crate) fn getppid() -> pid_t {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::getppid() }
+}
+
+pub(crate) fn gettid() -> pid_t {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
+}
+
+pub(crate) fn geteuid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+pub(crate) fn sched_yield() {
+    // SAFETY: no arguments, cannot fail on Linux.
+    unsafe { libc::sched_yield() };
+}
+
+/// Sleeps for good: only a deadly signal ends it.
+pub(crate) fn rest() -> ! {
+    loop {
+        // SAFETY: no arguments; returns after a handled signal only.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Ends the process at once: no destructors, no buffers flushed.
+pub(crate) fn exit(status: c_int) -> ! {
+    // SAFETY: never returns, so nothing of ours is used afterwards.
+    unsafe { libc::_exit(status) }
+}
+
+/// Ends this thread alone, behind the back of libc. For the first thread: it becomes a dead leader.
+pub(crate) fn exit_thread() -> ! {
+    // SAFETY: never returns. Nothing on this thread's stack is shared with those that live on.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("exit(2) does not return")
+}
+
+/// `fork`: the child's id in the parent, None in the child.
+///
+/// Only single-threaded processes of this crate may call it: the child goes on running Rust code.
+pub(crate) fn fork() -> io::Result<Option<pid_t>> {
+    // SAFETY: the calling process has one thread, so the child gets no lock held by a thread it doesn't have.
+    let pid = cvt(unsafe { libc::fork() }.into())? as pid_t;
+    Ok((pid != 0).then_some(pid))
+}
+
+/// A pipe (reader, writer), closed by exec.
+pub(crate) fn pipe() -> io::Result<(File, File)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for the two descriptors.
+    cvt(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
+    Ok((file(fds[0]), file(fds[1])))
+}
+
+/// Takes over a descriptor that this process owns and has in no other object.
+pub(crate) fn file(fd: RawFd) -> File {
+    // SAFETY: callers hand over a descriptor nothing else closes: fresh from the kernel, or inherited for this use.
+    unsafe { File::from_raw_fd(fd) }
+}
+
+/// Whether the descriptor is readable (or at its end) before `timeout_ms` have passed.
+pub(crate) fn readable(fd: RawFd, timeout_ms: c_int) -> io::Result<bool> {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, and it outlives the call.
+    Ok(cvt(unsafe { libc::poll(&mut poll, 1, timeout_ms) }.into())? > 0)
+}
+
+/// Waits for a child (or -1: any). Returns its id, 0 where WNOHANG found none ready.
+pub(crate) fn wait(pid: pid_t, options: c_int) -> io::Result<pid_t> {
+    // SAFETY: a null status pointer is allowed.
+    cvt(unsafe { libc::waitpid(pid, ptr::null_mut(), options) }.into()).map(|pid| pid as pid_t)
+}
+
+/// Waits until the child has exited and leaves it a zombie.
+pub(crate) fn wait_for_zombie(pid: pid_t) -> io::Result<()> {
+    // SAFETY: siginfo_t is plain data for which all zeroes are valid.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    // SAFETY: `info` outlives the call.
+    cvt(unsafe { libc::waitid(libc::P_PID, pid as u32, &mut info, libc::WEXITED | libc::WNOWAIT) }.into()).map(drop)
+}
+
+/// Replaces the process image. Returns only when that failed.
+pub(crate) fn exec(path: &CString, args: &[Vec<u8>], env: &[Vec<u8>]) -> io::Error {
+    let strings =
+        |list: &[Vec<u8>]| -> Result<Vec<CString>, _> { list.iter().map(|s| CString::new(s.clone())).collect() };
+    let (Ok(args), Ok(env)) = (strings(args), strings(env)) else {
+        return io::Error::new(io::ErrorKind::InvalidInput, "NUL inside an argument");
+    };
+    let pointers = |list: &[CString]| -> Vec<_> { list.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect() };
+    let (args_ptr, env_ptr) = (pointers(&args), pointers(&env));
+    // SAFETY: both arrays end with a null pointer; arrays and strings live until the call returns.
+    unsafe { libc::execve(path.as_ptr(), args_ptr.as_ptr(), env_ptr.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Asks for SIGKILL when the parent dies. To be repeated after a change of credentials, which clears it.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as c_ulong, 0)
+}
+
+/// Raises the soft limit to `wanted`, or as near as the hard one allows.
+pub(crate) fn raise_limit(resource: libc::__rlimit_resource_t, wanted: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` outlives the call.
+    cvt(unsafe { libc::getrlimit(resource, &mut limit) }.into())?;
+    if limit.rlim_cur >= wanted {
+        return Ok(());
+    }
+    limit.rlim_cur = wanted.min(limit.rlim_max);
+    // SAFETY: `limit` outlives the call.
+    cvt(unsafe { libc::setrlimit(resource, &limit) }.into()).map(drop)
+}
+
+/// Sets the thread's name as it is: any bytes, cut by the kernel after 15.
+pub(crate) fn set_comm(name: &[u8]) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    cvt(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }.into()).map(drop)
+}
+
+pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: pointer and length are those of one live slice.
+    cvt(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into()).map(drop)
+}
+
+/// Sets the file system ids. The calls report no failure, so the second one asks whether the first took effect.
+pub(crate) fn set_fs_ids(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: numbers only; -1 is an invalid id, which changes nothing and returns the present one.
+    let now = unsafe {
+        libc::setfsgid(gid);
+        libc::setfsuid(uid);
+        (libc::setfsuid(u32::MAX) as u32, libc::setfsgid(u32::MAX) as u32)
+    };
+    if now == (uid, gid) {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// The three sets of capset(2).
+#[derive(Clone, Copy)]
+pub(crate) struct Capabilities {
+    pub(crate) effective: u64,
+    pub(crate) permitted: u64,
+    pub(crate) inheritable: u64,
+}
+
+pub(crate) fn set_capabilities(caps: Capabilities) -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header: [u32; 2] = [VERSION_3, 0];
+    let half = |shift: u32| [caps.effective, caps.permitted, caps.inheritable].map(|set| (set >> shift) as u32);
+    let data = [half(0), half(32)];
+    // SAFETY: header (version, pid 0: this thread) and the two data triples of version 3 outlive the call.
+    cvt(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) }).map(drop)
+}
+
+/// The bounding set, asked bit by bit.
+pub(crate) fn bounding_set() -> u64 {
+    let has = |cap: &u64| {
+        // SAFETY: numbers only; an unknown capability is an error, not a danger.
+        unsafe { libc::prctl(libc::PR_CAPBSET_READ, *cap) == 1 }
+    };
+    (0..64).filter(has).fold(0, |set, cap| set | 1 << cap)
+}
+
+/// Installs a seccomp filter that allows everything.
+pub(crate) fn seccomp_allow_all() -> io::Result<()> {
+    let mut filter = [libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ALLOW,
+    }];
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program points at the one live instruction it counts; the kernel copies it.
+    cvt(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER as c_ulong, &program) }.into()).map(drop)
+}
+
+pub(crate) fn set_scheduler(policy: c_int, rt_priority: c_int) -> io::Result<()> {
+    let param = libc::sched_param {
+        sched_priority: rt_priority,
+    };
+    // SAFETY: `param` outlives the call.
+    cvt(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
+}
+
+pub(crate) fn set_affinity(cpu: usize) -> io::Result<()> {
+    // SAFETY: cpu_set_t is plain bits for which all zeroes are valid, and CPU_SET checks its index.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        set
+    };
+    // SAFETY: pointer and size are those of `set`.
+    cvt(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) }.into()).map(drop)
+}
+
+/// The number of the pty whose master this is: its slave is /dev/pts/N.
+pub(crate) fn pty_number(master: RawFd) -> io::Result<u32> {
+    let mut number = 0;
+    // SAFETY: TIOCGPTN writes one unsigned int.
+    cvt(unsafe { libc::ioctl(master, libc::TIOCGPTN, &mut number) }.into())?;
+    Ok(number)
+}
+
+fn signal_set(signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initializes the set; sigaddset gets valid signal numbers and that set.
+    unsafe {
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+pub(crate) fn block_signals(signals: &[c_int]) -> io::Result<()> {
+    let set = signal_set(signals);
+    // SAFETY: `set` outlives the call; the old mask is not asked for.
+    cvt(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, ptr::null_mut()) }.into()).map(drop)
+}
+
+extern "C" fn do_nothing(_signal: c_int) {}
+
+/// Installs a handler that does nothing.
+pub(crate) fn catch_signal(signal: c_int) -> io::Result<()> {
+    // SAFETY: the handler touches nothing, so it may run at any time.
+    let old = unsafe { libc::signal(signal, do_nothing as extern "C" fn(c_int) as libc::sighandler_t) };
+    cvt(old as c_long).map(drop)
+}
+
+pub(crate) fn ignore_signal(signal: c_int) -> io::Result<()> {
+    // SAFETY: SIG_IGN runs no code of ours.
+    cvt(unsafe { libc::signal(signal, libc::SIG_IGN) } as c_long).map(drop)
+}
+
+/// The signals ignored and those caught by this process, as bit masks (bit 0: signal 1).
+pub(crate) fn signal_actions() -> io::Result<(u64, u64)> {
+    let (mut ignored, mut caught) = (0, 0);
+    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+        // The kernel's struct sigaction: the handler, and up to three more words. Its own call is used as libc keeps
+        // two signals, which may have been ignored by whoever started us, to itself.
+        let mut action = [0_usize; 4];
+        // SAFETY: asks only; the kernel writes at most four words, of which the last is a mask of 8 bytes.
+        cvt(unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                ptr::null::<usize>(),
+                action.as_mut_ptr(),
+                8_usize,
+            )
+        })?;
+        match action[0] {
+            libc::SIG_DFL => {}
+            libc::SIG_IGN => ignored |= 1 << (signal - 1),
+            _ => caught |= 1 << (signal - 1),
+        }
+    }
+    Ok((ignored, caught))
+}
+
+/// CPU time used by this thread, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Uses the CPU until this thread has used `ns` more of it.
+pub(crate) fn burn_cpu(ns: u64) {
+    let end = thread_cpu_ns() + ns;
+    while thread_cpu_ns() < end {}
+}
+
+/// The minor faults of all children waited for.
+pub(crate) fn child_min_faults() -> io::Result<u64> {
+    // SAFETY: rusage is plain data for which all zeroes are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` outlives the call.
+    cvt(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) }.into())?;
+    Ok(usage.ru_minflt as u64)
+}
+
+/// A fresh mapping, at the kernel's choice of address, never unmapped unless `unmap` is called.
+pub(crate) fn map(len: usize, flags: c_int, file: Option<RawFd>) -> io::Result<*mut u8> {
+    let protection = if file.is_some() {
+        libc::PROT_READ
+    } else {
+        libc::PROT_READ | libc::PROT_WRITE
+    };
+    // SAFETY: without MAP_FIXED (callers pass sharing flags only) nothing that exists is replaced.
+    let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.unwrap_or(-1), 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if file.is_none() {
+        // SAFETY: advice about our own fresh mapping. Small pages only, so that touching N pages is N faults. Where
+        // the kernel knows no huge pages it fails, and all pages are small anyway.
+        unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
+    }
+    Ok(at.cast())
+}
+
+/// Maps a read-only page range of `file` over what is at `at`.
+///
+/// # Safety
+/// Nothing may use the `len` bytes at `at` as anything but bytes of that file afterwards.
+pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: RawFd) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    // SAFETY: the caller has given up what was there.
+    let got = unsafe { libc::mmap(at.cast::<c_void>(), len, libc::PROT_READ, flags, file, 0) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Writes to (or, for a file, reads) every page of a mapping made by [`map`].
+pub(crate) fn touch(at: *mut u8, len: usize, write: bool) {
+    for offset in (0..len).step_by(PAGE) {
+        // SAFETY: within the mapping, which is writable when the caller says so; no reference to it exists.
+        unsafe {
+            if write {
+                at.add(offset).write_volatile(1);
+            } else {
+                at.add(offset).read_volatile();
+            }
+        }
+    }
+}
+
+/// Unmaps what [`map`] returned.
+pub(crate) fn unmap(at: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: callers pass a mapping of `map` and don't use it afterwards.
+    cvt(unsafe { libc::munmap(at.cast::<c_void>(), len) }.into()).map(drop)
+}
+
+pub(crate) fn lock_memory(at: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: locking changes no contents.
+    cvt(unsafe { libc::mlock(at.cast::<c_void>(), len) }.into()).map(drop)
+}
+
+/// The page size of the machines this project runs on is checked once, at the start of each helper.
+pub(crate) const PAGE: usize = 4096;
+
+pub(crate) fn check_page_size() {
+    // SAFETY: a number in, a number out.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    assert_eq!(size, PAGE as c_long, "the zoo's byte counts assume pages of 4096 bytes");
+}
+
+/// Where the kernel thinks the command line and environment of this process are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArgArea {
+    pub(crate) arg_start: usize,
+    pub(crate) arg_end: usize,
+    pub(crate) env_end: usize,
+}
+
+/// The fields of /proc/self/stat from the state on (field 3 is at index 0).
+fn own_stat() -> io::Result<Vec<u64>> {
+    let stat = std::fs::read("/proc/self/stat")?;
+    let after_name = stat.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(&stat[after_name..]);
+    Ok(text
+        .split_ascii_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect())
+}
+
+impl ArgArea {
+    pub(crate) fn of_this_process() -> io::Result<ArgArea> {
+        let stat = own_stat()?;
+        let field = |number: usize| stat.get(number - 3).map_or(0, |&value| value as usize);
+        Ok(ArgArea {
+            arg_start: field(48),
+            arg_end: field(49),
+            env_end: field(51),
+        })
+    }
+
+    /// The arguments and, as it follows at once, the environment.
+    ///
+    /// # Safety
+    /// No other reference to these bytes may be alive: `std::env` must not be used meanwhile, nor, when they were
+    /// changed, afterwards.
+    pub(crate) unsafe fn bytes(&self) -> &'static mut [u8] {
+        // SAFETY: after exec the kernel has put argument and environment strings there, in one piece, writable.
+        unsafe { std::slice::from_raw_parts_mut(self.arg_start as *mut u8, self.env_end - self.arg_start) }
+    }
+}
+
+/// Tells the kernel that the command line of this process is elsewhere.
+pub(crate) fn move_args(start: usize, end: usize) -> io::Result<()> {
+    let set = |option: c_int, value: usize| -> io::Result<()> {
+        // SAFETY: only changes what /proc shows; the kernel itself checks each access to it.
+        cvt(unsafe { libc::prctl(libc::PR_SET_MM, option, value, 0, 0) }.into()).map(drop)
+    };
+    // The kernel wants start <= end after each step.
+    let (first, second) = ((libc::PR_SET_MM_ARG_START, start), (libc::PR_SET_MM_ARG_END, end));
+    let steps = if start <= ArgArea::of_this_process()?.arg_end {
+        [first, second]
+    } else {
+        [second, first]
+    };
+    match steps.iter().try_for_each(|&(option, value)| set(option, value)) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => move_args_by_map(start, end),
+        other => other,
+    }
+}
+
+/// The kernel's `struct prctl_mm_map`.
+#[repr(C)]
+struct PrctlMmMap {
+    start_code: u64,
+    end_code: u64,
+    start_data: u64,
+    end_data: u64,
+    start_brk: u64,
+    brk: u64,
+    start_stack: u64,
+    arg_start: u64,
+    arg_end: u64,
+    env_start: u64,
+    env_end: u64,
+    auxv: u64,
+    auxv_size: u32,
+    exe_fd: u32,
+}
+
+/// The same without CAP_SYS_RESOURCE, where the kernel has CONFIG_CHECKPOINT_RESTORE: all fields in one call.
+fn move_args_by_map(start: usize, end: usize) -> io::Result<()> {
+    let stat = own_stat()?;
+    let field = |number: usize| stat.get(number - 3).copied().unwrap_or(0);
+    // SAFETY: sbrk(0) asks and changes nothing.
+    let brk = unsafe { libc::sbrk(0) } as u64;
+    let map = PrctlMmMap {
+        start_code: field(26),
+        end_code: field(27),
+        start_data: field(45),
+        end_data: field(46),
+        start_brk: field(47),
+        brk,
+        start_stack: field(28),
+        arg_start: start as u64,
+        arg_end: end as u64,
+        env_start: field(50),
+        env_end: field(51),
+        auxv: 0,
+        auxv_size: 0,
+        exe_fd: u32::MAX,
+    };
+    // SAFETY: everything but the argument area is what it was, so the process goes on as before.
+    cvt(unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP, &map, size_of_val(&map), 0) }.into()).map(drop)
+}
+
+/// Starts a process that shares this one's memory, on a stack of its own, and runs `body` there.
+///
+/// With `CLONE_VFORK` in `flags` the call returns when that process has ended. `body` must not return nor unwind.
+pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Result<pid_t> {
+    extern "C" fn run<F: FnOnce()>(body: *mut c_void) -> c_int {
+        // SAFETY: the box leaked below, handed to this one call.
+        let body = unsafe { Box::from_raw(body.cast::<F>()) };
+        body();
+        exit(0)
+    }
+    let len = 256 * 1024;
+    let stack = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
+    let body = Box::into_raw(Box::new(body));
+    // SAFETY: the stack is mapped, used by the new process only, and never unmapped; `body` is owned by `run`.
+    let pid = unsafe {
+        libc::clone(
+            run::<F>,
+            stack.add(len).cast(),
+            flags | libc::CLONE_VM | libc::SIGCHLD,
+            body.cast(),
+        )
+    };
+    cvt(pid.into()).map(|pid| pid as pid_t)
+}
