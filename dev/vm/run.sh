@@ -1,0 +1,223 @@
+#!/bin/bash
+# Runs a command on another Linux kernel, under QEMU's software emulation (no KVM, no root, no disk image).
+#
+# Usage: run.sh [OPTION]... -- COMMAND [ARGUMENT]...
+#        run.sh [OPTION]... --shell
+#   --kernel 6.1|6.12|PATH   Debian's cloud kernel (fetched by kernels.sh) or a bzImage; 6.12 unless told
+#   --file SRC[:DST]         copy a file or directory in, with the shared libraries it needs; at its own path unless told
+#   --env K=V                set a variable for COMMAND
+#   --mem SIZE               memory of the machine (3G)
+#   --timeout SECONDS        give up after that long, boot included (300)
+#   --append ARGUMENTS       more kernel arguments
+#   --shell                  a root shell on the machine's console; "exit" ends it
+#
+# Prints COMMAND's output (standard output and error) byte for byte and exits with its status. Exits with 3 and says why
+# on standard error when the machine did not tell a status, lost output or logged a kernel warning; with 2 on wrong usage.
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly HERE CACHE=$HERE/../../.cache/kernels
+readonly STRIP_ABOVE=4M # larger executables go in without their debug information
+
+usage() { echo "run.sh: $*; see $0 --help" >&2; exit 2; }
+fail() {
+  echo "run.sh: $*" >&2
+  if [[ -s $work/console ]]; then
+    echo "run.sh: the end of the console:" >&2
+    tail -n 60 "$work/console" | tr -cd '\t\n -~' | sed 's/^/  | /' >&2
+  fi
+  exit 3
+}
+
+# One word for busybox sh.
+quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
+
+# --- options
+
+kernel=6.12 memory=3G timeout=300 append='' shell=
+files=() environment=()
+while [[ $# -gt 0 ]]; do
+  option=$1
+  shift
+  case $option in
+    --) break ;;
+    --shell) shell=1; continue ;;
+    -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+    --kernel | --file | --env | --mem | --timeout | --append) [[ $# -gt 0 ]] || usage "$option wants a value" ;;
+    *) usage "unknown option '$option'" ;;
+  esac
+  case $option in
+    --kernel) kernel=$1 ;;
+    --file) files+=("$1") ;;
+    --env) [[ $1 =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || usage "--env wants K=V, not '$1'"; environment+=("$1") ;;
+    --mem) memory=$1 ;;
+    --timeout) [[ $1 =~ ^[1-9][0-9]*$ ]] || usage "--timeout wants seconds, not '$1'"; timeout=$1 ;;
+    --append) append=$1 ;;
+  esac
+  shift
+done
+[[ $# -gt 0 || -n $shell ]] || usage "no command"
+[[ $# -eq 0 || -z $shell ]] || usage "a command or --shell, not both"
+
+for program in qemu-system-x86_64 busybox cpio ldd strip; do
+  command -v "$program" >/dev/null || usage "the program '$program' is not installed (README.md lists the packages)"
+done
+case $kernel in
+  6.1 | 6.12) "$HERE/kernels.sh" "$kernel" || exit 3; image=$CACHE/$kernel/vmlinuz ;;
+  *) image=$kernel ;;
+esac
+[[ -r $image ]] || usage "no kernel at '$image'"
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/taskdiag-vm.XXXXXX")
+qemu='' follower=''
+# shellcheck disable=SC2317 # shellcheck does not see the trap
+cleanup() {
+  if [[ -n $qemu ]]; then kill "$qemu" 2>/dev/null || true; fi # "timeout", which passes it on
+  if [[ -n $follower ]]; then kill "$follower" 2>/dev/null || true; fi
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- the root file system
+
+root=$work/root
+
+is_elf_program() { [[ $(od -An -t x1 -N 20 "$1" 2>/dev/null | tr -d ' \n') =~ ^7f454c4602.{22}0[23]003e00$ ]]; }
+
+# Copies file $1 to $2 of the root file system. (Symbolic links are followed: the name asked for has to work.)
+copy_file() {
+  mkdir -p "$(dirname "$root$2")"
+  cp -L --preserve=mode,timestamps -- "$1" "$root$2"
+  if is_elf_program "$1"; then copy_libraries "$1"; fi
+}
+
+copy_libraries() {
+  local libraries library
+  libraries=$(ldd "$1" 2>/dev/null || true) # fails for static executables
+  if [[ $libraries == *"not found"* ]]; then fail "$1 lacks libraries here:"$'\n'"$(grep 'not found' <<<"$libraries")"; fi
+  while read -r library; do
+    if [[ ! -e $root$library ]]; then
+      mkdir -p "$(dirname "$root$library")"
+      cp -L --preserve=mode,timestamps -- "$library" "$root$library"
+    fi
+  done < <(sed -nE 's/^[[:space:]]*(.* => )?(\/[^ ]+) \(0x[0-9a-f]+\)$/\2/p' <<<"$libraries")
+}
+
+copy() {
+  local source=${1%%:*} target entry
+  [[ -e $source ]] || usage "--file: no '$source'"
+  if [[ $1 == *:* ]]; then target=${1#*:}; else target=$(realpath -s -- "$source"); fi
+  [[ $target == /* ]] || usage "--file: the destination '$target' has to be an absolute path"
+  case $target/ in /dev/* | /proc/* | /sys/*) usage "--file: '$target' would be hidden by the machine's own file systems" ;; esac
+  if [[ $target == */ ]]; then target+=$(basename -- "$source"); fi
+  if [[ -d $source ]]; then
+    mkdir -p "$root$target"
+    cp -a -- "$source/." "$root$target"
+    while IFS= read -r -d '' entry; do
+      if is_elf_program "$entry"; then copy_libraries "$entry"; fi
+    done < <(find "$source" -type f -perm /111 -print0)
+  else
+    copy_file "$source" "$target"
+  fi
+}
+
+mkdir -p "$root"/{dev,etc,home/tester,mnt,proc,root,run,sys,tmp,usr/bin,usr/lib,usr/lib64,usr/sbin,var/tmp}
+for directory in bin lib lib64 sbin; do ln -s "usr/$directory" "$root/$directory"; done # as on Debian
+ln -s ../run "$root/var/run"
+cp "$(command -v busybox)" "$root/usr/bin/busybox"
+if ! busybox --list >"$work/applets"; then fail "busybox --list failed"; fi
+while read -r applet; do
+  [[ $applet == busybox ]] || ln -s busybox "$root/usr/bin/$applet"
+done <"$work/applets"
+copy_libraries "$(command -v busybox)" # none when it is busybox-static
+cp "$HERE/init" "$root/init"
+chmod 755 "$root/init" "$root"
+cat >"$root/etc/passwd" <<'PASSWD'
+root:x:0:0:root:/root:/bin/sh
+nobody:x:65534:65534:nobody:/nonexistent:/bin/sh
+tester:x:1000:1000:tester:/home/tester:/bin/sh
+PASSWD
+cat >"$root/etc/group" <<'GROUP'
+root:x:0:
+nogroup:x:65534:
+tester:x:1000:
+GROUP
+chmod 1777 "$root/tmp" "$root/var/tmp"
+for file in ${files[@]+"${files[@]}"}; do copy "$file"; done
+
+find "$root" -xdev -type f -size "+$STRIP_ABOVE" -perm /111 -print0 | while IFS= read -r -d '' file; do
+  if is_elf_program "$file"; then strip --strip-debug --preserve-dates "$file" || true; fi
+done
+
+# What /init runs, and the word that makes its report unmistakable.
+nonce=$(od -An -t x8 -N 8 /dev/urandom | tr -d ' ')
+{
+  echo "nonce=$nonce"
+  echo "shell=$shell"
+  printf 'run() { exec env -i HOME=/root USER=root LOGNAME=root PATH=/usr/sbin:/usr/bin:/sbin:/bin'
+  for word in ${environment[@]+"${environment[@]}"} "$@"; do printf ' %s' "$(quote "$word")"; done
+  printf '; }\n'
+} >"$root/etc/vm-run"
+
+# Not packed: unpacking costs more under emulation than copying.
+(cd "$root" && find . -print0 | cpio --quiet --null -o -H newc --owner=+0:+0) >"$work/initramfs"
+rm -rf "$root"
+
+# --- the machine: its console on the first serial port, the command's output on the second
+
+machine=(qemu-system-x86_64 -accel 'tcg,thread=multi' -cpu max -m "$memory" -smp 2 -display none -monitor none -no-reboot
+  -nodefaults -no-user-config -kernel "$image" -initrd "$work/initramfs"
+  -append "console=ttyS0 quiet panic=-1 log_buf_len=4M $append")
+
+if [[ -n $shell ]]; then
+  "${machine[@]}" -chardev stdio,id=console,mux=on,signal=off -serial chardev:console -serial null || fail "QEMU failed"
+  exit 0
+fi
+
+# A file takes the output and "tail" follows it: QEMU drops what a full pipe or terminal does not take.
+boot() {
+  rm -f "$work/console"
+  : >"$work/output"
+  timeout --kill-after=5 "$timeout" \
+    "${machine[@]}" -serial "file:$work/console" -serial "file:$work/output" </dev/null >"$work/qemu.log" 2>&1 &
+  qemu=$!
+  tail -c +1 -f -s 0.2 --pid="$qemu" "$work/output" 2>/dev/null &
+  follower=$!
+  ended=0
+  wait "$qemu" || ended=$?
+  qemu=''
+  wait "$follower" || true
+  follower=''
+}
+
+# The lines of /init carry the nonce, so nothing the command prints or the kernel logs can pass for one.
+report() { { cat "$work/console" 2>/dev/null || true; } | tr -d '\r' | sed -n "s/^VM-$nonce $1 \{0,1\}//p"; }
+panicked() { grep -aq 'Kernel panic' "$work/console" 2>/dev/null; }
+
+boot
+if panicked && [[ -z $(report START) ]]; then
+  # Seen once in some 170 boots of 6.12, cause not found. The command has not begun, so nothing of its result is hidden.
+  echo "run.sh: the kernel panicked while booting; trying once more" >&2
+  boot
+fi
+
+# --- the verdict
+
+result=$(report RESULT)
+if [[ ! $result =~ ^status=([0-9]+)\ output=([0-9a-f]{64})\ warnings=([0-9]+)$ ]]; then
+  if [[ -s $work/qemu.log ]]; then sed 's/^/qemu: /' "$work/qemu.log" >&2; fi
+  if panicked; then fail "the kernel panicked"; fi
+  if [[ $ended == 124 || $ended == 137 ]]; then fail "no result after $timeout s (--timeout)"; fi
+  fail "the machine ended without a result (QEMU's status: $ended)"
+fi
+status=${BASH_REMATCH[1]} sent=${BASH_REMATCH[2]} warnings=${BASH_REMATCH[3]}
+
+[[ $(sha256sum <"$work/output") == "$sent"* ]] || fail "output was lost or damaged on the way ($(wc -c <"$work/output") bytes came)"
+if [[ $warnings != 0 ]]; then
+  echo "run.sh: the kernel logged what it should not (the command's status was $status):" >&2
+  report LOG | sed 's/^/  | /' >&2
+  exit 3
+fi
+exit "$status"
