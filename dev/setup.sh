@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a command of the Makefile needs: dev/setup.sh build|test|matrix|bench|lint
+#
+# Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
+# clang is a build without the BPF source, which still works.
+set -euo pipefail
+
+packages=(gcc clang libbpf-dev)
+case ${1:-} in
+build) ;;
+test) packages+=(bpftool procps util-linux) ;;
+matrix) packages+=(qemu-system-x86 busybox-static cpio binutils zstd lz4) ;;
+bench) packages+=(bpftool procps strace python3 python3-psutil libelf-dev zlib1g-dev) ;;
+lint) packages+=(shellcheck) ;;
+*)
+    echo "usage: $0 build|test|matrix|bench|lint" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "setup: this is not Debian; needed are the likes of: ${packages[*]}" >&2
+    exit 0
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+    # shellcheck disable=SC2016 # the braces are dpkg-query's
+    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup: missing: ${missing[*]}; as root: apt-get install ${missing[*]}" >&2
+        exit 0
+    fi
+    as_root=(sudo)
+fi
+
+install() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}" >"$log" 2>&1
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+echo "setup: installing ${missing[*]}" >&2
+if ! install; then
+    "${as_root[@]}" apt-get update --quiet=2 >>"$log" 2>&1 || true
+    if ! install; then
+        cat "$log" >&2
+        echo "setup: could not install ${missing[*]}" >&2
+        exit 1
+    fi
+fi
