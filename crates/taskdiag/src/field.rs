@@ -534,8 +534,12 @@ fn near_names(name: &str) -> Vec<&'static str> {
         .iter()
         .map(|field| {
             let candidate = field.name();
-            let part = name.len() >= 3 && (candidate.contains(&name) || name.contains(candidate));
-            (if part { 1 } else { edit_distance(&name, candidate) }, candidate)
+            let distance = match name.len() >= 3 {
+                true if candidate.starts_with(&name) => 0,
+                true if candidate.contains(&name) || name.contains(candidate) => 1,
+                _ => edit_distance(&name, candidate),
+            };
+            (distance, candidate)
         })
         .filter(|&(distance, candidate)| distance <= 1 + candidate.len() / 4)
         .collect();
@@ -662,7 +666,7 @@ mod tests {
             ("UID", "uid"),
         ] {
             let error = wrong.parse::<Field>().unwrap_err();
-            assert!(error.near.contains(&right), "{error}");
+            assert_eq!(error.near[0], right, "{error}");
         }
         assert!("zzzzzzzz".parse::<Field>().unwrap_err().near.is_empty());
     }

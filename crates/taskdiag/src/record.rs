@@ -258,3 +258,95 @@ impl<'a> Writer<'a> {
         self.buffer.truncate(self.start);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cpu(utime: u64, stime: u64, runtime: u64, prev_utime: u64, prev_stime: u64) -> Cpu {
+        Cpu {
+            utime_ns: U64::new(utime),
+            stime_ns: U64::new(stime),
+            sum_exec_runtime: U64::new(runtime),
+            prev_utime: U64::new(prev_utime),
+            prev_stime: U64::new(prev_stime),
+            ..Cpu::default()
+        }
+    }
+
+    /// Check the corners of `cputime_adjust()`.
+    #[test]
+    fn ticks_are_scaled_to_run_time() {
+        assert_eq!(cpu(0, 0, 100, 0, 0).scaled_times(), (100, 0));
+        assert_eq!(cpu(4, 0, 100, 0, 0).scaled_times(), (100, 0));
+        assert_eq!(cpu(0, 4, 100, 0, 0).scaled_times(), (0, 100));
+        assert_eq!(cpu(3, 1, 100, 0, 0).scaled_times(), (75, 25));
+        assert_eq!(cpu(3, 1, 100, 0, 60).scaled_times(), (40, 60));
+        assert_eq!(cpu(1, 3, 100, 60, 0).scaled_times(), (60, 40));
+        assert_eq!(cpu(3, 1, 100, 60, 40).scaled_times(), (60, 40));
+        assert_eq!(cpu(3, 1, 90, 60, 40).scaled_times(), (60, 40));
+    }
+
+    proptest! {
+        /// Check that times never fall below what was seen before, and add up to the run time.
+        #[test]
+        fn times_never_fall(utime: u64, stime: u64, runtime: u64, prev_utime in 0..u64::MAX / 2, prev_stime in 0..u64::MAX / 2) {
+            let (user, system) = cpu(utime, stime, runtime, prev_utime, prev_stime).scaled_times();
+            prop_assert!(user >= prev_utime);
+            prop_assert!(system >= prev_stime);
+            prop_assert_eq!(user + system, runtime.max(prev_utime + prev_stime));
+        }
+
+        /// Check that any bytes can be decoded: whatever does not fit is left out, and decoding ends.
+        #[test]
+        fn any_bytes_decode(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let mut rest = &bytes[..];
+            while let Some((record, behind)) = Record::split_first(rest) {
+                prop_assert!(behind.len() < rest.len());
+                for attribute in record.attributes() {
+                    prop_assert!(attribute.payload.len() <= bytes.len());
+                }
+                let _ = (record.get::<Cred>(attr::CRED), record.get::<Cpu>(attr::CPU));
+                rest = behind;
+            }
+        }
+
+        /// Check that records with broken lengths in them decode to nothing worse than missing attributes.
+        #[test]
+        fn broken_lengths_decode(at in 0..200_usize, byte: u8) {
+            let mut bytes = sample();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            if let Some((record, _)) = Record::split_first(&bytes) {
+                let _ = record.attributes().count();
+            }
+        }
+
+        /// Check that what was written is read again, and attributes that nobody knows are passed over.
+        #[test]
+        fn written_records_are_read(payloads in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..8)) {
+            let mut bytes = vec![1, 2, 3];
+            let mut writer = Writer::new(&mut bytes);
+            for (kind, payload) in &payloads {
+                writer.put(*kind, 7, payload);
+            }
+            writer.finish(Header { pid: U32::new(42), ..Header::default() });
+            let (record, rest) = Record::split_first(&bytes[3..]).unwrap();
+            prop_assert!(rest.is_empty());
+            prop_assert_eq!(record.header().pid.get(), 42);
+            let read: Vec<_> = record.attributes().map(|attribute| (attribute.kind, attribute.payload.to_vec())).collect();
+            prop_assert_eq!(read, payloads);
+        }
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.put(attr::BASE, 0, Base::default().as_bytes());
+        writer.put(attr::ARGS, 0, b"sleep\x00100\x00");
+        writer.put(attr::CRED, 0, Cred::default().as_bytes());
+        writer.finish(Header::default());
+        bytes
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use taskdiag::value::Arguments;
 use taskdiag::{Field, Kind, Value};
 
 use super::people::{self, Clock, Users};
@@ -125,7 +126,7 @@ impl Cells {
                 _ => people::number(out, value),
             },
             Value::Text(bytes) => text::escape(out, bytes),
-            Value::Texts(texts) => words(out, texts.iter()),
+            Value::Texts(arguments) => command_line(out, arguments),
             other => plain(out, other, b','),
         }
         if out.len() == before {
@@ -133,7 +134,7 @@ impl Cells {
         }
     }
 
-    fn clock(&mut self) -> &Clock {
+    fn clock(&mut self) -> &mut Clock {
         self.clock.get_or_insert_with(Clock::new)
     }
 }
@@ -142,7 +143,7 @@ impl Cells {
 pub fn command(out: &mut Vec<u8>, row: &impl Row, absences: &mut Absences) {
     if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
         if arguments.as_bytes().iter().any(|&byte| byte != 0) {
-            return words(out, arguments.iter());
+            return command_line(out, arguments);
         }
     }
     out.push(b'[');
@@ -156,13 +157,24 @@ pub fn command(out: &mut Vec<u8>, row: &impl Row, absences: &mut Absences) {
     }
 }
 
-/// Appends texts, escaped, with spaces between them.
-fn words<'a>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'a [u8]>) {
-    for (index, word) in texts.enumerate() {
-        if index > 0 {
-            out.push(b' ');
-        }
-        text::escape(out, word);
+/// Appends arguments, escaped, with spaces between them.
+fn command_line(out: &mut Vec<u8>, arguments: Arguments<'_>) {
+    let start = out.len();
+    join(out, arguments);
+    // A space is no part of any escape: escaping the whole is escaping its parts.
+    if !text::is_all_plain(&out[start..]) {
+        let joined = out.split_off(start);
+        text::escape(out, &joined);
+    }
+}
+
+/// Appends arguments as they are, with spaces between them.
+fn join(out: &mut Vec<u8>, arguments: Arguments<'_>) {
+    let start = out.len();
+    let bytes = arguments.as_bytes();
+    out.extend_from_slice(bytes.strip_suffix(b"\0").unwrap_or(bytes));
+    for byte in &mut out[start..] {
+        *byte = if *byte == 0 { b' ' } else { *byte };
     }
 }
 
@@ -175,14 +187,7 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
         Value::Letter(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         Value::Mask(bits) => formatted(out, format_args!("{bits:#x}")),
         Value::Text(bytes) => out.extend_from_slice(bytes),
-        Value::Texts(texts) => {
-            for (index, text) in texts.iter().enumerate() {
-                if index > 0 {
-                    out.push(b' ');
-                }
-                out.extend_from_slice(text);
-            }
-        }
+        Value::Texts(arguments) => join(out, arguments),
         Value::Ids(ids) => {
             for (index, id) in ids.iter().enumerate() {
                 if index > 0 {
@@ -211,7 +216,6 @@ pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::super::tests::Made;
     use super::*;
-    use taskdiag::value::Arguments;
     use taskdiag::Absent;
 
     fn shown(column: Column, exact: bool, row: &Made<'_>) -> String {

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use taskdiag::{Absent, Field, Value};
 
 use super::cell::{formatted, plain};
+use super::text::all;
 use super::{people, Absences, Row};
 
 /// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of the others.
@@ -65,7 +66,7 @@ fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::Text(bytes) => text(out, bytes),
         Value::Texts(texts) => list(out, texts.iter(), text),
-        Value::Ids(ids) => list(out, ids.iter(), |out, id| people::number(out, id)),
+        Value::Ids(ids) => list(out, ids.iter(), people::number),
         Value::Letter(letter) => string(out, letter.encode_utf8(&mut [0; 4])),
         Value::Mask(_) | Value::Cpus(_) => {
             out.push(b'"');
@@ -89,8 +90,8 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a string.
 pub fn string(out: &mut Vec<u8>, text: &str) {
-    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    if text.bytes().all(plain) {
+    let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+    if all(text.as_bytes(), plain) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::time::{clock_gettime, ClockId, Timespec};
@@ -99,7 +100,12 @@ pub struct Clock {
     /// When the machine was booted, in nanoseconds since 1970.
     boot_ns: i128,
     now: Zoned,
+    /// A quarter of an hour since 1970 with its beginning in local time: most tasks start near the one before.
+    quarter: Option<(i64, DateTime)>,
 }
+
+/// Offsets from UTC are multiples of a quarter of an hour.
+const QUARTER: i64 = 15 * 60;
 
 impl Clock {
     /// The clock of this host, in the time zone of the caller.
@@ -113,36 +119,37 @@ impl Clock {
         Clock {
             now: timestamp(now_ns).to_zoned(zone.clone()),
             boot_ns: now_ns - since_boot_ns,
+            quarter: None,
             zone,
         }
     }
 
     /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
-    pub fn date(&self, out: &mut Vec<u8>, since_boot_ns: u64) {
-        let then = self.zone.to_datetime(self.timestamp(since_boot_ns));
+    pub fn date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
+        let (then, minute, second) = self.local(since_boot_ns);
         padded(out, then.year().unsigned_abs().into(), 4);
         for (separator, part) in [
-            (b'-', then.month()),
-            (b'-', then.day()),
-            (b' ', then.hour()),
-            (b':', then.minute()),
-            (b':', then.second()),
+            (b'-', then.month().unsigned_abs()),
+            (b'-', then.day().unsigned_abs()),
+            (b' ', then.hour().unsigned_abs()),
+            (b':', minute),
+            (b':', second),
         ] {
             out.push(separator);
-            padded(out, part.unsigned_abs().into(), 2);
+            padded(out, part.into(), 2);
         }
     }
 
     /// Appends it in five characters, like ps: the time of today, the day of this year, or the year.
-    pub fn short_date(&self, out: &mut Vec<u8>, since_boot_ns: u64) {
+    pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
         ];
-        let then = self.zone.to_datetime(self.timestamp(since_boot_ns));
+        let (then, minute, _) = self.local(since_boot_ns);
         if then.date() == self.now.date() {
             padded(out, then.hour().unsigned_abs().into(), 2);
             out.push(b':');
-            padded(out, then.minute().unsigned_abs().into(), 2);
+            padded(out, minute.into(), 2);
         } else if then.year() == self.now.year() {
             out.extend_from_slice(MONTHS[usize::from(then.month().unsigned_abs()) - 1].as_bytes());
             padded(out, then.day().unsigned_abs().into(), 2);
@@ -151,8 +158,22 @@ impl Clock {
         }
     }
 
-    fn timestamp(&self, since_boot_ns: u64) -> Timestamp {
-        timestamp(self.boot_ns + i128::from(since_boot_ns))
+    /// The local date and hour, the minute and the second.
+    fn local(&mut self, since_boot_ns: u64) -> (DateTime, u8, u8) {
+        let timestamp = timestamp(self.boot_ns + i128::from(since_boot_ns));
+        let seconds = timestamp.as_second();
+        let (quarter, within) = (seconds.div_euclid(QUARTER), seconds.rem_euclid(QUARTER));
+        let begin = match self.quarter {
+            Some((known, begin)) if known == quarter => begin,
+            _ => {
+                let begin = Timestamp::from_second(quarter * QUARTER).unwrap_or(Timestamp::MIN);
+                let begin = self.zone.to_datetime(begin);
+                self.quarter = Some((quarter, begin));
+                begin
+            }
+        };
+        let minute = i64::from(begin.minute()) + within / 60;
+        (begin, minute as u8, (within % 60) as u8)
     }
 }
 
@@ -239,7 +260,8 @@ mod tests {
     #[test]
     fn dates_count_from_boot() {
         let now: Zoned = "2026-11-21T19:58:03+00:00[UTC]".parse().expect("a date");
-        let clock = Clock {
+        let mut clock = Clock {
+            quarter: None,
             zone: TimeZone::UTC,
             boot_ns: now.timestamp().as_nanosecond() - 400 * 86_400 * i128::from(SECOND),
             now,
@@ -249,5 +271,9 @@ mod tests {
         assert_eq!(text(|out| clock.short_date(out, 400 * day)), "19:58");
         assert_eq!(text(|out| clock.short_date(out, 399 * day)), "Nov20");
         assert_eq!(text(|out| clock.short_date(out, 0)), "2025");
+        assert_eq!(
+            text(|out| clock.date(out, 400 * day + 2 * 60 * SECOND)),
+            "2026-11-21 20:00:03"
+        );
     }
 }

@@ -1,0 +1,117 @@
+//! Runs the built binary.
+
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// What a run of the binary came to.
+#[derive(Debug)]
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Run {
+    fn new(output: Output) -> Run {
+        Run {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+        }
+    }
+
+    /// Standard output of a run that had to succeed in all.
+    #[track_caller]
+    pub fn complete(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""));
+        self.text()
+    }
+
+    pub fn text(self) -> String {
+        String::from_utf8(self.stdout).expect("the output is UTF-8")
+    }
+
+    /// Standard output as one JSON document.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// The binary with these arguments.
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
+    command.args(args).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    command
+}
+
+/// Runs the binary with these arguments.
+pub fn run(args: &[&str]) -> Run {
+    Run::new(command(args).output().expect("the binary runs"))
+}
+
+/// Runs the binary as nobody. `None` if we are not root and so can't become somebody else.
+pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
+    if fs::metadata("/proc/self")
+        .map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata))
+        .ok()?
+        != 0
+    {
+        eprintln!("not root: nothing tested");
+        return None;
+    }
+    // Somewhere that nobody can read.
+    let name = format!("taskdiag-test-{}-{:?}", std::process::id(), std::thread::current().id());
+    let copy = std::env::temp_dir().join(name);
+    fs::copy(env!("CARGO_BIN_EXE_taskdiag"), &copy).expect("the binary can be copied");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let output = Command::new(&copy).args(args).uid(65534).gid(65534).output();
+    fs::remove_file(&copy).expect("it is ours");
+    Some(Run::new(output.expect("the binary runs")))
+}
+
+/// A process that waits until it is dropped.
+#[derive(Debug)]
+pub struct Sleeper(Child);
+
+impl Sleeper {
+    /// `sleep` under this name, with an argument that tells it from others.
+    pub fn new(name: &str) -> Sleeper {
+        Sleeper::start(Command::new("sleep").arg0(name))
+    }
+
+    pub fn start(command: &mut Command) -> Sleeper {
+        let child = command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep exists");
+        Sleeper(child)
+    }
+
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An id that no process has.
+pub fn free_pid() -> String {
+    let max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("/proc is mounted");
+    let max: u32 = max.trim().parse().expect("pid_max is a number");
+    (max + 1).to_string()
+}
+
+/// The value of a line in `/proc/PID/status`.
+pub fn status(pid: &str, key: &str) -> String {
+    let text = fs::read_to_string(PathBuf::from("/proc").join(pid).join("status")).expect("the process exists");
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.expect("status has the line").trim().to_owned()
+}

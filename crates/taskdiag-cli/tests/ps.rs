@@ -1,0 +1,282 @@
+//! `taskdiag ps` from outside.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use common::{command, free_pid, run, run_as_nobody, status, Sleeper};
+use serde_json::json;
+
+/// Check that a misspelt field is wrong usage, and that the right names are shown.
+#[test]
+fn unknown_fields_name_near_ones() {
+    for args in [["ps", "-o", "pid,rss"], ["ps", "--sort", "-rss"]] {
+        let run = run(&args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+        assert!(
+            run.stderr.contains("unknown field \"rss\"") && run.stderr.contains("rss_bytes"),
+            "{}",
+            run.stderr
+        );
+    }
+    for args in [
+        &["ps", "--colour"][..],
+        &["ps", "-p", "x"],
+        &["prs"],
+        &[],
+        &["ps", "-u", "no such user"],
+        &["ps", "-o", ""],
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
+        assert!(!run.stderr.is_empty());
+    }
+}
+
+/// Check that of several processes a missing one is said and the others are printed.
+#[test]
+fn a_missing_process_does_not_hide_the_others() {
+    let (here, missing) = (std::process::id().to_string(), free_pid());
+    let run = run(&["ps", "-o", "pid", "-p", &format!("{missing},{here}"), "-p", &here]);
+    assert_eq!(run.code, Some(1));
+    assert_eq!(run.stderr, format!("taskdiag: pid {missing}: no such process\n"));
+    let lines: Vec<String> = run.text().lines().map(|line| line.trim().to_owned()).collect();
+    assert_eq!(lines, ["pid", &here]);
+}
+
+/// Check that many processes can be asked about as well, which takes another way.
+#[test]
+fn many_processes_can_be_named() {
+    let (here, missing) = (std::process::id(), free_pid());
+    let pids: Vec<String> = (1..=200)
+        .map(|offset| (offset + 4_000_000_000_u32).to_string())
+        .collect();
+    let list = format!("{},{here},{missing}", pids.join(","));
+    let run = run(&["ps", "-o", "pid", "--no-header", "-p", &list]);
+    assert_eq!(run.code, Some(1));
+    assert_eq!(run.stderr.lines().count(), 201);
+    assert_eq!(run.text().trim(), here.to_string());
+}
+
+/// Check that nothing is said of a reader who has had enough.
+#[test]
+fn a_closed_pipe_is_silent() {
+    let mut child = command(&["ps", "-T", "--jsonl"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+/// Check that a full disk is a failure that is said.
+#[test]
+fn a_full_disk_is_reported() {
+    for args in [&["ps"][..], &["ps", "--json"], &["tree"], &["fields"], &["doctor"]] {
+        let full = File::create("/dev/full").expect("/dev/full exists");
+        let output = command(args).stdout(full).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "taskdiag: writing the output: No space left on device\n"
+        );
+    }
+}
+
+/// Check that every source says of a process what /proc says, in a document with all its parts.
+#[test]
+fn json_agrees_with_proc() {
+    let sleeper = Sleeper::new("a \"name\"\n");
+    let pid = sleeper.pid();
+    for source in ["auto", "procfs"] {
+        let run = run(&[
+            "ps",
+            "--json",
+            "--source",
+            source,
+            "-p",
+            &pid,
+            "-o",
+            "pid,ppid,comm,cmdline,uid,cap_effective,kernel_thread,affinity",
+        ]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+        let document = run.json();
+        assert_eq!((&document["schema"], &document["command"]), (&json!(1), &json!("ps")));
+        assert!(document["sources"]["base"].is_string() && document["sources"]["mem"].is_null());
+        assert!(document["counters"]["tasks"].is_u64());
+        let mask = u64::from_str_radix(&status(&pid, "CapEff"), 16).expect("a mask");
+        let uid: u32 = status(&pid, "Uid")
+            .split_whitespace()
+            .next()
+            .expect("four ids")
+            .parse()
+            .expect("a number");
+        let expected = json!([{
+            "pid": pid.parse::<u32>().expect("a number"), "ppid": std::process::id(), "comm": "sleep",
+            "cmdline": ["a \"name\"\n", "1000"], "uid": uid, "cap_effective": format!("{mask:#x}"),
+            "kernel_thread": false, "affinity": status(&pid, "Cpus_allowed_list"),
+        }]);
+        assert_eq!(document["rows"], expected);
+    }
+}
+
+/// Check that rows stand alone in JSON lines, with the default fields, and that what has no value has a reason.
+#[test]
+fn json_lines_have_reasons_for_what_is_missing() {
+    let text = run(&["ps", "--jsonl"]).complete();
+    let rows: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    assert!(rows.len() > 1);
+    for row in &rows {
+        assert!(
+            row["pid"].is_u64() && row["comm"].is_string() | row["comm"].is_object(),
+            "{row}"
+        );
+        assert!(
+            row["rss_bytes"].is_u64() != row["absent"]["rss_bytes"].is_string(),
+            "{row}"
+        );
+    }
+}
+
+/// Check that text that is no UTF-8 survives in JSON, and does no harm in a table.
+#[test]
+fn strange_names_are_lossless_in_json_and_harmless_in_tables() {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::OsStr::from_bytes(b"\xff\x1b[31m,\"x\"\r\n");
+    let sleeper = Sleeper::start(Command::new("sleep").arg0(name));
+    let pid = sleeper.pid();
+    let rows = run(&["ps", "--json", "-p", &pid, "-o", "cmdline"]).json();
+    assert_eq!(
+        rows["rows"][0]["cmdline"],
+        json!([{"base64": "/xtbMzFtLCJ4Ig0K"}, "1000"])
+    );
+    let table = run(&["ps", "-p", &pid]).complete();
+    assert!(table.ends_with("\\xff\\x1b[31m,\"x\"\\r\\n 1000\n"), "{table}");
+    assert_eq!(table.lines().count(), 2);
+    let csv = run(&["ps", "--csv", "-p", &pid, "-o", "comm,cmdline"]);
+    assert_eq!(
+        csv.stdout,
+        b"comm,cmdline\r\nsleep,\"\xff\x1b[31m,\"\"x\"\"\r\n 1000\"\r\n"
+    );
+}
+
+/// Check the order and number of rows, and that what is only sorted by is not shown.
+#[test]
+fn rows_are_sorted_then_limited() {
+    let sizes = |args: &[&str]| -> Vec<u64> {
+        let args = [&["ps", "--csv", "--no-header", "-o", "rss_bytes", "--sort"], args].concat();
+        run(&args)
+            .complete()
+            .lines()
+            .map(|line| line.parse().unwrap_or(0))
+            .collect()
+    };
+    let largest = sizes(&["-rss_bytes,pid", "--limit", "3"]);
+    assert_eq!(largest.len(), 3);
+    assert!(largest.is_sorted_by(|a, b| a >= b) && largest[2] > 0, "{largest:?}");
+    let smallest = sizes(&["rss_bytes", "--limit", "3"]);
+    assert!(smallest.is_sorted() && smallest[0] > 0, "{smallest:?}");
+    let by_hidden = run(&["ps", "--csv", "-o", "comm", "--sort=-start_ns", "--limit", "1"]).complete();
+    assert_eq!(by_hidden.lines().next(), Some("comm"));
+}
+
+/// Check that users are meant by their effective id, by name or number.
+#[test]
+fn users_are_filtered_by() {
+    let by_name = run(&["ps", "-u", "root", "-o", "euid", "--csv", "--no-header"]).complete();
+    assert!(!by_name.is_empty() && by_name.lines().all(|euid| euid == "0"));
+    let nobody_has_it = run(&["ps", "-u", "4000000000", "-o", "pid", "--csv", "--no-header"]).complete();
+    assert_eq!(nobody_has_it, "");
+}
+
+/// Check that threads have rows of their own, and that children are those of the kernel.
+#[test]
+fn threads_and_children_have_rows() {
+    let here = std::process::id().to_string();
+    let (send, receive) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || receive.recv());
+    let tids = run(&["ps", "-T", "-p", &here, "-o", "tid", "--csv", "--no-header"]).complete();
+    assert!(tids.lines().count() >= 2, "{tids}");
+    drop(send);
+    let _ = thread.join();
+
+    let sleeper = Sleeper::new("child");
+    let children = run(&["ps", "--children", &here, "-o", "pid", "--csv", "--no-header"]).complete();
+    assert!(children.lines().any(|pid| pid == sleeper.pid()), "{children}");
+    let none = run(&["ps", "--children", &sleeper.pid(), "-o", "pid", "--csv", "--no-header"]).complete();
+    assert_eq!(none, "");
+    let missing = run(&["ps", "--children", &free_pid(), "-o", "pid"]);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("no such process"));
+}
+
+/// Check that sizes are for people unless exact ones are asked for.
+#[test]
+fn tables_have_sizes_for_people_or_exact_ones() {
+    let here = std::process::id().to_string();
+    let shown = run(&["ps", "-p", &here, "-o", "rss_bytes", "--no-header"]).complete();
+    assert!(shown.trim().ends_with(['K', 'M', 'G']), "{shown}");
+    let exact = run(&["ps", "-p", &here, "-o", "rss_bytes", "--no-header", "--bytes"]).complete();
+    assert!(exact.trim().parse::<u64>().is_ok(), "{exact}");
+}
+
+/// Check that the statistics say who answered, on standard error.
+#[test]
+fn statistics_say_who_answered() {
+    let here = std::process::id().to_string();
+    let run = run(&[
+        "ps",
+        "--source",
+        "procfs",
+        "--stats",
+        "-p",
+        &here,
+        "-o",
+        "pid,comm,cmdline",
+    ]);
+    assert_eq!(run.code, Some(0));
+    let line = run.stderr.strip_prefix("taskdiag: 1 task in ").expect(&run.stderr);
+    assert!(line.ends_with(" ms (base, args: procfs)\n"), "{line}");
+}
+
+/// Check that a source that is forced and can't answer fails, with the reason.
+#[test]
+fn bpf_is_refused_to_nobody() {
+    let Some(run) = run_as_nobody(&["ps", "--source", "bpf"]) else {
+        return;
+    };
+    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+    assert!(
+        run.stderr.starts_with("taskdiag: ") && run.stderr.contains("CAP_"),
+        "{}",
+        run.stderr
+    );
+}
+
+/// Check that nobody gets all that nobody may see, and is told of the rest.
+#[test]
+fn nobody_is_told_what_was_denied() {
+    let Some(run) = run_as_nobody(&["ps"]) else { return };
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let Some(run) = run_as_nobody(&["ps", "-o", "pid,ns_net", "--json"]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.starts_with("taskdiag: ns_net: denied for ") && run.stderr.contains(" tasks (root may read it"),
+        "{}",
+        run.stderr
+    );
+    let document = run.json();
+    let rows = document["rows"].as_array().expect("rows");
+    assert!(
+        rows.iter().any(|row| row["absent"]["ns_net"] == "denied") && rows.iter().any(|row| row["ns_net"].is_u64())
+    );
+}
