@@ -161,8 +161,8 @@ struct td_absent {
 
 /* The largest argument area that a program copies; longer ones are deferred. */
 #define TD_ARGS_MAX 8192
-/* Records are built here. One record never needs more than TD_SCRATCH_MASK plus its arguments. */
-#define TD_SCRATCH_MASK 0x1fff
+/* Records are built here. All attributes begin within TD_SCRATCH_MASK, also those behind the longest arguments. */
+#define TD_SCRATCH_MASK 0x3fff
 #define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + TD_ARGS_MAX)
 #define TD_GROUPS_MAX 256
 #define TD_AFFINITY_MAX_BYTES 1024

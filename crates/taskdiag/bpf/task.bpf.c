@@ -751,6 +751,7 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 	struct area area = { .start = arg_start, .end = arg_end };
 	char *text = next_payload(reader);
 	__u64 len = arg_end - arg_start, whole;
+	__u32 title = 0;
 #if !TD_SHARED
 	struct td_remembered now = {}, *then = 0;
 	__u32 remember = reader->config.remember;
@@ -820,10 +821,11 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 			return defer(reader, TD_GROUP_ARGS);
 		if (bpf_copy_from_user_task(text, len, (void *)arg_start, trusted, 0))
 			return defer(reader, TD_GROUP_ARGS);
-		record->flags |= TD_TITLE;
+		title = TD_TITLE;
 	}
 	if (*(struct mm_struct *volatile *)&task->mm != mm)
 		return defer(reader, TD_GROUP_ARGS);
+	record->flags |= title;
 	attribute(reader, TD_ATTR_ARGS, len, 0);
 #if !TD_SHARED
 	if (remember && !task->on_cpu) {

@@ -104,8 +104,12 @@ impl Handle {
 
     /// Asks, and puts the answer into the memory of an earlier one. What that held is gone, also after an error.
     pub fn query_into(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-        let plan = self.ready_plan(query)?;
         snapshot.clear(query.fields);
+        // To iterators, 0 stands for every task.
+        if let Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) = query.scope {
+            return Err(no_such_process(0));
+        }
+        let plan = self.ready_plan(query)?;
         for group in query.fields.groups().iter() {
             snapshot.answers[group as usize] = plan.answer(group);
         }
@@ -123,10 +127,22 @@ impl Handle {
         }
         self.regret_ns = self.regret_ns.saturating_add(plan.regret_ns);
         snapshot.counters.tasks = snapshot.rows.len() as u64;
-        match snapshot.is_empty() {
-            true => check_scope(query.scope),
-            false => Ok(()),
+        match query.scope {
+            Scope::Process(pid) | Scope::ThreadsOf(pid) if snapshot.is_empty() => Err(no_such_process(pid)),
+            // No rows may also mean that it has no children.
+            Scope::ChildrenOf(pid) if snapshot.is_empty() && plan.bpf.is_some() && !self.iterators_show(pid)? => {
+                Err(no_such_process(pid))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Whether there is a process of this number, as far as iterators and procfs, which fills in for them, can tell.
+    fn iterators_show(&mut self, pid: u32) -> Result<bool> {
+        let mut found = Snapshot::default();
+        self.bpf.read(Scope::Process(pid), Groups::NONE, false, &mut found)?;
+        let is_hidden = self.hidden.as_ref().is_some_and(|hidden| hidden.contains(&pid));
+        Ok(is_hidden || !found.is_empty())
     }
 
     /// A plan whose programs are loaded. What can't be loaded changes the facts, and so the plan.
@@ -303,24 +319,11 @@ fn fields_of(fields: Fields, groups: Groups) -> Fields {
     }
 }
 
-/// An error if the task that the scope is about does not exist: no rows then do not mean that it has no children.
-fn check_scope(scope: Scope) -> Result<()> {
-    let (pid, what) = match scope {
-        Scope::Processes | Scope::Threads => return Ok(()),
-        Scope::Process(pid) => (pid, "process"),
-        Scope::ThreadsOf(pid) => (pid, "process"),
-        Scope::ChildrenOf(pid) => {
-            let exists = i32::try_from(pid)
-                .ok()
-                .and_then(rustix::process::Pid::from_raw)
-                .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH));
-            if exists {
-                return Ok(());
-            }
-            (pid, "process")
-        }
-    };
-    Err(Error::new(ErrorKind::NoSuchTask, format!("no {what} with pid {pid}")))
+fn no_such_process(pid: u32) -> Error {
+    Error::new(
+        ErrorKind::NoSuchTask,
+        format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
+    )
 }
 
 fn remedy(error: &Error) -> Cow<'static, str> {

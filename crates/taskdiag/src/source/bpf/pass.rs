@@ -48,7 +48,7 @@ struct Config {
 const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 18_000;
+const READER_SIZE: u32 = 26_192;
 const READER_KEY_SIZE: u32 = 8;
 const REMEMBERED_SIZE: u32 = 64;
 

@@ -13,6 +13,8 @@
 
 mod encode;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -61,8 +63,13 @@ const BUFFER: usize = 64 << 10;
 /// The least room that a read is given. Nearly every file is shorter, so that one read has it all.
 const ROOM: usize = 16 << 10;
 
-/// Room for the names of 10000 tasks. What is not needed of it is never touched.
+/// Room for the names of 10000 threads, which are listed at once, for where a list of threads goes on after some ended is
+/// uncertain. What is not needed of it is never touched.
 const DIRECTORY: usize = 256 << 10;
+
+/// Room for the names of some hundred processes. They are read before more are listed: what the kernel touches to list a
+/// process is then still in the processor's cache. The list of processes goes on at the number where it was interrupted.
+const PROCESSES: usize = 8 << 10;
 
 const PROC_MAGIC: u64 = 0x9fa0;
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
@@ -127,21 +134,26 @@ impl Procfs {
                 worker
                     .threads(proc, pid, &pass, snapshot)
                     .map_err(|lost| lost.about(pid))?;
+                // It ended after it was listed.
+                if snapshot.rows.len() == first {
+                    return Err(Lost::Gone.about(pid));
+                }
             }
             Scope::Processes | Scope::Threads | Scope::ChildrenOf(_) => {
                 if let Scope::ChildrenOf(pid) = scope {
                     worker.leader(proc, pid).map_err(|lost| lost.about(pid))?;
                 }
-                rustix::fs::seek(proc, SeekFrom::Start(0))
-                    .and_then(|_| self.pids.read(proc))
-                    .map_err(|errno| Error::io("can't list /proc", errno))?;
-                for &pid in &self.pids.ids {
-                    let done = match scope {
-                        Scope::Threads => worker.threads(proc, pid, &pass, snapshot),
-                        _ => worker.add(&Place::process(proc, pid), &pass, snapshot),
-                    };
-                    if let Err(lost) = done {
-                        lost.count(snapshot)?;
+                let unlisted = |errno| Error::io("can't list /proc", errno);
+                rustix::fs::seek(proc, SeekFrom::Start(0)).map_err(unlisted)?;
+                while self.pids.part(proc, PROCESSES).map_err(unlisted)? {
+                    for &pid in &self.pids.ids {
+                        let done = match scope {
+                            Scope::Threads => worker.threads(proc, pid, &pass, snapshot),
+                            _ => worker.add(&Place::process(proc, pid), &pass, snapshot),
+                        };
+                        if let Err(lost) = done {
+                            lost.count(snapshot).map_err(|lost| lost.about(pid))?;
+                        }
                     }
                 }
             }
@@ -257,14 +269,14 @@ impl From<NoRecord> for Lost {
 }
 
 impl Lost {
-    /// The loss of one task among many.
-    fn count(self, snapshot: &mut Snapshot) -> Result<(), Error> {
+    /// Counts the loss of one task among many. Fails if all others would be lost as well.
+    fn count(self, snapshot: &mut Snapshot) -> Result<(), Lost> {
         match self {
             Lost::Gone => snapshot.counters.gone += 1,
             Lost::Denied => snapshot.counters.denied += 1,
             Lost::Malformed => snapshot.counters.malformed += 1,
             Lost::Other => {}
-            Lost::System(errno) => return Err(Error::io("can't read /proc", errno)),
+            Lost::System(_) => return Err(self),
         }
         Ok(())
     }
@@ -450,17 +462,32 @@ struct Listing {
 }
 
 impl Listing {
-    fn read(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Makes `ids` the next part of the directory's, what the kernel gives in `room` bytes. Returns whether there is any.
+    fn part(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
         self.ids.clear();
-        self.buffer.reserve(DIRECTORY);
-        let mut entries = RawDir::new(directory, self.buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            self.ids.extend(parse::task_id(entry?.file_name().to_bytes()));
-        }
+        self.more(directory, room)
+    }
+
+    /// Makes `ids` all of the directory's.
+    fn all(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.ids.clear();
+        while self.more(directory, DIRECTORY)? {}
         // Threads are listed in the order in which they were made.
         self.ids.sort_unstable();
         self.ids.dedup();
         Ok(())
+    }
+
+    fn more(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
+        self.buffer.reserve(room);
+        let mut entries = RawDir::new(directory, &mut self.buffer.spare_capacity_mut()[..room]);
+        while let Some(entry) = entries.next() {
+            self.ids.extend(parse::task_id(entry?.file_name().to_bytes()));
+            if entries.is_buffer_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -509,38 +536,27 @@ impl Worker {
         };
         let directory = rustix::fs::openat(proc, path.as_c_str(), flags, Mode::empty()).map_err(refused)?;
         let mut tids = std::mem::take(&mut self.tids);
-        let listed = tids.read(directory.as_fd()).map_err(refused);
-        let mut done = listed;
-        if done.is_ok() {
-            for &tid in &tids.ids {
+        let listed = tids.all(directory.as_fd()).map_err(refused);
+        let done = listed.and_then(|()| {
+            tids.ids.iter().try_for_each(|&tid| {
                 let place = Place::thread_in(directory.as_fd(), pid, tid);
                 match self.add(&place, pass, snapshot) {
-                    Ok(()) | Err(Lost::Other) => {}
-                    Err(Lost::Gone) => snapshot.counters.gone += 1,
-                    Err(Lost::Denied) => snapshot.counters.denied += 1,
-                    Err(Lost::Malformed) => snapshot.counters.malformed += 1,
-                    Err(lost @ Lost::System(_)) => {
-                        done = Err(lost);
-                        break;
-                    }
+                    Err(lost) => lost.count(snapshot),
+                    Ok(()) => Ok(()),
                 }
-            }
-        }
+            })
+        });
         self.tids = tids;
         done
     }
 
     /// Checks that there is a process with this number.
     fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
-        match Only::Leader.admits(&self.look(&Place::process(proc, pid))?) {
+        self.buffer.used = 0;
+        match Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
             true => Ok(()),
             false => Err(Lost::Other),
         }
-    }
-
-    /// Reads `stat`, behind what is in the buffer, which stays.
-    fn look(&mut self, place: &Place<'_>) -> Result<Stat<'_>, Lost> {
-        look(&mut self.buffer, place)
     }
 
     /// Appends the record of one task.
@@ -549,7 +565,7 @@ impl Worker {
         self.buffer.used = 0;
         // Most processes are no child of the one asked about: find that out before more is read.
         if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
-            if !only.admits(&self.look(place)?) {
+            if !only.admits(&look(&mut self.buffer, place)?) {
                 return Err(Lost::Other);
             }
             self.buffer.used = 0;
@@ -630,6 +646,7 @@ impl Worker {
     }
 }
 
+/// Reads `stat` behind what is in the buffer, which stays.
 fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
     let read = place.open("stat").and_then(|file| buffer.read(&file));
     let span = match read {

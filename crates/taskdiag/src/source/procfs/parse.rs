@@ -106,55 +106,85 @@ pub(super) fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let comm = text.get(open + 1..close)?;
-    let numbers = text.get(close + 1..)?.strip_prefix(b" ")?.trim_ascii_end();
-    let mut words = numbers.split(|&byte| byte == b' ');
-
-    fn unsigned<'a, T: TryFrom<u64>>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<T> {
-        decimal(words.next()?)?.try_into().ok()
-    }
-    fn integer<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<i32> {
-        signed(words.next()?)?.try_into().ok()
-    }
-    // Ids are printed as int, and as -1 for a task that was released meanwhile; so are device numbers, whose top bit may be set.
-    fn number<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<u32> {
-        Some(integer(words)? as u32)
-    }
-
-    let words = &mut words;
-    let &[state] = words.next()? else { return None };
+    let numbers = &mut Words(text.get(close + 1..)?.strip_prefix(b" ")?);
+    let &[state] = numbers.word()? else { return None };
     Some(Stat {
         comm,
         state,
-        ppid: number(words)?,
-        pgid: number(words)?,
-        sid: number(words)?,
-        tty_nr: number(words)?,
-        tpgid: integer(words)?,
-        flags: unsigned(words)?,
-        min_faults: unsigned(words)?,
-        child_min_faults: unsigned(words)?,
-        maj_faults: unsigned(words)?,
-        child_maj_faults: unsigned(words)?,
-        utime_ticks: unsigned(words)?,
-        stime_ticks: unsigned(words)?,
-        cutime_ticks: unsigned(words)?,
-        cstime_ticks: unsigned(words)?,
-        priority: integer(words)?,
-        nice: integer(words)?,
-        threads_count: unsigned(words)?,
+        ppid: numbers.id()?,
+        pgid: numbers.id()?,
+        sid: numbers.id()?,
+        tty_nr: numbers.id()?,
+        tpgid: numbers.signed()?,
+        flags: numbers.unsigned()?.try_into().ok()?,
+        min_faults: numbers.unsigned()?,
+        child_min_faults: numbers.unsigned()?,
+        maj_faults: numbers.unsigned()?,
+        child_maj_faults: numbers.unsigned()?,
+        utime_ticks: numbers.unsigned()?,
+        stime_ticks: numbers.unsigned()?,
+        cutime_ticks: numbers.unsigned()?,
+        cstime_ticks: numbers.unsigned()?,
+        priority: numbers.signed()?,
+        nice: numbers.signed()?,
+        threads_count: numbers.unsigned()?.try_into().ok()?,
         start_ticks: {
-            words.next()?; // itrealvalue
-            unsigned(words)?
+            numbers.word()?; // itrealvalue
+            numbers.unsigned()?
         },
-        vsize_bytes: unsigned(words)?,
+        vsize_bytes: numbers.unsigned()?,
         exit_signal: {
-            words.nth(13)?; // rss to cnswap
-            integer(words)?
+            for _ in 24..38 {
+                numbers.word()?; // rss to cnswap
+            }
+            numbers.signed()?
         },
-        processor: unsigned(words)?,
-        rt_priority: unsigned(words)?,
-        policy: unsigned(words)?,
+        processor: numbers.unsigned()?.try_into().ok()?,
+        rt_priority: numbers.unsigned()?.try_into().ok()?,
+        policy: numbers.unsigned()?.try_into().ok()?,
     })
+}
+
+/// Words with one blank or newline behind each, the last perhaps without.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Option<&'a [u8]> {
+        let len = self.0.iter().position(|&byte| byte <= b' ').unwrap_or(self.0.len());
+        let word = &self.0[..len];
+        self.0 = self.0.get(len + 1..).unwrap_or_default();
+        (len != 0).then_some(word)
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for (len, byte) in self.0.iter().enumerate() {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                self.0 = &self.0[len + 1..];
+                return (len != 0 && matches!(byte, b' ' | b'\n')).then_some(value);
+            }
+            value = value.checked_mul(10)?.checked_add(digit.into())?;
+        }
+        let is_word = !self.0.is_empty();
+        self.0 = b"";
+        is_word.then_some(value)
+    }
+
+    fn signed(&mut self) -> Option<i32> {
+        match self.0.strip_prefix(b"-") {
+            Some(digits) => {
+                self.0 = digits;
+                0i64.checked_sub_unsigned(self.unsigned()?)?.try_into().ok()
+            }
+            None => self.unsigned()?.try_into().ok(),
+        }
+    }
+
+    /// Ids are printed as int, and as -1 for a task that was released meanwhile; so are device numbers, whose top bit may be set.
+    fn id(&mut self) -> Option<u32> {
+        Some(self.signed()? as u32)
+    }
 }
 
 macro_rules! lines {
@@ -392,4 +422,189 @@ pub(super) fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
         rest = tail;
         Some(first)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAT: &[u8] = b"11182 (cat) R 11169 11169 8755 34816 -1 4194304 122 1 2 3 4 5 6 7 20 0 1 0 249640 3133440 397 \
+        18446744073709551615 94705657503744 94705657523625 140729606887040 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 94705657539632 \
+        94705657541248 94706473099264 140729606892144 140729606892221 140729606892221 140729606893547 0\n";
+
+    const STATUS: &[u8] =
+        b"Name:\ta\\nUid:\nUmask:\t0022\nState:\tR (running)\nTgid:\t11182\nPPid:\t11169\nTracerPid:\t0\n\
+        Uid:\t0\t1\t2\t4294967295\nGid:\t0\t0\t0\t0\nGroups:\t4 27 \nNSpid:\t11182\t7\nVmPeak:\t    3060 kB\n\
+        VmSize:\t    3050 kB\nRssAnon:\t     112 kB\nThreads:\t1\nCapPrm:\t000001fffeffffff\nNoNewPrivs:\t1\n\
+        Seccomp:\t2\nSeccomp_filters:\t3\nCpus_allowed:\t5,80000000,00000003\nCpus_allowed_list:\t0-1,63,64,66\n\
+        voluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t11\n";
+
+    fn all_lines() -> Lines {
+        Line::ALL
+            .iter()
+            .fold(Lines::NONE, |lines, &(line, _)| lines.or(Lines::of(&[line])))
+    }
+
+    /// Check that each field of stat comes from its place.
+    #[test]
+    fn stat_of_a_process() {
+        let stat = stat(CAT).unwrap();
+        assert_eq!(stat.comm, b"cat");
+        assert_eq!((stat.state, stat.ppid, stat.pgid, stat.sid), (b'R', 11169, 11169, 8755));
+        assert_eq!((stat.tty_nr, stat.tpgid, stat.flags), (34816, -1, 4194304));
+        assert_eq!((stat.min_faults, stat.child_min_faults), (122, 1));
+        assert_eq!((stat.maj_faults, stat.child_maj_faults), (2, 3));
+        assert_eq!((stat.utime_ticks, stat.stime_ticks), (4, 5));
+        assert_eq!((stat.cutime_ticks, stat.cstime_ticks), (6, 7));
+        assert_eq!((stat.priority, stat.nice, stat.threads_count), (20, 0, 1));
+        assert_eq!(
+            (stat.start_ticks, stat.vsize_bytes, stat.exit_signal),
+            (249640, 3133440, 17)
+        );
+        assert_eq!((stat.processor, stat.rt_priority, stat.policy), (1, 0, 0));
+        assert!(stat.is_leader() && stat.has_memory() && !stat.is_kernel_thread() && !stat.is_released());
+    }
+
+    /// Check that a kernel thread, and a task released while its line was written, are known as what they are.
+    #[test]
+    fn stat_of_tasks_that_are_no_usual_process() {
+        let kthreadd =
+            b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 0 0 0 18446744073709551615 0 0 0 0 0 0 0 \
+            2147483647 0 0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let stat_of_kthreadd = stat(kthreadd).unwrap();
+        assert!(stat_of_kthreadd.is_kernel_thread() && !stat_of_kthreadd.has_memory());
+        let released =
+            b"9 (x) X 0 -1 -1 0 -1 4 0 0 0 0 0 0 0 0 20 0 0 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 0 0 0 0 0 0";
+        let released = stat(released).unwrap();
+        assert!(released.is_released() && !released.is_leader());
+    }
+
+    /// Check that the lines of status give their values, those asked for and no others.
+    #[test]
+    fn status_of_a_process() {
+        let status = status(STATUS, all_lines());
+        assert_eq!(status.state(), Some(b'R'));
+        assert_eq!(status.id(Line::Ppid), 11169);
+        assert_eq!(status.ids(Line::Uid).collect::<Vec<_>>(), [0, 1, 2, u32::MAX]);
+        assert_eq!(status.ids(Line::Groups).collect::<Vec<_>>(), [4, 27]);
+        assert_eq!(status.ids(Line::NsPid).collect::<Vec<_>>(), [11182, 7]);
+        assert_eq!(status.number(Line::VmPeak), 3060 * 1024);
+        assert_eq!(status.number(Line::RssAnon), 112 * 1024);
+        assert_eq!(status.number(Line::CapPrm), 0x1fffeffffff);
+        assert_eq!((status.id(Line::NoNewPrivs), status.id(Line::Seccomp)), (1, 2));
+        assert_eq!(status.processors().collect::<Vec<_>>(), [0x8000_0000_0000_0003, 5]);
+        assert_eq!(
+            (status.number(Line::Voluntary), status.number(Line::Involuntary)),
+            (10, 11)
+        );
+        assert!(!status.found().contains(Line::VmSwap));
+        let some = super::status(STATUS, Lines::of(&[Line::Uid]));
+        assert_eq!(some.found(), Lines::of(&[Line::Uid]));
+    }
+
+    /// Check that a line whose value is not what it should be counts as missing.
+    #[test]
+    fn malformed_lines_are_missing() {
+        for line in [
+            "Uid:\t1 2 3\n",
+            "Uid:\t1 2 3 4 5\n",
+            "Gid:\t0 0 0 -1\n",
+            "PPid:\t\n",
+            "PPid:\t4294967296\n",
+            "VmSize:\t99999999999999999999 kB\n",
+            "VmSize:\t18446744073709551615 kB\n",
+            "CapInh:\t00000000000000000\n",
+            "Groups:\t1 x\n",
+            "Cpus_allowed:\t1,,1\n",
+            "State:\t\n",
+        ] {
+            assert_eq!(status(line.as_bytes(), all_lines()).found(), Lines::NONE, "{line:?}");
+        }
+    }
+
+    /// Check the small files.
+    #[test]
+    fn small_files() {
+        assert_eq!(number(b"-1000\n"), Some(-1000));
+        assert_eq!(number(b"666\n"), Some(666));
+        assert_eq!((number(b""), number(b"-\n"), number(b"1 2")), (None, None, None));
+        assert_eq!(schedstat(b"235881677 30486716 453\n"), Some([235881677, 30486716, 453]));
+        assert_eq!(schedstat(b"1 2\n"), None);
+        assert_eq!(cgroup(b"1:cpu:/x\n0::/a b (deleted)\n"), Some(&b"/a b (deleted)"[..]));
+        assert_eq!(cgroup(b"10::/x\n"), None);
+        assert_eq!(namespace(b"pid_for_children:[4026531836]"), Some(4026531836));
+        assert_eq!(namespace(b"pid:[]"), None);
+        assert_eq!((task_id(b"1"), task_id(b"self"), task_id(b"")), (Some(1), None, None));
+    }
+
+    /// Check that the mount of all cgroups is found, whatever it is called, and one of a part is not.
+    #[test]
+    fn mounts_of_cgroups() {
+        let text = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n40 31 0:37 / /cpu rw - cgroup cgroup rw,cpu\n\
+            41 31 0:38 /part /part rw - cgroup2 cgroup2 rw\n42 31 0:38 / /a\\040b\\134 rw shared:1 master:2 - cgroup2 cgroup2 rw\n";
+        let places: Vec<Vec<u8>> = cgroup_mounts(text).map(|place| unescape(place).collect()).collect();
+        assert_eq!(places, [b"/a b\\"]);
+    }
+
+    proptest! {
+        /// Check that a name comes out of stat as it went in, whatever is in it, and the numbers behind it too.
+        #[test]
+        fn stat_returns_any_name(comm in proptest::collection::vec(any::<u8>(), 0..64), tpgid: i32, start: u64) {
+            let mut text = b"7 (".to_vec();
+            text.extend_from_slice(&comm);
+            text.extend_from_slice(format!(") S 1 2 3 4 {tpgid} 5 6 7 8 9 10 11 12 13 -2 -20 14 0 {start} 1 1 1").as_bytes());
+            text.extend_from_slice(b" 1 1 1 1 1 1 1 1 1 1 1 1 17 2 99 1 0 0 0\n");
+            let stat = stat(&text).unwrap();
+            prop_assert_eq!(stat.comm, &comm[..]);
+            prop_assert_eq!((stat.tpgid, stat.start_ticks), (tpgid, start));
+            prop_assert_eq!((stat.priority, stat.nice, stat.threads_count), (-2, -20, 14));
+            prop_assert_eq!((stat.exit_signal, stat.processor, stat.rt_priority, stat.policy), (17, 2, 99, 1));
+        }
+
+        /// Check that a processor mask comes out as it went in.
+        #[test]
+        fn masks_return(words in proptest::collection::vec(any::<u32>(), 1..300)) {
+            let text: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+            let text = format!("Cpus_allowed:\t{}\n", text.join(","));
+            let status = status(text.as_bytes(), all_lines());
+            let found: Vec<u32> = status.processors().flat_map(|word| [word as u32, (word >> 32) as u32]).collect();
+            prop_assert_eq!(&found[..words.len()], &words[..]);
+        }
+
+        /// Check that looking for a byte eight at a time finds what looking for it one by one finds.
+        #[test]
+        fn find_finds_the_first(text in proptest::collection::vec(0u8..4, 0..40)) {
+            prop_assert_eq!(find(&text, 3), text.iter().position(|&byte| byte == 3));
+        }
+
+        /// Check that nothing makes the parsers panic.
+        #[test]
+        fn parsers_take_any_bytes(text in hostile()) {
+            let _ = stat(&text);
+            let status = status(&text, all_lines());
+            for (line, _) in Line::ALL {
+                let _ = (status.ids(line).count(), status.number(line), status.state());
+            }
+            let _ = (status.processors().count(), number(&text), schedstat(&text), cgroup(&text), namespace(&text));
+            let _ = (cgroup_mounts(&text).count(), unescape(&text).count(), task_id(&text));
+        }
+    }
+
+    /// Bytes of any kind, and texts of the kernel with some of their bytes changed.
+    fn hostile() -> impl Strategy<Value = Vec<u8>> {
+        let change = |text: &'static [u8]| {
+            proptest::collection::vec((0..text.len(), any::<u8>()), 0..8).prop_map(move |changes| {
+                let mut text = text.to_vec();
+                changes.into_iter().for_each(|(at, byte)| text[at] = byte);
+                text
+            })
+        };
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..200),
+            change(CAT),
+            change(STATUS)
+        ]
+    }
 }
