@@ -22,8 +22,7 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
-enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
 enum { BPF_F_NO_PREALLOC = 1 };
 
 #include <bpf/bpf_helpers.h>
@@ -315,6 +314,7 @@ struct task_struct {
 	unsigned long atomic_flags;
 	int pid, tgid;
 	struct task_struct *real_parent, *parent, *group_leader;
+	struct list_head tasks; /* of all processes, as they were made */
 	struct list_head thread_node;
 	struct pid *thread_pid;
 	struct completion *vfork_done;
@@ -351,8 +351,9 @@ struct bpf_iter__task {
 extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym __weak;
 
 /*
- * The same task, no longer trusted. For every pointer that is loaded from a trusted one the verifier (6.2 and later) searches
- * the kernel's type information several times from end to end, which made loading take 200 ms. We only read.
+ * The same task, no longer trusted, to load pointers from. For every pointer that is loaded from a trusted one the verifier
+ * (6.2 and later) searches the kernel's type information several times from end to end, which made loading take 200 ms.
+ * Plain values are better loaded from a trusted task: no check of the address is needed there.
  */
 static __always_inline struct task_struct *untrusted(struct task_struct *task)
 {

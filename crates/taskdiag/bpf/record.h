@@ -178,6 +178,8 @@ struct td_config {
 	__u32 full_names;  /* 1: /proc shows workqueue workers with their full names (Linux 6.11) */
 	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change */
 	__u32 epoch;	   /* arguments remembered under another epoch are forgotten */
+	__u32 remembered_mask; /* entries of `remembered`, less one */
+	__u32 reserved;
 	__u64 total_pages; /* memory and swap, for oom_score */
 };
 
@@ -202,15 +204,13 @@ struct td_reader_key {
 	__u32 tid;    /* in that namespace */
 };
 
-/* What is remembered of a task's arguments, as its task storage. */
+/* What is remembered of a task's arguments: all that changes when the task is another one, or has run. A cache line. */
 struct td_remembered {
-	__u64 mm;
+	__u64 start, mm;
 	__u64 arg_start, arg_end, env_end;
-	__u64 runtime;
-	__u64 switches;
-	__u64 slot;
+	__u64 runtime, switches;
+	__u32 slot;
 	__u32 epoch;
-	__u32 reserved;
 };
 
 #endif

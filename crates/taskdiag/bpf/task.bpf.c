@@ -39,10 +39,11 @@ struct {
 #else
 struct td_reader private_reader SEC(".bss");
 #if TD_SLEEPABLE
+/* Entry N is for tasks whose number ends in N; a power of two of them. Made by the library, as long as it finds useful. */
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
 	__type(value, struct td_remembered);
 } remembered SEC(".maps");
 #endif
@@ -124,20 +125,20 @@ static __always_inline __u32 task_tgid_nr(struct td_reader *reader, struct task_
 {
 	if (*(volatile __u32 *)&reader->level == 0)
 		return task->tgid;
-	return pid_nr(reader, task->signal->pids[PIDTYPE_TGID]);
+	return pid_nr(reader, untrusted(task)->signal->pids[PIDTYPE_TGID]);
 }
 
 static __always_inline __u32 task_tid_nr(struct td_reader *reader, struct task_struct *task)
 {
 	if (*(volatile __u32 *)&reader->level == 0)
 		return task->pid;
-	return pid_nr(reader, task->thread_pid);
+	return pid_nr(reader, untrusted(task)->thread_pid);
 }
 
 /* The address space; none for a kernel thread, which may borrow one. */
 static __always_inline struct mm_struct *own_mm(struct task_struct *task)
 {
-	return task->flags & PF_KTHREAD ? 0 : task->mm;
+	return task->flags & PF_KTHREAD ? 0 : untrusted(task)->mm;
 }
 
 static __always_inline __u64 start_ns(struct task_struct *task, struct task_struct *current)
@@ -228,10 +229,10 @@ static __always_inline void put_kernel_thread_name(struct td_reader *reader, str
 static __always_inline void put_base(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_base *base = attribute(reader, TD_ATTR_BASE, sizeof(*base), 0);
-	struct signal_struct *signal = task->signal;
+	struct signal_struct *signal = untrusted(task)->signal;
 
-	base->ppid = task_tgid_nr(reader, task->real_parent);
-	base->tracer_pid = task->ptrace ? task_tid_nr(reader, task->parent) : 0;
+	base->ppid = task_tgid_nr(reader, untrusted(task)->real_parent);
+	base->tracer_pid = task->ptrace ? task_tid_nr(reader, untrusted(task)->parent) : 0;
 	base->pgid = pid_nr(reader, signal->pids[PIDTYPE_PGID]);
 	base->sid = pid_nr(reader, signal->pids[PIDTYPE_SID]);
 	base->exit_signal = task->exit_signal;
@@ -245,7 +246,7 @@ static __always_inline void put_base(struct td_reader *reader, struct task_struc
 static __always_inline void put_tty(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_tty *out = attribute(reader, TD_ATTR_TTY, sizeof(*out), 0);
-	struct tty_struct *tty = task->signal->tty;
+	struct tty_struct *tty = untrusted(task)->signal->tty;
 	struct tty_driver *driver;
 	__u32 minor;
 
@@ -275,7 +276,7 @@ static __always_inline void put_tty(struct td_reader *reader, struct task_struct
 static __always_inline void put_cred(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_cred *out = attribute(reader, TD_ATTR_CRED, sizeof(*out), 0);
-	struct cred *cred = task->real_cred;
+	struct cred *cred = untrusted(task)->real_cred;
 
 	out->uid = cred->uid.val;
 	out->euid = cred->euid.val;
@@ -296,7 +297,7 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 
 static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)
 {
-	struct group_info *info = task->real_cred->group_info;
+	struct group_info *info = untrusted(task)->real_cred->group_info;
 	__u32 n = info->ngroups;
 	__u32 *gids;
 
@@ -357,7 +358,7 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
  */
 static __always_inline bool process_sums(struct sums *sums, struct task_struct *task)
 {
-	struct signal_struct *signal = task->signal;
+	struct signal_struct *signal = untrusted(task)->signal;
 	__u32 sequence = signal->stats_lock.seqcount.seqcount.sequence;
 
 	if (signal->nr_threads == 1) {
@@ -381,7 +382,7 @@ static __always_inline bool process_sums(struct sums *sums, struct task_struct *
 static __always_inline void put_cpu(struct td_reader *reader, struct task_struct *task, struct sums *sums)
 {
 	struct td_cpu *out = attribute(reader, TD_ATTR_CPU, sizeof(*out), TD_CPU_UNSCALED);
-	struct signal_struct *signal = task->signal;
+	struct signal_struct *signal = untrusted(task)->signal;
 	__u32 affinity = reader->config.cpus + 63;
 	void *mask;
 
@@ -419,7 +420,7 @@ static __always_inline void put_cpu(struct td_reader *reader, struct task_struct
 static __always_inline void put_faults(struct td_reader *reader, struct task_struct *task, struct sums *sums)
 {
 	struct td_faults *out = attribute(reader, TD_ATTR_FAULTS, sizeof(*out), 0);
-	struct signal_struct *signal = task->signal;
+	struct signal_struct *signal = untrusted(task)->signal;
 
 	out->min_faults = sums->min_flt;
 	out->maj_faults = sums->maj_flt;
@@ -554,7 +555,7 @@ static __always_inline void put_mem(struct td_reader *reader, struct task_struct
 	out->pinned_bytes = mm->pinned_vm.counter << PAGE_SHIFT;
 	out->page_table_bytes = mm->pgtables_bytes.counter;
 	/* A task that lost this mm meanwhile: all that we read may be another's. */
-	if (*(struct mm_struct *volatile *)&task->mm != mm) {
+	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm) {
 		reader->used = start;
 		defer(reader, TD_GROUP_MEM);
 	}
@@ -576,7 +577,7 @@ static __always_inline void put_oom(struct td_reader *reader, struct task_struct
 {
 	const __u32 mmf_oom_skip = 21;
 	struct mm_struct *mm = own_mm(task);
-	struct signal_struct *signal = task->signal;
+	struct signal_struct *signal = untrusted(task)->signal;
 	__s64 total = reader->config.total_pages, points, scaled;
 	__s32 adj = signal->oom_score_adj;
 	struct counters counters;
@@ -591,7 +592,7 @@ static __always_inline void put_oom(struct td_reader *reader, struct task_struct
 		return;
 	if (mm_flags(mm) >> mmf_oom_skip & 1)
 		return;
-	if (task->vfork_done && task->real_parent->mm == mm)
+	if (untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)
 		return;
 	read_counters(reader, &counters, mm, false);
 	points = counters.pages[0] + counters.pages[1] + counters.pages[2] + counters.pages[3] +
@@ -627,11 +628,11 @@ static __always_inline void put_namespaces(struct td_reader *reader, struct task
 {
 	struct td_namespaces *out = attribute(reader, TD_ATTR_NAMESPACES, sizeof(*out), 0);
 	struct pid_numbers numbers = { .reader = reader, .level = reader->level };
-	struct nsproxy *nsproxy = task->nsproxy;
-	struct pid *pid = task->thread_pid;
+	struct nsproxy *nsproxy = untrusted(task)->nsproxy;
+	struct pid *pid = untrusted(task)->thread_pid;
 
 	__builtin_memset(out, 0, sizeof(*out));
-	out->ns_user = task->real_cred->user_ns->ns.inum;
+	out->ns_user = untrusted(task)->real_cred->user_ns->ns.inum;
 	if (nsproxy) {
 		out->ns_pid_for_children = nsproxy->pid_ns_for_children->ns.inum;
 		out->ns_mnt = nsproxy->mnt_ns->ns.inum;
@@ -697,7 +698,7 @@ static long climb_up(__u32 index, struct climb *climb)
 static __always_inline void put_cgroup(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
 {
 	const __u32 css_online = 1 << 1;
-	struct cgroup *cgroup = task->cgroups->dfl_cgrp;
+	struct cgroup *cgroup = untrusted(task)->cgroups->dfl_cgrp;
 	struct nsproxy *nsproxy = current->nsproxy;
 	struct climb climb = { .reader = reader };
 	struct td_cgroup *out;
@@ -744,8 +745,8 @@ static long check_area(struct task_struct *task, struct vm_area_struct *vma, str
  * one that is not plain anonymous memory (the kernel refuses to read files there, because a file system can stall its
  * reader), one whose memory map is being changed. Those are procfs's to answer.
  */
-static __always_inline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *trusted,
-				     struct task_struct *task, struct mm_struct *mm, struct td_remembered **kept)
+static __always_inline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *task,
+				     struct mm_struct *mm, struct td_remembered **kept)
 {
 	unsigned long arg_start = mm->arg_start, arg_end = mm->arg_end, env_start = mm->env_start, env_end = mm->env_end;
 	struct area area = { .start = arg_start, .end = arg_end };
@@ -766,33 +767,26 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 
 #if !TD_SHARED
 	if (remember) {
-		struct signal_struct *signal = task->signal;
-		int threads = signal->nr_threads;
-		struct sums sums;
+		__u32 entry = task->pid & reader->config.remembered_mask;
 
-		/* Memory that others write, or too many threads to look at: read it. */
-		if (task->ptrace || mm->mm_users.counter > threads || threads > 1) {
+		now.start = task->start_boottime;
+		now.mm = (__u64)mm;
+		now.arg_start = arg_start;
+		now.arg_end = arg_end;
+		now.env_end = env_end;
+		now.runtime = task->se.sum_exec_runtime;
+		now.switches = task->nvcsw + task->nivcsw;
+		now.epoch = reader->config.epoch;
+		/* Memory that others may write as well, or a task that is writing now: read it. */
+		if (task->ptrace || task->on_cpu || untrusted(task)->signal->nr_threads > 1 || mm->mm_users.counter > 1)
 			remember = 0;
-		} else {
-			own_sums(&sums, task);
-			now.mm = (__u64)mm;
-			now.arg_start = arg_start;
-			now.arg_end = arg_end;
-			now.env_end = env_end;
-			now.runtime = sums.runtime;
-			now.switches = sums.switches;
-			now.epoch = reader->config.epoch;
-			if (sums.on_cpu)
-				remember = 0;
-		}
-		if (remember) {
-			then = bpf_task_storage_get(&remembered, trusted, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-			if (!then)
-				remember = 0;
-		}
-		if (remember && then->mm == now.mm && then->arg_start == now.arg_start && then->arg_end == now.arg_end &&
-		    then->env_end == now.env_end && then->runtime == now.runtime && then->switches == now.switches &&
-		    then->epoch == now.epoch) {
+		else
+			then = bpf_map_lookup_elem(&remembered, &entry);
+		if (!then)
+			remember = 0;
+		else if (then->start == now.start && then->mm == now.mm && then->arg_start == now.arg_start &&
+			 then->arg_end == now.arg_end && then->env_end == now.env_end && then->runtime == now.runtime &&
+			 then->switches == now.switches && then->epoch == now.epoch) {
 			__u64 *slot = attribute(reader, TD_ATTR_ARGS_SAME, sizeof(*slot), 0);
 
 			*slot = then->slot;
@@ -802,9 +796,9 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 	}
 #endif
 
-	if (bpf_find_vma(trusted, arg_start, check_area, &area, 0) || !area.plain)
+	if (bpf_find_vma(task, arg_start, check_area, &area, 0) || !area.plain)
 		return defer(reader, TD_GROUP_ARGS);
-	if (bpf_copy_from_user_task(text, len, (void *)arg_start, trusted, 0))
+	if (bpf_copy_from_user_task(text, len, (void *)arg_start, task, 0))
 		return defer(reader, TD_GROUP_ARGS);
 	/* The last byte, behind a mask that tells the verifier so. */
 	whole = (len - 1) & (TD_ARGS_MAX - 1);
@@ -817,13 +811,13 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 			len = PAGE_SIZE;
 		area.end = arg_start + len;
 		area.plain = 0;
-		if (len == 0 || bpf_find_vma(trusted, arg_start, check_area, &area, 0) || !area.plain)
+		if (len == 0 || bpf_find_vma(task, arg_start, check_area, &area, 0) || !area.plain)
 			return defer(reader, TD_GROUP_ARGS);
-		if (bpf_copy_from_user_task(text, len, (void *)arg_start, trusted, 0))
+		if (bpf_copy_from_user_task(text, len, (void *)arg_start, task, 0))
 			return defer(reader, TD_GROUP_ARGS);
 		title = TD_TITLE;
 	}
-	if (*(struct mm_struct *volatile *)&task->mm != mm)
+	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
 		return defer(reader, TD_GROUP_ARGS);
 	record->flags |= title;
 	attribute(reader, TD_ATTR_ARGS, len, 0);
@@ -842,6 +836,76 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 #endif
 
 /* ---- the program ---- */
+
+/*
+ * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from the task
+ * before it to the task, from there to its signal struct, credentials, address space). So each visit loads the second step
+ * of the next task and the first of the one after that, all independent of each other: the processor waits for them
+ * together, and meanwhile the visit ends and the kernel goes on to the next task.
+ *
+ * The next task is a guess: the next process that was made, which has the next number until numbers wrap. What it loads is
+ * not used; a wrong guess costs time only.
+ */
+#define LOAD(value) asm volatile("" : : "r"(value))
+
+static __always_inline void warm_up(struct td_reader *reader, struct task_struct *task)
+{
+	__u32 type = bpf_core_type_id_kernel(struct task_struct);
+	struct task_struct *next, *after;
+	struct signal_struct *signal;
+	struct cred *cred;
+	struct mm_struct *mm;
+	struct pid *pid;
+
+	if (!bpf_rdonly_cast)
+		return;
+	if (reader->config.threads) {
+		const __u64 node = bpf_core_field_offset(struct task_struct, thread_node);
+
+		next = bpf_rdonly_cast((void *)task->thread_node.next - node, type);
+		after = bpf_rdonly_cast((void *)next->thread_node.next - node, type);
+	} else {
+		const __u64 node = bpf_core_field_offset(struct task_struct, tasks);
+
+		next = bpf_rdonly_cast((void *)task->tasks.next - node, type);
+		after = bpf_rdonly_cast((void *)next->tasks.next - node, type);
+	}
+	signal = next->signal;
+	cred = next->real_cred;
+	mm = next->mm;
+	pid = next->thread_pid;
+	LOAD(pid->level);
+	LOAD(pid->numbers[0].nr);
+	LOAD(signal->nr_threads);
+	LOAD(signal->pids[PIDTYPE_PGID]);
+	if (td_groups & TD_GROUP_CRED) {
+		LOAD(cred->uid.val);
+		if (bpf_core_field_exists(cred->cap_ambient.val))
+			LOAD(cred->cap_ambient.val);
+	}
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+		LOAD(signal->min_flt);
+	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
+		LOAD(mm->total_vm);
+		LOAD(mm->arg_start);
+		LOAD(mm->mm_users.counter);
+	}
+	LOAD(after->__state);
+	LOAD(after->exit_signal);
+	LOAD(after->pid);
+	LOAD(after->real_parent);
+	LOAD(after->thread_pid);
+	LOAD(after->start_boottime);
+	LOAD(after->real_cred);
+	LOAD(after->signal);
+	LOAD(after->seccomp.mode);
+	LOAD(after->tasks.next);
+	LOAD(after->mm);
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS)) {
+		LOAD(after->se.sum_exec_runtime);
+		LOAD(after->nvcsw);
+	}
+}
 
 static __always_inline struct td_reader *find_reader(struct task_struct *current)
 {
@@ -867,16 +931,15 @@ SEC("iter/task")
 #endif
 int task_record(struct bpf_iter__task *ctx)
 {
-	struct task_struct *trusted = ctx->task, *task, *current;
+	struct task_struct *task = ctx->task, *current;
 	struct seq_file *seq = ctx->meta->seq;
 	struct td_remembered *kept = 0;
 	struct td_reader *reader;
 	struct td_record *record;
 	__u32 groups, len;
 
-	if (!trusted)
+	if (!task)
 		return 0;
-	task = untrusted(trusted);
 	current = untrusted(bpf_get_current_task_btf());
 	reader = find_reader(current);
 	if (!reader) {
@@ -892,7 +955,7 @@ int task_record(struct bpf_iter__task *ctx)
 	reader->pid_ns = 0;
 	if (current->thread_pid->level)
 		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
-	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, task->real_parent))
+	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
 		return 0;
 
 	record = (void *)reader->scratch;
@@ -931,7 +994,7 @@ int task_record(struct bpf_iter__task *ctx)
 		put_cgroup(reader, task, current);
 #if TD_SLEEPABLE
 	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
-		put_args(reader, record, trusted, task, task->mm, &kept);
+		put_args(reader, record, task, untrusted(task)->mm, &kept);
 #endif
 	if (reader->deferred) {
 		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
@@ -944,6 +1007,7 @@ int task_record(struct bpf_iter__task *ctx)
 	record->len = len;
 	if (len > TD_SCRATCH_SIZE)
 		return 0;
+	warm_up(reader, task);
 	/* The buffer is full: the kernel drops what we wrote and calls again for this task at the next read. */
 	if (bpf_seq_write(seq, record, len) && kept)
 		kept->epoch = 0;

@@ -1,7 +1,7 @@
 //! The handle: what is kept from one query to the next.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
@@ -92,7 +92,7 @@ impl Handle {
         if let Some(support) = &mut self.support {
             support.task_iterator = fact;
         }
-        result
+        result.and_then(|()| self.find_hidden())
     }
 
     /// Asks.
@@ -118,7 +118,7 @@ impl Handle {
                 self.add_hidden(query, groups, snapshot)?;
                 self.bpf.read(query.scope, groups, !self.one_shot, snapshot)?;
                 self.fill_in_deferred(query, snapshot);
-                put_in_order(snapshot);
+                put_in_order(query.scope, snapshot.counters.hidden as usize, snapshot);
             }
             None => {
                 let fields = fields_of(query.fields, plan.procfs);
@@ -166,18 +166,15 @@ impl Handle {
     }
 
     fn procfs(&mut self) -> Result<&mut Procfs> {
-        if self.procfs.is_none() {
-            self.procfs = Some(Procfs::open()?);
-        }
-        Ok(self.procfs.as_mut().expect("just opened"))
+        let opened = self.procfs.take().filter(Procfs::is_ours);
+        let procfs = opened.map_or_else(Procfs::open, Ok)?;
+        Ok(self.procfs.insert(procfs))
     }
 
     /// Some kernels keep processes from iterators that `/proc` shows, such as the first process of a sandbox. An answer
     /// without them would not be the same from both sources, so procfs adds them.
     fn add_hidden(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
-        if self.hidden.is_none() {
-            self.hidden = Some(self.find_hidden()?);
-        }
+        self.find_hidden()?;
         let fields = fields_of(query.fields, groups);
         for pid in self.hidden.clone().unwrap_or_default() {
             let scope = match query.scope {
@@ -205,47 +202,41 @@ impl Handle {
         Ok(())
     }
 
-    /// The processes that procfs lists and iterators pass over. The first process of a pid namespace always exists: where
-    /// iterators show that one they hide none.
-    fn find_hidden(&mut self) -> Result<Vec<u32>> {
+    /// Finds the processes that procfs lists and iterators pass over, once in a handle. The first process of a pid namespace
+    /// always exists: where iterators show that one they hide none.
+    fn find_hidden(&mut self) -> Result<()> {
+        if self.hidden.is_some() {
+            return Ok(());
+        }
         let mut shown = Snapshot::default();
         self.bpf.read(Scope::Process(1), Groups::NONE, false, &mut shown)?;
-        let Ok(procfs) = Procfs::open() else {
-            return Ok(Vec::new());
-        };
-        if !shown.is_empty() {
-            return Ok(Vec::new());
+        if !shown.is_empty() || self.procfs().is_err() {
+            self.hidden = Some(Vec::new());
+            return Ok(());
         }
-        let procfs = self.procfs.insert(procfs);
-        let mut listed = Snapshot::default();
         // Listed before and after: a process that started or ended meanwhile is not hidden.
-        procfs.read(Scope::Processes, Fields::NONE, &mut listed)?;
-        shown.clear(Fields::NONE);
+        let listed = self.listed()?;
         self.bpf.read(Scope::Processes, Groups::NONE, false, &mut shown)?;
-        let mut still_listed = Snapshot::default();
-        procfs.read(Scope::Processes, Fields::NONE, &mut still_listed)?;
-        let pids = |snapshot: &Snapshot| -> HashSet<u32> {
-            snapshot.tasks().map(|task| task.record().header().pid.get()).collect()
-        };
-        let (listed, shown, still_listed) = (pids(&listed), pids(&shown), pids(&still_listed));
-        let mut hidden: Vec<u32> = listed
-            .intersection(&still_listed)
-            .copied()
-            .filter(|pid| !shown.contains(pid))
-            .collect();
-        hidden.sort_unstable();
-        Ok(hidden)
+        let still_listed = self.listed()?;
+        let shown: HashSet<u32> = pids(&shown).collect();
+        let is_hidden = |pid: &u32| still_listed.contains(pid) && !shown.contains(pid);
+        self.hidden = Some(listed.into_iter().filter(is_hidden).collect());
+        Ok(())
+    }
+
+    /// The processes that procfs lists.
+    fn listed(&mut self) -> Result<BTreeSet<u32>> {
+        let mut listed = Snapshot::default();
+        self.procfs()?.read(Scope::Processes, Fields::NONE, &mut listed)?;
+        Ok(pids(&listed).collect())
     }
 
     /// Asks procfs for what the BPF program met but could not answer exactly.
     fn fill_in_deferred(&mut self, query: &Query, snapshot: &mut Snapshot) {
-        for index in 0..snapshot.rows.len() {
+        for index in std::mem::take(&mut snapshot.unsettled) {
             let Some((record, _)) = Record::split_first(&snapshot.records[snapshot.rows[index].record..]) else {
                 continue;
             };
-            if !record.has(record::DEFERRED | record::TITLE) {
-                continue;
-            }
             let fields = fields_of(query.fields, deferred(record));
             if fields == Fields::NONE {
                 continue;
@@ -272,14 +263,21 @@ impl Handle {
     }
 }
 
-/// Brings the rows into the order of their thread ids, which they are in already unless some were added.
-fn put_in_order(snapshot: &mut Snapshot) {
-    if snapshot.counters.hidden == 0 {
-        return;
-    }
+fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {
+    snapshot.tasks().map(|task| task.record().header().pid.get())
+}
+
+/// Brings the rows into the order of their thread ids. In that order they are already, but for a process's own threads, which
+/// the kernel lists as they were made, and the first `added` of them, which are in order among themselves.
+fn put_in_order(scope: Scope, added: usize, snapshot: &mut Snapshot) {
     let records = &snapshot.records;
     let tid = |row: &Row| Record::split_first(&records[row.record..]).map(|(record, _)| record.header().tid.get());
-    if !snapshot.rows.is_sorted_by_key(tid) {
+    let border = added.saturating_sub(1)..snapshot.rows.len().min(added + 1);
+    let is_sorted = match scope {
+        Scope::ThreadsOf(_) => snapshot.rows.is_sorted_by_key(tid),
+        _ => snapshot.rows[border].is_sorted_by_key(tid),
+    };
+    if !is_sorted {
         snapshot.rows.sort_by_key(tid);
     }
 }
@@ -297,6 +295,7 @@ fn absent_record(fields: Fields, reason: Absent, records: &mut Vec<u8>) -> usize
     let place = records.len();
     let entries: Vec<AbsentField> = fields
         .iter()
+        .filter(|field| !matches!(field, Field::Pid | Field::Tid))
         .map(|field| AbsentField {
             field: U16::new(field as u16),
             reason: U16::new(reason as u16),

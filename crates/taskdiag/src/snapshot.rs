@@ -109,6 +109,8 @@ pub struct Snapshot {
     pub(crate) fields: Fields,
     pub(crate) records: Vec<u8>,
     pub(crate) rows: Vec<Row>,
+    /// Rows, by position, that procfs may have to be asked about.
+    pub(crate) unsettled: Vec<usize>,
     /// Arguments that earlier snapshots of the handle brought and that have not changed.
     pub(crate) remembered: Vec<Arc<[u8]>>,
     pub(crate) answers: [Option<Answer>; Group::ALL.len()],
@@ -121,6 +123,7 @@ impl Snapshot {
         self.fields = fields;
         self.records.clear();
         self.rows.clear();
+        self.unsettled.clear();
         self.remembered.clear();
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
@@ -245,8 +248,10 @@ impl<'a> Task<'a> {
     }
 
     pub(crate) fn comm_bytes(&self) -> Result<&'a [u8], Absent> {
-        if let Some(name) = self.record.attribute(attr::NAME) {
-            return Ok(name.payload);
+        if self.record.has(record::KERNEL_THREAD) {
+            if let Some(name) = self.record.attribute(attr::NAME) {
+                return Ok(name.payload);
+            }
         }
         let comm = &self.part::<record::Base>(Field::Comm, attr::BASE)?.comm;
         Ok(until_nul(comm))
@@ -285,7 +290,8 @@ fn own_reason(record: Record<'_>, field: Field) -> Option<Absent> {
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    &bytes[..end]
 }
 
 /// The part of an argument area that is a rewritten title: up to its first NUL and with it.

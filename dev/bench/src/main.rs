@@ -1,1 +1,240 @@
-fn main() {}
+//! The benchmarks of taskdiag: every contender in the same run, compared round by round.
+//!
+//! `make bench` runs the whole matrix. Figures are reported as they are seen: the exit status does not tell whether they
+//! are what was hoped for, only whether they could be measured.
+
+mod commands;
+mod contenders;
+mod counts;
+mod floor;
+mod library;
+mod loops;
+mod measure;
+mod procfs_crate;
+mod report;
+mod scale;
+mod targets;
+mod tools;
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::Parser;
+use taskdiag_zoo::Farm;
+
+use contenders::{Contender, Lists};
+use counts::Counters;
+use measure::{measure, Effort, Expected};
+use scale::Scale;
+use tools::Tools;
+
+/// What can go wrong is only ever told to people.
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Compares taskdiag with other ways to list processes
+#[derive(Debug, Parser)]
+struct Cli {
+    /// How many processes: 100, 1000, 10000, 30000 or any other number; `threads` for 2000 x 5 threads; `all`
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    scale: Vec<String>,
+    /// How often each contender runs, in turn with the others
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Only contenders whose name has one of these in it
+    #[arg(long, value_name = "SUBSTR", value_delimiter = ',')]
+    filter: Vec<String>,
+    /// Also write the report to a file, as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Three rounds of one run each: shows that everything works, not how fast
+    #[arg(long)]
+    quick: bool,
+    /// Take times and memory only: counting system calls takes longer than all the rest
+    #[arg(long)]
+    no_counts: bool,
+    /// The command to measure [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    taskdiag: Option<PathBuf>,
+    /// List the contenders
+    #[arg(long)]
+    list: bool,
+    /// Make one contender ready, run it as often as --times says, and print the most memory it had resident, in KiB
+    #[arg(long, value_name = "NAME")]
+    once: Option<String>,
+    /// How often --once runs the contender
+    #[arg(long, default_value_t = 1)]
+    times: u32,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("taskdiag-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    if cli.list {
+        contenders::ALL
+            .iter()
+            .for_each(|contender| println!("{:30}  {}", contender.name, contender.about));
+        return Ok(());
+    }
+    let tools = Tools::find(cli.taskdiag.as_deref())?;
+    if let Some(name) = &cli.once {
+        let contender = Contender::find(name).ok_or_else(|| format!("no contender is called {name:?}"))?;
+        println!("{}", counts::once(contender, &tools, cli.times)?);
+        return Ok(());
+    }
+    refuse_pinned_programs()?;
+    let scales = scales(&cli.scale)?;
+    let mut report = Report::new();
+    let counters = Counters::find(!cli.no_counts);
+    report.facts(&report::host(&tools.versions()), &counters);
+    for scale in scales {
+        run_scale(scale, cli, &tools, &counters, &mut report)?;
+    }
+    match &cli.markdown {
+        Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),
+        None => Ok(()),
+    }
+}
+
+fn scales(words: &[String]) -> Result<Vec<Scale>> {
+    if words.iter().any(|word| word == "all") {
+        return Ok(Scale::ALL.to_vec());
+    }
+    Ok(words
+        .iter()
+        .map(|word| word.parse())
+        .collect::<std::result::Result<_, _>>()?)
+}
+
+/// With programs pinned, nothing here would be cold.
+fn refuse_pinned_programs() -> Result<()> {
+    let Ok(entries) = fs::read_dir("/sys/fs/bpf") else {
+        return Ok(());
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("taskdiag-"))
+        {
+            return Err(format!("programs are pinned in {}: run `taskdiag unpin` first", path.display()).into());
+        }
+    }
+    Ok(())
+}
+
+fn run_scale(scale: Scale, cli: &Cli, tools: &Tools, counters: &Counters, report: &mut Report) -> Result<()> {
+    let (present, _) = settled_census()?;
+    let (processes, threads_each) = scale.farm(present);
+    let _farm = match processes {
+        0 => None,
+        _ => Some(Farm::start(processes, threads_each)?),
+    };
+    let (all_processes, all_threads) = settled_census()?;
+    let effort = Effort {
+        rounds: if cli.quick { 3 } else { cli.rounds.into() },
+        single: cli.quick,
+    };
+    let expected = Expected {
+        processes,
+        threads: processes * threads_each,
+    };
+    let entries = measure(&chosen(scale, &cli.filter), expected, effort, tools, counters)?;
+    let tasks = match scale {
+        Scale::Processes(_) => all_processes,
+        Scale::Threads => all_threads,
+    };
+    report.heading(&format!(
+        "{} ({all_processes} processes, {all_threads} threads in all)",
+        scale.title()
+    ));
+    report.line(&format!("{} rounds.", effort.rounds));
+    report.table(&report::figures(&entries, tasks));
+    report.list(&report::missing(&entries, &counters.missing()));
+    report.line("Targets: median of the ratios of each round.");
+    report.table(&targets::table(scale, &entries));
+    Ok(())
+}
+
+fn chosen(scale: Scale, filter: &[String]) -> Vec<&'static Contender> {
+    let is_meant = |contender: &&Contender| match contender.lists {
+        Lists::Anything => true,
+        Lists::Processes => scale != Scale::Threads,
+        Lists::Threads => scale == Scale::Threads,
+    };
+    let passes =
+        |contender: &&Contender| filter.is_empty() || filter.iter().any(|part| contender.name.contains(part.as_str()));
+    contenders::ALL.iter().filter(is_meant).filter(passes).collect()
+}
+
+/// Counts processes and threads once those of an earlier farm are gone, or after some seconds.
+fn settled_census() -> Result<(usize, usize)> {
+    let mut before = loops::census()?;
+    for _ in 0..20 {
+        sleep(Duration::from_millis(250));
+        let now = loops::census()?;
+        if now.0.abs_diff(before.0) <= 1 {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Ok(before)
+}
+
+/// What is printed, and kept as Markdown.
+#[derive(Debug)]
+struct Report {
+    markdown: String,
+}
+
+impl Report {
+    fn new() -> Report {
+        Report {
+            markdown: "# Benchmarks\n\nWritten by `make bench`: figures as they were seen.\n\n".to_owned(),
+        }
+    }
+
+    fn facts(&mut self, host: &[String], counters: &Counters) {
+        self.list(host);
+        self.list(&counters.missing());
+        self.line(
+            "Peak RSS is that of a whole process that runs the contender once: of the command, of the Python \
+             interpreter, or of this program. System calls and kernel allocations are those of one run; for commands, of \
+             the whole command.",
+        );
+    }
+
+    fn heading(&mut self, text: &str) {
+        println!("\n{text}\n");
+        let _ = writeln!(self.markdown, "\n## {text}\n");
+    }
+
+    fn line(&mut self, text: &str) {
+        println!("{text}");
+        let _ = writeln!(self.markdown, "\n{text}\n");
+    }
+
+    fn list(&mut self, lines: &[String]) {
+        for line in lines {
+            println!("{line}");
+            let _ = writeln!(self.markdown, "- {line}");
+        }
+    }
+
+    fn table(&mut self, table: &report::Table) {
+        print!("{}", table.text());
+        self.markdown.push_str(&table.markdown());
+    }
+}

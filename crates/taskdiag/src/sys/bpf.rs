@@ -108,11 +108,10 @@ pub enum MapKind {
     Hash = 1,
     Array = 2,
     PerCpuArray = 6,
-    TaskStorage = 29,
 }
 
 /// Those with one value for a key, not one for each processor.
-const PLAIN_MAP_KINDS: [MapKind; 3] = [MapKind::Hash, MapKind::Array, MapKind::TaskStorage];
+const PLAIN_MAP_KINDS: [MapKind; 2] = [MapKind::Hash, MapKind::Array];
 
 bitflags! {
     /// How a map is made.
@@ -142,19 +141,6 @@ pub struct MapSpec<'a> {
     pub max_entries: u32,
     /// How it is made.
     pub flags: MapFlags,
-    /// Types of key and value, for map types that insist on them.
-    pub types: Option<MapTypes<'a>>,
-}
-
-/// Types of a map's keys and values.
-#[derive(Clone, Copy, Debug)]
-pub struct MapTypes<'a> {
-    /// A BTF loaded.
-    pub btf: BorrowedFd<'a>,
-    /// The key's type in there.
-    pub key: u32,
-    /// The value's.
-    pub value: u32,
 }
 
 #[derive(IntoBytes, Immutable)]
@@ -168,10 +154,6 @@ struct MapCreateAttr {
     inner_map_fd: u32,
     numa_node: u32,
     map_name: [u8; NAME_LEN],
-    map_ifindex: u32,
-    btf_fd: u32,
-    btf_key_type_id: u32,
-    btf_value_type_id: u32,
 }
 
 #[derive(IntoBytes, Immutable)]
@@ -205,10 +187,6 @@ impl Map {
             inner_map_fd: 0,
             numa_node: 0,
             map_name: object_name(spec.name),
-            map_ifindex: 0,
-            btf_fd: spec.types.map_or(0, |types| fd_number(types.btf)),
-            btf_key_type_id: spec.types.map_or(0, |types| types.key),
-            btf_value_type_id: spec.types.map_or(0, |types| types.value),
         };
         // SAFETY: the structure has no pointers.
         let fd = unsafe { bpf_fd(Command::MapCreate, &attr)? };

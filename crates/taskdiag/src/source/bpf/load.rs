@@ -9,7 +9,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 use super::instruction::POISON_IN_LOG;
 use super::recipe::{DataSection, Program};
 use super::relocate::{describe, Linker, RelocationError};
-use crate::btf::{BtfError, Kind};
+use crate::btf::BtfError;
 use crate::sys::bpf::{self, FunctionInfo, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
 
 /// Why a program is not in the kernel.
@@ -241,25 +241,6 @@ fn missing_capabilities() -> Vec<&'static str> {
         .collect()
 }
 
-/// Type information for a map whose type insists on it (task storage): numbers as keys, and values of `value_size` bytes
-/// nothing more is known of. To be loaded with [`bpf::btf_load`]; the types are [`KEY_TYPE`] and [`VALUE_TYPE`].
-pub fn map_types(value_size: u32) -> Vec<u8> {
-    const STRINGS: &[u8] = b"\0int\0value\0";
-    const TYPES_LEN: u32 = 28;
-    const MAGIC_AND_VERSION: u32 = 0x0001_eb9f;
-    let header = [MAGIC_AND_VERSION, 24, 0, TYPES_LEN, TYPES_LEN, STRINGS.len() as u32];
-    let integer = [1, (Kind::Integer as u32) << 24, 4, 1 << 24 | 32];
-    let structure = [5, (Kind::Struct as u32) << 24, value_size];
-    let words = header.into_iter().chain(integer).chain(structure);
-    let bytes = words.flat_map(u32::to_ne_bytes);
-    bytes.chain(STRINGS.iter().copied()).collect()
-}
-
-/// The key's type in [`map_types`].
-pub const KEY_TYPE: u32 = 1;
-/// The value's type in [`map_types`].
-pub const VALUE_TYPE: u32 = 2;
-
 impl DataSection {
     /// Creates the map of these variables, `content` being their first value. One that programs may not write is
     /// frozen: the verifier takes its values for constants and drops the branches they rule out.
@@ -275,7 +256,6 @@ impl DataSection {
             } else {
                 MapFlags::READ_ONLY_PROGRAM
             },
-            types: None,
         })?;
         if content.iter().any(|byte| *byte != 0) {
             map.update(&0_u32.to_ne_bytes(), content)?;

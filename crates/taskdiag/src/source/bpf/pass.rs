@@ -1,14 +1,15 @@
 //! Passes over tasks: runs the programs and takes in their records.
 
 use std::ffi::CString;
-use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::load::{map_types, LoadError, KEY_TYPE, VALUE_TYPE};
+use super::load::LoadError;
 use super::recipe::{self, Recipe};
 use super::relocate::Linker;
 use super::remembered::ArgumentMemory;
@@ -19,7 +20,7 @@ use crate::query::Scope;
 use crate::record::{self, attr, Record};
 use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
 use crate::source::host;
-use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, MapTypes, SharedMemory, TaskScope};
+use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 
 /// The name of the program in every recipe.
 const PROGRAM: &str = "task_record";
@@ -41,6 +42,8 @@ struct Config {
     full_names: u32,
     remember: u32,
     epoch: u32,
+    remembered_mask: u32,
+    reserved: u32,
     total_pages: u64,
 }
 
@@ -48,9 +51,12 @@ struct Config {
 const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 26_192;
+const READER_SIZE: u32 = 26_200;
 const READER_KEY_SIZE: u32 = 8;
 const REMEMBERED_SIZE: u32 = 64;
+
+/// Tasks that arguments are remembered of. Two whose numbers are alike modulo this take turns.
+const REMEMBERED_ENTRIES: u32 = 1 << 16;
 
 /// The most that one read of an iterator returns.
 const READ_SIZE: usize = 32 << 10;
@@ -140,18 +146,18 @@ impl Bpf {
             full_names: host.full_names.into(),
             remember: remember.into(),
             epoch: self.arguments.epoch(),
+            remembered_mask: REMEMBERED_ENTRIES - 1,
+            reserved: 0,
             total_pages: if groups.contains(Group::Oom) {
                 host::total_pages()
             } else {
                 0
             },
         };
-        let first = snapshot.records.len();
         let reader = program.configure(config, self.arguments.next_slot())?;
         let result = program.run(scope, snapshot);
         reader.forget(program);
         result?;
-        index(snapshot, first)?;
         if remember {
             self.arguments.take_in(snapshot);
         }
@@ -259,19 +265,17 @@ impl Program {
                 .map_err(|error| Error::io("attaching a BPF iterator", error))?,
         };
         let link = narrowed.as_ref().unwrap_or(&self.link);
-        let mut pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+        let pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
         loop {
-            snapshot.counters.reads += 1;
             let start = snapshot.records.len();
-            snapshot.records.resize(start + READ_SIZE, 0);
-            let result = pass.read(&mut snapshot.records[start..]);
-            snapshot.records.truncate(start + *result.as_ref().unwrap_or(&0));
-            match result {
+            snapshot.records.reserve(READ_SIZE);
+            snapshot.counters.reads += 1;
+            match rustix::io::read(&pass, spare_capacity(&mut snapshot.records)) {
                 Ok(0) => return Ok(()),
-                Ok(_) => {}
+                // While the records are in the cache.
+                Ok(_) => index(snapshot, start)?,
                 // The kernel pauses after a million tasks without a record.
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock || error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(Error::io("reading a BPF iterator", error)),
             }
         }
@@ -297,7 +301,7 @@ fn reader_key() -> Result<[u32; 2]> {
     let namespace = rustix::fs::stat("/proc/self/ns/pid").map_err(|error| {
         Error::io(
             "/proc/self/ns/pid, which pinned BPF programs know their readers by",
-            io::Error::from(error),
+            error,
         )
     })?;
     Ok([
@@ -325,7 +329,6 @@ pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
         value_size: READER_SIZE,
         max_entries: 1024,
         flags: MapFlags::NO_PREALLOCATION,
-        types: None,
     })
     .map_err(|error| Error::io("making a BPF map", error))?;
     let load = |recipe| {
@@ -374,9 +377,15 @@ fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
                 value_size: 8,
                 max_entries: 1,
                 flags: MapFlags::empty(),
-                types: None,
             }),
-            "remembered" => task_storage(name),
+            "remembered" => Map::create(&MapSpec {
+                kind: MapKind::Array,
+                name,
+                key_size: 4,
+                value_size: REMEMBERED_SIZE,
+                max_entries: REMEMBERED_ENTRIES,
+                flags: MapFlags::empty(),
+            }),
             _ => return None,
         };
         Some(
@@ -385,23 +394,6 @@ fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
         )
     };
     recipe.maps.iter().filter_map(make).collect()
-}
-
-fn task_storage(name: &str) -> io::Result<Map> {
-    let types = bpf::btf_load(&map_types(REMEMBERED_SIZE))?;
-    Map::create(&MapSpec {
-        kind: MapKind::TaskStorage,
-        name,
-        key_size: 4,
-        value_size: REMEMBERED_SIZE,
-        max_entries: 0,
-        flags: MapFlags::NO_PREALLOCATION,
-        types: Some(MapTypes {
-            btf: types.as_fd(),
-            key: KEY_TYPE,
-            value: VALUE_TYPE,
-        }),
-    })
 }
 
 fn load_error(error: LoadError) -> Error {
@@ -422,6 +414,9 @@ fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
                 ErrorKind::System,
                 "the pinned BPF programs do not know this reader",
             ));
+        }
+        if record.has(record::DEFERRED | record::TITLE) {
+            snapshot.unsettled.push(snapshot.rows.len());
         }
         snapshot.rows.push(Row {
             record: offset,

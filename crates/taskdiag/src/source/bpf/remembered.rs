@@ -1,7 +1,7 @@
 //! Arguments that earlier passes of a handle brought.
 //!
 //! Copying arguments out of a process is the dearest thing that a pass does. The program remembers for each task what its
-//! run time, its context switches and its argument area were when it last copied (task storage), and if none of that
+//! run time, its context switches and its argument area were when it last copied, and if none of that
 //! changed the task has not run since and can't have rewritten them: the program then sends only the number, the slot,
 //! under which it sent them before. Here is what the slots stand for.
 

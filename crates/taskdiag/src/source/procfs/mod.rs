@@ -78,6 +78,8 @@ const CGROUP2_MAGIC: u64 = 0x6367_7270;
 #[derive(Debug)]
 pub(crate) struct Procfs {
     proc: OwnedFd,
+    /// The process that opened it. A child of it has the same descriptor, and with it the same place in the directory.
+    owner: rustix::process::Pid,
     pids: Listing,
     worker: Worker,
     lacks: Lacks,
@@ -104,10 +106,16 @@ impl Procfs {
         }
         Ok(Procfs {
             proc,
+            owner: rustix::process::getpid(),
             pids: Listing::default(),
             worker: Worker::new(rustix::param::clock_ticks_per_second()),
             lacks: Lacks::default(),
         })
+    }
+
+    /// Whether this process opened it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.owner == rustix::process::getpid()
     }
 
     /// Appends a record and a row for each task of `scope`, by ascending ids, with the values of `fields` and no others, and

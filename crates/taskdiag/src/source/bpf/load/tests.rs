@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::source::bpf::recipe::{self, Recipe, Target};
-use crate::sys::bpf::{KernelBtf, MapTypes, SharedMemory, TaskScope};
+use crate::sys::bpf::{KernelBtf, SharedMemory, TaskScope};
 
 /// Layout of `.bss` in loader.bpf.c.
 const TASKS_SEEN: usize = 0;
@@ -43,7 +43,6 @@ impl Maps {
             value_size,
             max_entries: 1,
             flags: MapFlags::empty(),
-            types: None,
         };
         self.0.insert(name, Map::create(&no_types).unwrap());
     }
@@ -110,8 +109,11 @@ fn program_reads_tasks() {
     assert!(bss.read::<u64>(TASKS_SEEN).unwrap() > 1_001);
 }
 
+/// From `enum bpf_map_type`.
+const BPF_MAP_TYPE_TASK_STORAGE: u32 = 29;
+
 fn check_facts(bss: &SharedMemory, btf: &[u8]) {
-    use crate::btf::{Kinds, Types, Wanted};
+    use crate::btf::{Kind, Kinds, Types, Wanted};
 
     let name = Wanted {
         name: "task_struct",
@@ -126,7 +128,7 @@ fn check_facts(bss: &SharedMemory, btf: &[u8]) {
     assert!(left < 64);
     assert_eq!([signed, pid, nowhere, exists, lacks], [1, 1, 0, 1, 1]);
     assert_eq!(size, types.size_of(found[0][0]).unwrap());
-    assert_eq!([storage, has, lacks_enumerator], [MapKind::TaskStorage as u32, 1, 1]);
+    assert_eq!([storage, has, lacks_enumerator], [BPF_MAP_TYPE_TASK_STORAGE, 1, 1]);
     assert_eq!(comm, 16);
     assert!(element > 3 && element < size);
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
@@ -150,29 +152,14 @@ fn constants_are_set_before_loading() {
     assert!(maps.0[rodata.name].update(&[0; 4], &own).is_err(), "frozen");
 }
 
-/// Check that a program that may sleep loads, and that a map of the kind that insists on types is made.
+/// Check that a program that may sleep loads.
 #[test]
-fn sleepable_program_and_typed_map() {
+fn sleepable_program_loads() {
     let recipe = compiled(&recipe::LOADER_TEST);
     let btf = KernelBtf::open().unwrap();
     let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
     let program = linker.load("sleeps", &|_| None).unwrap();
     assert!(records(program.as_fd(), TaskScope::All).is_empty());
-    let btf = bpf::btf_load(&map_types(24)).unwrap();
-    let storage = Map::create(&MapSpec {
-        kind: MapKind::TaskStorage,
-        name: "remembered",
-        key_size: 4,
-        value_size: 24,
-        max_entries: 0,
-        flags: MapFlags::NO_PREALLOCATION,
-        types: Some(MapTypes {
-            btf: btf.as_fd(),
-            key: KEY_TYPE,
-            value: VALUE_TYPE,
-        }),
-    });
-    storage.unwrap();
 }
 
 /// Check that each way to fail says what failed.
@@ -261,7 +248,6 @@ fn print_instructions() {
         value_size: 4,
         max_entries: 1,
         flags: MapFlags::empty(),
-        types: None,
     })
     .unwrap();
     println!("object {}/task.bpf.o", env!("OUT_DIR"));

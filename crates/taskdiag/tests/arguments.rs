@@ -1,0 +1,202 @@
+//! Arguments that a handle remembers from one query to the next, and arguments that change.
+
+mod common;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use common::{animal, handle, scaled, SOURCES};
+use taskdiag::{Field, Fields, Handle, Query, Scope, SourceId};
+use taskdiag_zoo::Farm;
+
+fn cmdline(handle: &mut Handle, scope: Scope, pid: i32) -> Vec<u8> {
+    let snapshot = handle
+        .query(&Query::new(scope).fields(Field::Cmdline))
+        .expect("an answer");
+    let task = snapshot
+        .tasks()
+        .find(|task| task.tid() == Ok(pid as u32))
+        .expect("the task");
+    task.cmdline().expect("arguments").as_bytes().to_vec()
+}
+
+fn text(pid: i32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/cmdline")).expect("cmdline")
+}
+
+/// Check that arguments that did not change are remembered, and stay right.
+#[test]
+fn unchanged_arguments_are_remembered() {
+    const FARM: usize = 200;
+    let farm = Farm::start(FARM, 1).expect("a farm");
+    let mut handle = handle(SourceId::Bpf);
+    let query = Query::processes().fields(Fields::all());
+    let first = handle.query(&query).expect("processes");
+    assert_eq!(first.counters().remembered, 0);
+    let mut kept = vec![first];
+    for round in 0..scaled(20) {
+        let snapshot = handle.query(&query).expect("processes");
+        assert!(
+            snapshot.counters().remembered >= FARM as u64,
+            "{round}: {:?}",
+            snapshot.counters()
+        );
+        kept.push(snapshot);
+    }
+    // Earlier answers have to stay right while later ones are made.
+    for snapshot in &kept {
+        let mut met = 0;
+        for task in snapshot.tasks() {
+            if let Some(index) = farm.pids().iter().position(|&pid| Ok(pid as u32) == task.pid()) {
+                let known = format!("zoo\0farm\0--index\0{index:07}\0");
+                assert_eq!(task.cmdline().expect("arguments").as_bytes(), known.as_bytes());
+                met += 1;
+            }
+        }
+        assert_eq!(met, FARM);
+    }
+}
+
+/// Check that a handle for one query remembers nothing.
+#[test]
+fn one_shot_remembers_nothing() {
+    let mut handle = handle(SourceId::Bpf).one_shot();
+    for _ in 0..3 {
+        let snapshot = handle
+            .query(&Query::processes().fields(Field::Cmdline))
+            .expect("processes");
+        assert_eq!(snapshot.counters().remembered, 0);
+    }
+}
+
+/// Check that a new title is in the next answer, every time, in every scope.
+#[test]
+fn new_titles_show_at_once() {
+    let mut changer = animal("title-changer");
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for round in 0..scaled(100) {
+            // Of equal length, so that nothing but the bytes tells them apart; now and then one that runs on.
+            let mut title = format!("title {round:04} of {source:>6}");
+            if round % 10 == 9 {
+                title += &"x".repeat(300);
+            }
+            changer.set_title(title.as_bytes()).expect("a new title");
+            let known = changer.facts.cmdline_raw.clone().expect("the new arguments");
+            for scope in [Scope::Processes, Scope::Process(changer.pid as u32), Scope::Threads] {
+                // Only BPF remembers; reading all of procfs for one command line now and then will do.
+                if source == SourceId::Procfs && !matches!(scope, Scope::Process(_)) && round % 20 != 0 {
+                    continue;
+                }
+                let ours = cmdline(&mut handle, scope, changer.pid);
+                assert_eq!(
+                    ours,
+                    known,
+                    "{source} {scope:?} {round}: {:?}",
+                    ours.escape_ascii().to_string()
+                );
+            }
+        }
+    }
+}
+
+/// Check that the arguments of a new program are in the next answer, every time.
+#[test]
+fn new_programs_show_at_once() {
+    let mut changer = animal("title-changer");
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for round in 0..scaled(50) {
+            let number = format!("{round:04}");
+            changer
+                .exec_with(&[b"zoo", b"--round", number.as_bytes()])
+                .expect("a new program");
+            for scope in [Scope::Processes, Scope::Process(changer.pid as u32)] {
+                if source == SourceId::Procfs && scope == Scope::Processes && round % 20 != 0 {
+                    continue;
+                }
+                let ours = cmdline(&mut handle, scope, changer.pid);
+                let known = format!("zoo\0--round\0{number}\0");
+                assert_eq!(
+                    ours,
+                    known.as_bytes(),
+                    "{source} {round}: {:?}",
+                    ours.escape_ascii().to_string()
+                );
+            }
+        }
+    }
+}
+
+/// Writes other bytes into the arguments of a process, through `/proc/PID/mem`. Returns what they then are.
+fn rewrite_from_outside(pid: i32, bytes: &[u8]) -> Vec<u8> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).expect("stat");
+    let stat = String::from_utf8_lossy(&stat).into_owned();
+    // Word 48 of the file is arg_start; word 3 is the first behind the name.
+    let words = stat.rsplit(')').next().expect("words");
+    let arg_start: u64 = words
+        .split_whitespace()
+        .nth(45)
+        .expect("arg_start")
+        .parse()
+        .expect("a number");
+    assert_ne!(arg_start, 0);
+    let memory = File::options()
+        .write(true)
+        .open(format!("/proc/{pid}/mem"))
+        .expect("mem");
+    memory.write_all_at(bytes, arg_start).expect("writing");
+    let text = text(pid);
+    assert!(text.starts_with(bytes));
+    text
+}
+
+/// Check that what a tracer writes into a process's arguments shows at once, though the process itself does not run.
+#[test]
+fn tracers_changes_show_at_once() {
+    let traced = animal("traced");
+    let mut handle = handle(SourceId::Bpf);
+    for round in 0..scaled(10) {
+        let known = rewrite_from_outside(traced.pid, format!("{round:02}").as_bytes());
+        assert_eq!(cmdline(&mut handle, Scope::Processes, traced.pid), known);
+        assert_eq!(cmdline(&mut handle, Scope::Processes, traced.pid), known);
+    }
+}
+
+/// Check what is documented of `/proc/PID/mem`: who writes there without tracing changes the arguments of a process that
+/// sleeps unnoticed by a handle that remembers them, but not by one that is used once, and the next run of the process ends it.
+#[test]
+fn untraced_changes_show_when_the_process_ran() {
+    let sleeper = animal("args-4096");
+    let mut remembering = handle(SourceId::Bpf);
+    let before = cmdline(&mut remembering, Scope::Processes, sleeper.pid);
+    assert_eq!(before, text(sleeper.pid));
+    let known = rewrite_from_outside(sleeper.pid, b"new");
+    let ours = cmdline(&mut remembering, Scope::Processes, sleeper.pid);
+    println!(
+        "written from outside, a remembering handle shows the {} text",
+        if ours == known { "new" } else { "old" }
+    );
+    assert!(ours == known || ours == before);
+    let mut once = handle(SourceId::Bpf).one_shot();
+    assert_eq!(cmdline(&mut once, Scope::Processes, sleeper.pid), known);
+    let mut procfs = handle(SourceId::Procfs);
+    assert_eq!(cmdline(&mut procfs, Scope::Processes, sleeper.pid), known);
+    for signal in [libc::SIGSTOP, libc::SIGCONT] {
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::kill(sleeper.pid, signal) }, 0);
+        while text_state(sleeper.pid) != if signal == libc::SIGSTOP { 'T' } else { 'S' } {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(cmdline(&mut remembering, Scope::Processes, sleeper.pid), known);
+}
+
+fn text_state(pid: i32) -> char {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).expect("stat");
+    let stat = String::from_utf8_lossy(&stat).into_owned();
+    stat.rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim().chars().next())
+        .expect("a state")
+}

@@ -1,0 +1,162 @@
+//! Snapshots while processes come and go by the thousand.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use common::{handle, scaled, text::TICK_NS};
+use taskdiag::snapshot::Snapshot;
+use taskdiag::{Fields, Query, SourceId};
+use taskdiag_zoo::{Churn, Farm};
+
+const FORKS_PER_SECOND: u32 = 2000;
+const FARM: usize = 100;
+const THREADS_EACH: usize = 2;
+
+/// What never changes of a process of the farm.
+#[derive(Clone, Debug, PartialEq)]
+struct Identity {
+    start_ns: u64,
+    ppid: u32,
+    uid: u32,
+    comm: Vec<u8>,
+    cmdline: Vec<u8>,
+}
+
+/// One churn is what a test asks for: several at once would leave the machine no time for anything else.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn check_under_churn(source: SourceId, query: Query) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let farm = Farm::start(FARM, THREADS_EACH).expect("a farm");
+    let steady: BTreeMap<u32, usize> = farm
+        .pids()
+        .iter()
+        .enumerate()
+        .map(|(index, &pid)| (pid as u32, index))
+        .collect();
+    let mut churn =
+        Churn::start((FORKS_PER_SECOND as usize).min(scaled(FORKS_PER_SECOND as usize)) as u32).expect("churn");
+    let churner = churn.pid() as u32;
+    let mut handle = handle(source);
+    let mut snapshot = Snapshot::default();
+    let mut identities: BTreeMap<(u32, u32), Identity> = BTreeMap::new();
+    let (mut mayflies, mut gone) = (0, 0);
+    let before = churn.made().expect("a count");
+    let snapshots = scaled(200);
+    for round in 0..snapshots {
+        handle.query_into(&query, &mut snapshot).expect("a snapshot");
+        let counters = snapshot.counters();
+        assert_eq!(counters.malformed, 0, "{source} {:?}", query.scope);
+        gone += counters.gone;
+        let (mut rows, mut met) = (BTreeSet::new(), BTreeMap::<u32, usize>::new());
+        for task in snapshot.tasks() {
+            let (pid, tid) = (task.pid().expect("a pid"), task.tid().expect("a tid"));
+            let start_ns = task.start_ns().expect("a start");
+            assert!(
+                rows.insert((pid, tid, start_ns)),
+                "{source} {:?} {round}: {pid}/{tid} is there twice",
+                query.scope
+            );
+            if !query.scope.is_threads() {
+                assert_eq!(pid, tid);
+            }
+            let cmdline = task.cmdline().map(|args| args.as_bytes().to_vec());
+            if task.ppid() == Ok(churner) {
+                mayflies += 1;
+                // Named and called like the churn itself, or after exec like what it executed, or dying.
+                let comm = task.comm().expect("a name");
+                assert!(
+                    comm == b"zoo" || comm == b"exe",
+                    "a child of the churn is {:?}",
+                    comm.escape_ascii().to_string()
+                );
+                if let Ok(cmdline) = &cmdline {
+                    let known = [b"zoo\0churn\0".as_slice(), b"zoo\0mayfly\0", b""];
+                    assert!(
+                        known.contains(&cmdline.as_slice()),
+                        "{:?}",
+                        cmdline.escape_ascii().to_string()
+                    );
+                }
+                assert_ne!(task.uid(), Err(taskdiag::Absent::NotAsked));
+            }
+            let Some(index) = steady.get(&pid) else { continue };
+            *met.entry(pid).or_default() += 1;
+            let cmdline =
+                cmdline.unwrap_or_else(|reason| panic!("{source} {round}: the arguments of {pid} are {reason}"));
+            assert_eq!(
+                cmdline,
+                format!("zoo\0farm\0--index\0{index:07}\0").into_bytes(),
+                "{source} {round} {pid}"
+            );
+            let identity = Identity {
+                start_ns,
+                ppid: task.ppid().expect("a parent"),
+                uid: task.uid().expect("a user"),
+                comm: task.comm().expect("a name").to_vec(),
+                cmdline,
+            };
+            let first = identities.entry((pid, tid)).or_insert_with(|| identity.clone());
+            assert_eq!(*first, identity, "{source} {round}: {pid}/{tid} changed");
+        }
+        let rows_each = if query.scope.is_threads() { THREADS_EACH } else { 1 };
+        for pid in steady.keys() {
+            assert_eq!(
+                met.get(pid),
+                Some(&rows_each),
+                "{source} {:?} {round}: rows of {pid}",
+                query.scope
+            );
+        }
+    }
+    for ((pid, tid), identity) in &identities {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).expect("a steady process");
+        let ticks: u64 = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split(' ').nth(20)?.parse().ok())
+            .expect("a start");
+        assert_eq!(identity.start_ns / TICK_NS, ticks, "{source} {pid}/{tid}");
+    }
+    let made = churn.made().expect("a count") - before;
+    println!(
+        "{source} {:?}: {snapshots} snapshots, {made} forks meanwhile, {mayflies} met, {gone} lost on the way",
+        query.scope
+    );
+    assert!(made as usize >= snapshots, "the churn made {made} processes only");
+    // They come last, so procfs, which takes its time, may find each of them gone; then it has to have counted them.
+    assert!(
+        mayflies + gone > 0,
+        "no snapshot met any of the processes that came and went"
+    );
+    assert!(
+        source == SourceId::Procfs || mayflies > 0,
+        "BPF met none of the processes that came and went"
+    );
+}
+
+/// Check that churn does not disturb BPF's answers about processes.
+#[test]
+fn bpf_processes_are_whole_under_churn() {
+    check_under_churn(SourceId::Bpf, Query::processes().fields(Fields::all()));
+}
+
+/// Check that churn does not disturb BPF's answers about threads.
+#[test]
+fn bpf_threads_are_whole_under_churn() {
+    check_under_churn(SourceId::Bpf, Query::threads().fields(Fields::all()));
+}
+
+/// Check that churn does not disturb procfs's answers about processes.
+#[test]
+fn procfs_processes_are_whole_under_churn() {
+    check_under_churn(SourceId::Procfs, Query::processes().fields(Fields::all()));
+}
+
+/// Check that churn does not disturb procfs's answers about threads.
+#[test]
+fn procfs_threads_are_whole_under_churn() {
+    check_under_churn(SourceId::Procfs, Query::threads().fields(Fields::all()));
+}

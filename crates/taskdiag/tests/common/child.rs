@@ -1,0 +1,241 @@
+//! Runs a part of a test in a process with other rights or namespaces: the test's own executable, started again.
+
+use std::ffi::{c_int, c_ulong, CStr};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::ptr;
+
+/// Tells the second process which part to run.
+const PART: &str = "TASKDIAG_TEST_PART";
+
+pub const NOBODY: u32 = 65534;
+
+pub const CAP_PERFMON: u32 = 38;
+pub const CAP_BPF: u32 = 39;
+
+/// What `/proc` is to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proc {
+    /// What it is here.
+    #[default]
+    Same,
+    /// A new mount with these options.
+    New(&'static CStr),
+    /// Not mounted.
+    None,
+}
+
+/// In what the second process differs from this one. The host's mounts stay as they are in any case.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct World {
+    /// It is process 1 of a new pid namespace.
+    pub pid_namespace: bool,
+    /// Its clock of time since boot is so many seconds ahead.
+    pub boottime_offset_s: u64,
+    /// Its `/proc`.
+    pub proc: Proc,
+    /// File systems that an empty one is mounted over.
+    pub hidden: Option<&'static CStr>,
+    /// It has a BPF file system of its own, with nothing pinned in it.
+    pub own_bpf_fs: bool,
+    /// Its user and group.
+    pub user: Option<u32>,
+    /// Its capabilities, as a set of bits, if it has a user.
+    pub capabilities: u64,
+}
+
+/// The part that this process was started for, if it is a second one.
+pub fn part() -> Option<String> {
+    std::env::var(PART).ok()
+}
+
+/// Runs `body` in a second process. `test` is the name of the calling test, which runs there up to this call again; so
+/// whatever the second process is not to do has to come after this, or ask [`part`] first.
+pub fn run(test: &str, name: &str, world: World, body: impl FnOnce()) {
+    match part() {
+        Some(part) if part == name => {
+            body();
+            println!("{}", done(name));
+        }
+        Some(_) => {}
+        None => {
+            let output = command(test, name, world)
+                .output()
+                .expect("starting the second process");
+            let text = String::from_utf8_lossy(&output.stdout);
+            println!("---- {name}:\n{text}{}----", String::from_utf8_lossy(&output.stderr));
+            // A misspelt name of a test would run nothing and succeed.
+            assert!(
+                output.status.success() && text.contains(&done(name)),
+                "{name} failed, {}",
+                output.status
+            );
+        }
+    }
+}
+
+fn done(name: &str) -> String {
+    format!("part {name} is done")
+}
+
+/// The command that makes a second process for a part of a test.
+pub fn command(test: &str, name: &str, world: World) -> Command {
+    // By the link, so that it can be started by a user who can't reach its directory.
+    let path = match world.user {
+        Some(_) => "/proc/self/exe".into(),
+        None => std::env::current_exe().expect("the path of the test"),
+    };
+    let mut command = Command::new(path);
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(PART, name);
+    // SAFETY: `enter` makes system calls only; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(move || enter(world)) };
+    command
+}
+
+/// The name of the test that this is used in.
+#[macro_export]
+macro_rules! test_name {
+    () => {{
+        fn here() {}
+        let path = std::any::type_name_of_val(&here);
+        path.trim_end_matches("::here").split_once("::").expect("a path").1
+    }};
+}
+
+fn enter(world: World) -> io::Result<()> {
+    let mut flags = libc::CLONE_NEWNS;
+    if world.pid_namespace {
+        flags |= libc::CLONE_NEWPID;
+    }
+    if world.boottime_offset_s != 0 {
+        flags |= libc::CLONE_NEWTIME;
+    }
+    // SAFETY: no pointers.
+    check(unsafe { libc::unshare(flags) })?;
+    mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
+    if world.boottime_offset_s != 0 {
+        set_boottime_offset(world.boottime_offset_s)?;
+    }
+    if world.pid_namespace || world.boottime_offset_s != 0 {
+        continue_in_child()?;
+    }
+    if let Some(directory) = world.hidden {
+        mount(Some(c"tmpfs"), directory, Some(c"tmpfs"), 0, None)?;
+    }
+    if world.own_bpf_fs {
+        mount(Some(c"bpf"), c"/sys/fs/bpf", Some(c"bpf"), 0, None)?;
+    }
+    match world.proc {
+        Proc::Same => {}
+        Proc::New(options) => mount(Some(c"proc"), c"/proc", Some(c"proc"), 0, Some(options))?,
+        // SAFETY: the path ends with a NUL.
+        Proc::None => check(unsafe { libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH) })?,
+    }
+    match world.user {
+        Some(user) => become_user(user, world.capabilities),
+        None => Ok(()),
+    }
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn mount(
+    source: Option<&CStr>,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: c_ulong,
+    options: Option<&CStr>,
+) -> io::Result<()> {
+    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: all texts end with a NUL and outlive the call.
+    check(unsafe {
+        libc::mount(
+            pointer(source),
+            target.as_ptr(),
+            pointer(kind),
+            flags,
+            pointer(options).cast(),
+        )
+    })
+}
+
+/// For processes that are forked from now on.
+fn set_boottime_offset(seconds: u64) -> io::Result<()> {
+    let mut line = *b"boottime 00000000 0\n";
+    let mut left = seconds;
+    for digit in line[9..17].iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    // SAFETY: the path ends with a NUL, the buffer is as long as said, and the descriptor is ours.
+    unsafe {
+        let file = libc::open(c"/proc/self/timens_offsets".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        check(file)?;
+        let written = libc::write(file, line.as_ptr().cast(), line.len());
+        let result = if written == line.len() as isize {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        };
+        libc::close(file);
+        result
+    }
+}
+
+/// Goes on in a child; this process only waits for it, and ends as it ended. Only children are in new pid and time namespaces.
+fn continue_in_child() -> io::Result<()> {
+    // SAFETY: this process has one thread, as it was forked itself; from here on it makes system calls only.
+    unsafe {
+        let child = libc::fork();
+        check(child)?;
+        if child == 0 {
+            // The child must not outlive a test that was killed.
+            return check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL));
+        }
+        // Pipes that the starter reads until their end, among them.
+        libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
+        let mut status = 0;
+        while libc::waitpid(child, &mut status, 0) == -1 && *libc::__errno_location() == libc::EINTR {}
+        libc::_exit(if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            101
+        })
+    }
+}
+
+/// Becomes another user with just these capabilities, which are kept over exec.
+fn become_user(user: u32, capabilities: u64) -> io::Result<()> {
+    // SAFETY: no pointers but one to an empty list.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_KEEPCAPS, 1))?;
+        check(libc::setgroups(0, ptr::null()))?;
+        check(libc::setresgid(user, user, user))?;
+        check(libc::setresuid(user, user, user))?;
+    }
+    set_capabilities(capabilities)?;
+    for capability in (0..64).filter(|bit| capabilities >> bit & 1 != 0) {
+        // SAFETY: no pointers.
+        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0) })?;
+    }
+    Ok(())
+}
+
+/// Makes these the permitted, effective and inheritable capabilities of the calling thread.
+pub fn set_capabilities(capabilities: u64) -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = [VERSION_3, 0];
+    let (low, high) = (capabilities as u32, (capabilities >> 32) as u32);
+    let data = [low, low, low, high, high, high];
+    // SAFETY: header and data are laid out as capset(2) says for version 3.
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
+    check(result as c_int)
+}

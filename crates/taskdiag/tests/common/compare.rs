@@ -1,0 +1,376 @@
+//! Compares snapshots with the kernel's text, read before and after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use taskdiag::snapshot::Snapshot;
+use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, SourceId};
+
+use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
+
+/// How often what moves is read again until it stands still for long enough.
+const ROUNDS: usize = 40;
+
+/// How a value behaves while it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nature {
+    /// It is what it was before and is after.
+    Fixed,
+    /// It lies between what it was before and is after.
+    Growing,
+    /// The same, but the kernel divides a sum that grows: either part may be a little off while the task runs.
+    Divided,
+    /// It is what it was before or is after, unless the task ran and it moved and moved back.
+    Moving,
+    /// The same, and it moves without the task running: others reclaim, share and count its memory.
+    Memory,
+}
+
+fn nature(field: Field, is_kernel_thread: bool) -> Nature {
+    match field {
+        // A worker's name tells what it works at, and its nice value is its pool's.
+        Field::Comm | Field::Nice if is_kernel_thread => Nature::Moving,
+        Field::UtimeNs | Field::StimeNs => Nature::Divided,
+        Field::CutimeNs
+        | Field::CstimeNs
+        | Field::RuntimeNs
+        | Field::RunDelayNs
+        | Field::VoluntarySwitches
+        | Field::InvoluntarySwitches
+        | Field::MinFaults
+        | Field::MajFaults
+        | Field::ChildMinFaults
+        | Field::ChildMajFaults
+        | Field::PeakVsizeBytes => Nature::Growing,
+        Field::State | Field::ThreadsCount | Field::Priority | Field::Processor | Field::Tpgid => Nature::Moving,
+        Field::VsizeBytes
+        | Field::RssBytes
+        | Field::RssAnonBytes
+        | Field::RssFileBytes
+        | Field::RssShmemBytes
+        | Field::SwapBytes
+        | Field::PeakRssBytes
+        | Field::TextBytes
+        | Field::DataBytes
+        | Field::StackBytes
+        | Field::LibBytes
+        | Field::LockedBytes
+        | Field::PinnedBytes
+        | Field::PageTableBytes
+        | Field::OomScore => Nature::Memory,
+        Field::Pid
+        | Field::Tid
+        | Field::Ppid
+        | Field::TracerPid
+        | Field::Pgid
+        | Field::Sid
+        | Field::Comm
+        | Field::StartNs
+        | Field::KernelThread
+        | Field::ExitSignal
+        | Field::TtyNr
+        | Field::Uid
+        | Field::Euid
+        | Field::Suid
+        | Field::Fsuid
+        | Field::Gid
+        | Field::Egid
+        | Field::Sgid
+        | Field::Fsgid
+        | Field::CapInheritable
+        | Field::CapPermitted
+        | Field::CapEffective
+        | Field::CapBounding
+        | Field::CapAmbient
+        | Field::NoNewPrivs
+        | Field::Seccomp
+        | Field::Groups
+        | Field::Nice
+        | Field::RtPriority
+        | Field::Policy
+        | Field::Affinity
+        | Field::Cmdline
+        | Field::OomScoreAdj
+        | Field::NsPid
+        | Field::NsPidForChildren
+        | Field::NsMnt
+        | Field::NsNet
+        | Field::NsUser
+        | Field::NsUts
+        | Field::NsIpc
+        | Field::NsCgroup
+        | Field::NsTime
+        | Field::Nspids
+        | Field::CgroupId
+        | Field::Cgroup => Nature::Fixed,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Right,
+    /// Maybe the value moved: to be looked at again.
+    Unclear,
+    Wrong,
+}
+
+fn judge(nature: Nature, is_quiet: bool, before: &Said, ours: &Said, after: &Said) -> Verdict {
+    if ours == before || ours == after {
+        return Verdict::Right;
+    }
+    if let (Ok(Plain::Number(before)), Ok(Plain::Number(ours)), Ok(Plain::Number(after))) = (before, ours, after) {
+        let is_between = before.min(after) < ours && ours < before.max(after);
+        match nature {
+            Nature::Growing if before <= after => return if is_between { Verdict::Right } else { Verdict::Wrong },
+            Nature::Divided | Nature::Moving | Nature::Memory if is_between => return Verdict::Right,
+            _ => {}
+        }
+    }
+    match nature {
+        _ if before != after => Verdict::Unclear,
+        Nature::Fixed | Nature::Growing => Verdict::Wrong,
+        Nature::Divided | Nature::Moving if is_quiet => Verdict::Wrong,
+        Nature::Divided | Nature::Moving | Nature::Memory => Verdict::Unclear,
+    }
+}
+
+/// What a comparison came to.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub tasks: usize,
+    /// For each field: values that were right, and absences that were.
+    pub counts: BTreeMap<Field, (usize, usize)>,
+    /// Values that the text keeps from us and BPF gives.
+    pub beyond_text: usize,
+    pub wrong: Vec<String>,
+    pub rounds: usize,
+}
+
+impl Report {
+    /// Fails unless all was right, and unless each field had a value for at least `least` tasks.
+    pub fn check(&self, what: &str, least: usize) {
+        let values: usize = self.counts.values().map(|(values, _)| values).sum();
+        let absent: usize = self.counts.values().map(|(_, absent)| absent).sum();
+        println!(
+            "{what}: {} tasks, {values} values and {absent} absences compared, {} that the text denies, {} rounds",
+            self.tasks, self.beyond_text, self.rounds
+        );
+        for (field, (values, absent)) in &self.counts {
+            println!("  {field:<22} {values:>6} values {absent:>6} absent");
+        }
+        let shown: Vec<&str> = self.wrong.iter().take(40).map(String::as_str).collect();
+        assert!(
+            self.wrong.is_empty(),
+            "{what}: {} wrong:\n{}",
+            self.wrong.len(),
+            shown.join("\n")
+        );
+        let no_cgroups = !has_unified_cgroups();
+        for &field in Field::ALL {
+            let (values, absent) = self.counts.get(&field).copied().unwrap_or_default();
+            let compared = match field {
+                Field::Cgroup | Field::CgroupId if no_cgroups => absent,
+                _ => values,
+            };
+            assert!(
+                compared >= least,
+                "{what}: {field} was compared for {compared} tasks only"
+            );
+        }
+    }
+}
+
+fn has_unified_cgroups() -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    mounts.contains(" - cgroup2 ")
+}
+
+/// The tasks of a scope as `/proc` lists them.
+fn listed(scope: Scope) -> Vec<Id> {
+    match scope {
+        Scope::Processes => text::processes(),
+        Scope::Threads => text::processes()
+            .into_iter()
+            .flat_map(|id| text::threads_of(id.pid))
+            .collect(),
+        Scope::Process(pid) => vec![Id::process(pid)],
+        Scope::ThreadsOf(pid) => text::threads_of(pid),
+        Scope::ChildrenOf(pid) => {
+            let is_child = |id: &Id| Text::read(*id, Side::Before).is_some_and(|text| text.stat(4) == Ok(pid.into()));
+            text::processes().into_iter().filter(is_child).collect()
+        }
+    }
+}
+
+fn texts(ids: impl IntoIterator<Item = Id>, side: Side) -> BTreeMap<Id, Text> {
+    ids.into_iter()
+        .filter_map(|id| Some((id, Text::read(id, side)?)))
+        .collect()
+}
+
+/// Ticks from boot until now, in the time namespace of this process: what `/proc` would say of a task that starts now.
+fn now_ticks() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
+    assert_eq!(result, 0);
+    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) / TICK_NS
+}
+
+/// Where the rows of a snapshot are. Tells of tasks that are in it twice.
+fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTreeMap<Id, usize> {
+    let mut places = BTreeMap::new();
+    for (index, task) in snapshot.tasks().enumerate() {
+        let (pid, tid) = (task.pid().expect("a pid"), task.tid().expect("a tid"));
+        if let Some(first) = places.insert(Id { pid, tid, is_thread }, index) {
+            let (first, second) = (snapshot.task(first).start_ns(), task.start_ns());
+            wrong.push(format!(
+                "task {pid}/{tid} is there twice, started at {first:?} and {second:?}"
+            ));
+        }
+    }
+    places
+}
+
+/// Compares every field of every task of `scope`. Values that move are read again until they match, or never do.
+pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
+    let mut report = Report::default();
+    let mut snapshot = Snapshot::default();
+    let query = Query::new(scope).fields(Fields::all());
+    let mut unclear: Option<BTreeMap<Id, BTreeSet<Field>>> = None;
+    let mut last_seen = BTreeMap::new();
+    while report.rounds < ROUNDS && unclear.as_ref().is_none_or(|unclear| !unclear.is_empty()) {
+        report.rounds += 1;
+        let began = now_ticks();
+        let ids: Vec<Id> = match &unclear {
+            None => listed(scope),
+            Some(unclear) => unclear.keys().copied().collect(),
+        };
+        let before = texts(ids, Side::Before);
+        handle
+            .query_into(&query, &mut snapshot)
+            .unwrap_or_else(|error| panic!("{source} {scope:?}: {error}"));
+        let after = texts(before.keys().copied(), Side::After);
+        let rows = places(&snapshot, scope.is_threads(), &mut report.wrong);
+        if unclear.is_none() {
+            check_snapshot(&snapshot, source, &mut report.wrong);
+            check_set(&snapshot, &rows, &before, scope, began, &mut report.wrong);
+        }
+        let mut next: BTreeMap<Id, BTreeSet<Field>> = BTreeMap::new();
+        for (&id, before) in &before {
+            let Some(after) = after
+                .get(&id)
+                .filter(|after| after.start_ticks() == before.start_ticks())
+            else {
+                continue;
+            };
+            let Some(&row) = rows.get(&id) else {
+                report.wrong.push(format!(
+                    "task {id:?} was there before and after and is not in the snapshot"
+                ));
+                continue;
+            };
+            let fields: Vec<Field> = match &unclear {
+                None => Field::ALL.to_vec(),
+                Some(unclear) => unclear[&id].iter().copied().collect(),
+            };
+            report.tasks += usize::from(unclear.is_none());
+            let is_quiet = before.is_quiet_until(id, after);
+            let task = snapshot.task(row);
+            for field in fields {
+                let ours = task.value(field).map(|value| plain(field, value));
+                let (said, says) = (before.says(id, field), after.says(id, field));
+                if source == SourceId::Bpf && said == Err(Absent::Denied) && says == said && ours != said {
+                    // BPF knows more than the text tells: a value, or that a zombie has none.
+                    if ours.is_ok() || (ours == Err(Absent::Gone) && (before.is_zombie() || after.is_zombie())) {
+                        report.beyond_text += usize::from(ours.is_ok());
+                        continue;
+                    }
+                }
+                let nature = nature(field, before.is_kernel_thread());
+                let verdict = judge(nature, is_quiet, &said, &ours, &says);
+                if verdict == Verdict::Right {
+                    let (values, absent) = report.counts.entry(field).or_default();
+                    *if ours.is_ok() { values } else { absent } += 1;
+                    continue;
+                }
+                let story = format!(
+                    "{source} {scope:?}: {}/{} ({}) {field}: {} instead of {} before and {} after{}",
+                    id.pid,
+                    id.tid,
+                    before.comm().unwrap_or_default().escape_ascii(),
+                    show(&ours),
+                    show(&said),
+                    show(&says),
+                    if is_quiet { ", and it did not run" } else { "" },
+                );
+                match verdict {
+                    Verdict::Wrong => report.wrong.push(story),
+                    _ => {
+                        last_seen.insert((id, field), story);
+                        next.entry(id).or_default().insert(field);
+                    }
+                }
+            }
+        }
+        unclear = Some(next);
+    }
+    for (id, fields) in unclear.into_iter().flatten() {
+        for field in fields {
+            report
+                .wrong
+                .push(format!("{} (never matched)", last_seen[&(id, field)]));
+        }
+    }
+    report
+}
+
+fn show(said: &Said) -> String {
+    match said {
+        Ok(Plain::Bytes(bytes)) => {
+            format!(
+                "{} bytes \"{}\"",
+                bytes.len(),
+                bytes[..bytes.len().min(80)].escape_ascii()
+            )
+        }
+        Ok(Plain::List(list)) if list.len() > 20 => format!("a list of {}", list.len()),
+        Ok(value) => format!("{value:?}"),
+        Err(reason) => format!("absent ({reason})"),
+    }
+}
+
+fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>) {
+    if snapshot.counters().malformed != 0 {
+        wrong.push(format!("malformed records: {:?}", snapshot.counters()));
+    }
+    if snapshot.counters().tasks != snapshot.len() as u64 {
+        wrong.push(format!("{} rows, but {:?}", snapshot.len(), snapshot.counters()));
+    }
+    for (group, answer) in snapshot.answers() {
+        let cgroups_missing = answer == Err(Absent::Unsupported) && group == taskdiag::Group::Cgroup;
+        if answer != Ok(source) && (!cgroups_missing || has_unified_cgroups()) {
+            wrong.push(format!("{group:?} was answered by {answer:?} instead of {source}"));
+        }
+    }
+}
+
+/// What is in the snapshot but was not listed before has to have started since.
+fn check_set(
+    snapshot: &Snapshot,
+    rows: &BTreeMap<Id, usize>,
+    before: &BTreeMap<Id, Text>,
+    scope: Scope,
+    began: u64,
+    wrong: &mut Vec<String>,
+) {
+    for (id, &row) in rows {
+        let start = snapshot.task(row).start_ns().expect("a start") / TICK_NS;
+        let is_known = before.get(id).is_some_and(|text| text.start_ticks() == start);
+        // A task that was orphaned meanwhile may have become a child of the one asked about.
+        if !is_known && start < began && !matches!(scope, Scope::ChildrenOf(_)) {
+            wrong.push(format!(
+                "{id:?}, which started at {start}, was not there at {began}, before the snapshot"
+            ));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the integration tests share. They ask the kernel, so they need root (with BPF) and fail without it.
+
+// Every test file uses a part of this.
+#![allow(dead_code)]
+
+pub mod child;
+pub mod compare;
+pub mod text;
+
+use taskdiag::{Fields, Handle, SourceId};
+use taskdiag_zoo::{Animal, Zoo};
+
+pub const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
+
+/// A handle that answers through `source`, or a failed test: a source that is missing is not a reason to skip.
+pub fn handle(source: SourceId) -> Handle {
+    let mut handle = Handle::new().with_source(source);
+    if source == SourceId::Bpf {
+        let prepared = handle.prepare(Fields::all());
+        prepared.unwrap_or_else(|error| panic!("these tests need BPF: {error}"));
+    }
+    handle
+}
+
+/// How often to do something that is done `count` times on an ordinary machine: `TASKDIAG_TEST_SCALE` is a percentage.
+pub fn scaled(count: usize) -> usize {
+    let percent = match std::env::var("TASKDIAG_TEST_SCALE") {
+        Ok(text) => text.parse().expect("TASKDIAG_TEST_SCALE is a percentage"),
+        Err(_) => 100,
+    };
+    (count * percent / 100).max(1)
+}
+
+/// All animals of the zoo. Says which ones this host refused.
+pub fn everything() -> Vec<Animal> {
+    let zoo = Zoo::new().expect("a zoo");
+    let (animals, refused) = zoo.everything().expect("animals");
+    for (name, why) in refused {
+        println!("not on this host: {name}: {why}");
+    }
+    animals
+}
+
+pub fn animal(name: &str) -> Animal {
+    let zoo = Zoo::new().expect("a zoo");
+    zoo.start(name).unwrap_or_else(|error| panic!("{name}: {error}"))
+}

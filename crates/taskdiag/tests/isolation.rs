@@ -1,0 +1,259 @@
+//! Many readers at once: a sleepable BPF program can be suspended in the middle of one reader's record while another reader
+//! runs it. What it copies for one must never be in the answer to another, or in another process's record.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::{Child, Stdio};
+use std::thread;
+
+use common::child::{self, World};
+use common::{animal, handle, scaled, SOURCES};
+use taskdiag::snapshot::Snapshot;
+use taskdiag::{Field, Fields, Handle, Query, SourceId};
+use taskdiag_zoo::{Animal, Churn, Farm};
+
+const FARM: usize = 200;
+const READERS: usize = 4;
+
+/// Where a second process finds what to expect: `pid=index` of the farm, separated by commas.
+const EXPECTED: &str = "TASKDIAG_TEST_EXPECTED";
+
+/// Processes whose arguments are known, each other ones.
+struct Known(BTreeMap<u32, Vec<u8>>);
+
+impl Known {
+    fn new(farm: &Farm, animals: &[Animal]) -> Known {
+        let indexes = farm
+            .pids()
+            .iter()
+            .enumerate()
+            .map(|(index, &pid)| (pid as u32, farm_arguments(index)));
+        let raw = |animal: &Animal| animal.facts.cmdline_raw.clone().expect("known arguments");
+        Known(
+            indexes
+                .chain(animals.iter().map(|animal| (animal.pid as u32, raw(animal))))
+                .collect(),
+        )
+    }
+
+    fn of_farm(farm: &Farm) -> Known {
+        Known::new(farm, &[])
+    }
+
+    /// The farm of the starter of this process.
+    fn inherited() -> Known {
+        let text = std::env::var(EXPECTED).expect("what to expect");
+        let pid = |pid: &str| pid.parse().expect("a pid");
+        Known(
+            text.split(',')
+                .enumerate()
+                .map(|(index, text)| (pid(text), farm_arguments(index)))
+                .collect(),
+        )
+    }
+
+    /// Fails unless the snapshot has each of the processes once, with its own arguments.
+    fn check(&self, what: &str, snapshot: &Snapshot) {
+        assert_eq!(snapshot.counters().malformed, 0, "{what}");
+        let mut met = 0;
+        for task in snapshot.tasks() {
+            let pid = task.pid().expect("a pid");
+            let Some(known) = self.0.get(&pid) else { continue };
+            let ours = task
+                .cmdline()
+                .unwrap_or_else(|reason| panic!("{what}: the arguments of {pid} are {reason}"));
+            let shown = |bytes: &[u8]| bytes[..bytes.len().min(100)].escape_ascii().to_string();
+            assert_eq!(shown(ours.as_bytes()), shown(known), "{what}: arguments of {pid}");
+            assert!(
+                ours.as_bytes() == known,
+                "{what}: arguments of {pid}, behind their beginning"
+            );
+            met += 1;
+        }
+        assert_eq!(met, self.0.len(), "{what}: processes");
+    }
+
+    fn check_often(&self, what: &str, handle: &mut Handle) {
+        let mut snapshot = Snapshot::default();
+        for round in 0..scaled(200) {
+            // With and without other groups, so that arguments lie at changing places in the records.
+            let fields = if round % 2 == 0 {
+                Field::Cmdline.into()
+            } else {
+                Fields::all()
+            };
+            handle
+                .query_into(&Query::processes().fields(fields), &mut snapshot)
+                .expect("an answer");
+            self.check(what, &snapshot);
+        }
+    }
+}
+
+fn farm_arguments(index: usize) -> Vec<u8> {
+    format!("zoo\0farm\0--index\0{index:07}\0").into_bytes()
+}
+
+/// Second processes that read and check what they read.
+fn readers(test: &str, farm: &Farm) -> Vec<Child> {
+    let pids: Vec<String> = farm.pids().iter().map(i32::to_string).collect();
+    let start = |_| {
+        let mut command = child::command(test, "reader", World::default());
+        command
+            .env(EXPECTED, pids.join(","))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().expect("starting a reader")
+    };
+    (0..READERS).map(start).collect()
+}
+
+fn join(readers: Vec<Child>) {
+    for reader in readers {
+        let output = reader.wait_with_output().expect("a reader's end");
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && text.contains("part reader is done"),
+            "a reader failed:\n{text}"
+        );
+    }
+}
+
+fn is_reader() -> bool {
+    child::part().as_deref() == Some("reader")
+}
+
+/// Check that threads with handles of their own get each process's own arguments.
+#[test]
+fn threads_do_not_mix_arguments() {
+    let farm = Farm::start(FARM, 1).expect("a farm");
+    let animals = [
+        "args-odd",
+        "args-4096",
+        "args-8191",
+        "args-8192",
+        "args-8193",
+        "args-100k",
+    ]
+    .map(animal);
+    let known = Known::new(&farm, &animals);
+    let _churn = Churn::start(200).expect("churn");
+    for source in SOURCES {
+        thread::scope(|scope| {
+            for reader in 0..READERS {
+                let known = &known;
+                scope.spawn(move || {
+                    let mut handle = handle(source);
+                    if reader % 2 == 0 {
+                        handle = handle.one_shot();
+                    }
+                    known.check_often(&format!("{source}, reader {reader}"), &mut handle);
+                });
+            }
+        });
+    }
+}
+
+/// Check that processes with handles of their own get each process's own arguments.
+#[test]
+fn processes_do_not_mix_arguments() {
+    child_readers(test_name!(), || handle(SourceId::Bpf));
+}
+
+fn child_readers(test: &str, handle: fn() -> Handle) {
+    if is_reader() {
+        return child::run(test, "reader", World::default(), || {
+            Known::inherited().check_often("reader", &mut handle());
+        });
+    }
+    let farm = Farm::start(FARM, 1).expect("a farm");
+    let readers = readers(test, &farm);
+    Known::of_farm(&farm).check_often("their starter", &mut handle());
+    join(readers);
+}
+
+/// A handle that uses pinned programs, and fails where there are none.
+fn pinned() -> Handle {
+    let mut handle = Handle::new().with_source(SourceId::Bpf);
+    assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
+    handle
+}
+
+/// Check that readers of pinned programs, threads and processes, get each process's own arguments.
+#[test]
+fn pinned_programs_do_not_mix_arguments() {
+    let test = test_name!();
+    if is_reader() {
+        return child_readers(test, pinned);
+    }
+    let world = World {
+        own_bpf_fs: true,
+        ..World::default()
+    };
+    child::run(test, "pinned", world, || {
+        taskdiag::pin::pin().expect("pinning");
+        let farm = Farm::start(FARM, 1).expect("a farm");
+        let animals = ["args-odd", "args-8191", "args-8192", "args-8193"].map(animal);
+        let known = Known::new(&farm, &animals);
+        let readers = readers(test, &farm);
+        thread::scope(|scope| {
+            for reader in 0..READERS {
+                let known = &known;
+                scope.spawn(move || known.check_often(&format!("pinned, thread {reader}"), &mut pinned()));
+            }
+        });
+        join(readers);
+        taskdiag::pin::unpin().expect("unpinning");
+    });
+}
+
+/// Uses one handle in a process and in a child that it forked, at the same time. Both have to get right answers.
+fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
+    let query = Query::processes().fields(Field::Cmdline | Field::Comm);
+    known.check(what, &handle.query(&query).expect("an answer before the fork"));
+    // SAFETY: the test has this process to itself: no other thread holds a lock that the child could need.
+    let child = unsafe { libc::fork() };
+    assert_ne!(child, -1);
+    let here = if child == 0 { "child" } else { "parent" };
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let mut snapshot = Snapshot::default();
+        for _ in 0..scaled(100) {
+            handle
+                .query_into(&query, &mut snapshot)
+                .unwrap_or_else(|error| panic!("{what}, {here}: {error}"));
+            known.check(&format!("{what}, {here}"), &snapshot);
+        }
+    }));
+    if child == 0 {
+        // SAFETY: nothing of the parent's is to be cleaned up by the child.
+        unsafe { libc::_exit(answered.is_err().into()) };
+    }
+    let mut status = -1;
+    // SAFETY: the kernel writes one integer.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(answered.is_ok(), "{what}: the parent's answers");
+    assert_eq!(status, 0, "{what}: the child's answers");
+}
+
+/// Check that a handle that is used in a forked child does not disturb the parent's, and answers in both.
+#[test]
+fn forked_handles_are_apart() {
+    child::run(test_name!(), "private", World::default(), || {
+        let farm = Farm::start(FARM, 1).expect("a farm");
+        for source in SOURCES {
+            use_after_fork(source.name(), &mut handle(source), &Known::of_farm(&farm));
+        }
+    });
+    let world = World {
+        own_bpf_fs: true,
+        ..World::default()
+    };
+    child::run(test_name!(), "pinned", world, || {
+        taskdiag::pin::pin().expect("pinning");
+        let farm = Farm::start(FARM, 1).expect("a farm");
+        use_after_fork("pinned", &mut pinned(), &Known::of_farm(&farm));
+        taskdiag::pin::unpin().expect("unpinning");
+    });
+}

@@ -1,0 +1,132 @@
+//! What reading an answer allocates: nothing.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::{handle, SOURCES};
+use taskdiag::snapshot::Snapshot;
+use taskdiag::{Field, Fields, Query, Value};
+use taskdiag_zoo::Farm;
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed on to the system's allocator; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How many allocations `action` makes in this thread.
+fn allocations(action: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.with(Cell::get);
+    action();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+const FARM: usize = 500;
+
+/// More than a query may allocate, far fewer than there are tasks.
+const FEW: usize = 20;
+
+/// Reads every field of every task, to its end.
+fn read_all(snapshot: &Snapshot) -> u64 {
+    let mut sum = 0;
+    for task in snapshot.tasks() {
+        for &field in Field::ALL {
+            sum += match task.value(field) {
+                Ok(Value::Unsigned(number) | Value::Mask(number)) => number & 1,
+                Ok(Value::Signed(number)) => number as u64 & 1,
+                Ok(Value::Flag(flag)) => flag.into(),
+                Ok(Value::Letter(letter)) => letter as u64 & 1,
+                Ok(Value::Text(text)) => text.len() as u64,
+                Ok(Value::Texts(texts)) => texts.iter().map(|text| text.len() as u64).sum(),
+                Ok(Value::Ids(ids)) => ids.iter().count() as u64,
+                Ok(Value::Cpus(cpus)) => cpus.iter().count() as u64,
+                Err(_) => 1,
+            };
+        }
+    }
+    sum
+}
+
+/// Check that the counting allocator counts.
+#[test]
+fn allocations_are_counted() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+    assert_eq!(allocations(|| ()), 0);
+}
+
+/// Check that reading all values of all tasks allocates nothing.
+#[test]
+fn reading_allocates_nothing() {
+    let _farm = Farm::start(FARM, 1).expect("a farm");
+    let _zombie = common::animal("zombie");
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for query in [Query::processes(), Query::threads()] {
+            // Twice: arguments that are remembered are read from another place.
+            for _ in 0..2 {
+                let snapshot = handle.query(&query.fields(Fields::all())).expect("an answer");
+                assert!(snapshot.len() > FARM);
+                let mut sum = 0;
+                assert_eq!(
+                    allocations(|| sum = read_all(&snapshot)),
+                    0,
+                    "{source} {:?}",
+                    query.scope
+                );
+                assert!(sum > FARM as u64);
+            }
+        }
+    }
+}
+
+/// Check that a warm handle answers into an old snapshot without an allocation for each task.
+#[test]
+fn repeated_queries_hardly_allocate() {
+    let _farm = Farm::start(FARM, 1).expect("a farm");
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let mut snapshot = Snapshot::default();
+        for query in [Query::processes(), Query::threads()] {
+            let query = query.fields(Fields::all());
+            // Capacities grow for a while, and others start processes; most of the later passes must be as they should.
+            let counts: Vec<usize> = (0..12)
+                .map(|_| allocations(|| handle.query_into(&query, &mut snapshot).expect("an answer")))
+                .collect();
+            assert!(snapshot.len() > FARM);
+            println!(
+                "{source} {:?}: {} tasks, allocations of each query: {counts:?}",
+                query.scope,
+                snapshot.len()
+            );
+            let mut late = counts[4..].to_vec();
+            late.sort_unstable();
+            assert!(late[late.len() / 2] <= FEW, "{source} {:?}: {counts:?}", query.scope);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The contenders: one table, from which everything is run, reported and compared.
+
+use std::time::Duration;
+
+use taskdiag::SourceId;
+
+use crate::commands::{self, Answer, Program, Shell};
+use crate::library::{self, Ask};
+use crate::loops::{self, Visit};
+use crate::tools::Tools;
+use crate::{floor, procfs_crate, Result};
+
+/// What one run has shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// How long it took, without what it has to make ready.
+    pub took: Duration,
+    /// Tasks seen; 0 if it doesn't tell.
+    pub rows: usize,
+    /// Bytes of records that the library got.
+    pub record_bytes: u64,
+}
+
+impl Run {
+    /// A run of something else than the library.
+    pub fn new(took: Duration, rows: usize) -> Run {
+        Run {
+            took,
+            rows,
+            record_bytes: 0,
+        }
+    }
+}
+
+/// Runs a contender once.
+pub type Runner = Box<dyn FnMut() -> Result<Run>>;
+
+/// What it lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// Processes.
+    Processes,
+    /// Threads.
+    Threads,
+    /// Every task, whatever is asked.
+    Anything,
+}
+
+/// How a contender is run.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// In this process.
+    Call(fn() -> Result<Runner>),
+    /// As a command.
+    Command(Shell),
+    /// By a Python process that lives on, which takes the time itself.
+    Psutil(&'static str),
+}
+
+/// A contender.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender {
+    /// Its name, for `--filter` and `--once`.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// What it lists.
+    pub lists: Lists,
+    /// How it is run.
+    pub way: Way,
+}
+
+impl Contender {
+    /// The contender of this name.
+    pub fn find(name: &str) -> Option<&'static Contender> {
+        ALL.iter().find(|contender| contender.name == name)
+    }
+
+    /// Makes it ready. An error says why it can't take part.
+    pub fn prepare(&self, tools: &Tools) -> Result<Runner> {
+        match self.way {
+            Way::Call(prepare) => prepare(),
+            Way::Command(shell) => commands::timed(shell, tools),
+            Way::Psutil(what) => commands::psutil(what, tools),
+        }
+    }
+}
+
+const BPF: Ask = Ask {
+    source: SourceId::Bpf,
+    threads: false,
+    args: false,
+};
+const BPF_ARGS: Ask = Ask { args: true, ..BPF };
+const BPF_THREADS: Ask = Ask { threads: true, ..BPF };
+const PROCFS: Ask = Ask {
+    source: SourceId::Procfs,
+    ..BPF
+};
+const PROCFS_ARGS: Ask = Ask {
+    source: SourceId::Procfs,
+    ..BPF_ARGS
+};
+const PROCFS_THREADS: Ask = Ask {
+    source: SourceId::Procfs,
+    ..BPF_THREADS
+};
+
+const fn call(name: &'static str, lists: Lists, about: &'static str, prepare: fn() -> Result<Runner>) -> Contender {
+    Contender {
+        name,
+        about,
+        lists,
+        way: Way::Call(prepare),
+    }
+}
+
+const fn command(
+    name: &'static str,
+    lists: Lists,
+    about: &'static str,
+    program: Program,
+    args: &'static [&'static str],
+) -> Contender {
+    let shell = Shell {
+        program,
+        args,
+        pinned: false,
+        answer: Answer::Lines,
+    };
+    Contender {
+        name,
+        about,
+        lists,
+        way: Way::Command(shell),
+    }
+}
+
+const fn pinned(contender: Contender) -> Contender {
+    match contender.way {
+        Way::Command(shell) => Contender {
+            way: Way::Command(Shell { pinned: true, ..shell }),
+            ..contender
+        },
+        _ => contender,
+    }
+}
+
+const fn json(contender: Contender) -> Contender {
+    match contender.way {
+        Way::Command(shell) => Contender {
+            way: Way::Command(Shell {
+                answer: Answer::Json,
+                ..shell
+            }),
+            ..contender
+        },
+        _ => contender,
+    }
+}
+
+/// The columns of ps that come nearest to the groups base and cred.
+const PS_COLUMNS: &str = "pid,ppid,pgid,sid,stat,nlwp,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm";
+
+use Lists::{Anything, Processes, Threads};
+use Program::{Ps, Python, Taskdiag};
+use Visit::{Open, Read};
+
+/// All of them.
+#[rustfmt::skip]
+pub const ALL: &[Contender] = &[
+    call("loop/stat-open", Processes, "open, close /proc/PID/stat",
+        || Ok(loops::processes(&[Open("stat")]))),
+    call("loop/stat", Processes, "open, read, close /proc/PID/stat",
+        || Ok(loops::processes(&[Read("stat")]))),
+    call("loop/status", Processes, "open, read, close /proc/PID/status",
+        || Ok(loops::processes(&[Read("status")]))),
+    call("loop/status+cmdline", Processes, "the same, and cmdline",
+        || Ok(loops::processes(&[Read("status"), Read("cmdline")]))),
+    call("loop/thread-stat", Threads, "open, read, close /proc/PID/task/TID/stat",
+        || Ok(loops::threads(Read("stat")))),
+    call("loop/thread-status", Threads, "open, read, close /proc/PID/task/TID/status",
+        || Ok(loops::threads(Read("status")))),
+
+    call("iterator/empty", Anything, "BPF task iterator, `return 0`: the floor",
+        floor::walk),
+    call("library/bpf", Processes, "base+cred, the snapshot's memory used again",
+        || library::again(BPF)),
+    call("library/bpf-fresh", Processes, "base+cred, a new snapshot each time",
+        || library::fresh_snapshot(BPF)),
+    call("library/bpf-first", Processes, "base+cred, a new handle: with loading",
+        || library::first_query_and_loading(BPF)),
+    call("library/bpf+args-cold", Processes, "base+cred+args, loaded, nothing read before",
+        || library::first_query(BPF_ARGS, false)),
+    call("library/bpf+args-one-shot", Processes, "the same, and nothing kept for a next query",
+        || library::first_query(BPF_ARGS, true)),
+    call("library/bpf+args-again", Processes, "base+cred+args, asked again",
+        || library::again(BPF_ARGS)),
+    call("library/procfs", Processes, "base+cred from procfs",
+        || library::again(PROCFS)),
+    call("library/procfs+args", Processes, "base+cred+args from procfs",
+        || library::again(PROCFS_ARGS)),
+    call("library/bpf-threads", Threads, "base+cred of threads",
+        || library::again(BPF_THREADS)),
+    call("library/procfs-threads", Threads, "base+cred of threads from procfs",
+        || library::again(PROCFS_THREADS)),
+
+    call("procfs-crate/all_processes", Processes, "all_processes(), stat(), status()",
+        || Ok(procfs_crate::all_processes(false))),
+    call("procfs-crate/from_file", Processes, "Stat::from_file, Status::from_file",
+        || Ok(procfs_crate::from_file())),
+    call("procfs-crate/args", Processes, "all_processes(), stat(), status(), cmdline()",
+        || Ok(procfs_crate::all_processes(true))),
+    call("procfs-crate/threads", Threads, "tasks(), stat(), status()",
+        || Ok(procfs_crate::threads())),
+    Contender { name: "psutil/base+cred", about: "process_iter(8 attributes), interpreter running", lists: Processes,
+        way: Way::Psutil("base+cred") },
+    Contender { name: "psutil/base+cred+args", about: "the same, and cmdline", lists: Processes,
+        way: Way::Psutil("base+cred+args") },
+
+    command("command/psutil", Processes, "python3, psutil.process_iter(8 attributes)", Python, &["base+cred"]),
+    command("command/ps-eo", Processes, "ps -eo, columns of base+cred", Ps, &["-eo", PS_COLUMNS]),
+    command("command/ps-aux", Processes, "ps aux", Ps, &["aux"]),
+    command("command/taskdiag", Processes, "taskdiag ps, nothing pinned", Taskdiag, &["ps"]),
+    pinned(command("command/taskdiag-pinned", Processes, "taskdiag ps after taskdiag pin", Taskdiag, &["ps"])),
+    command("command/taskdiag-procfs", Processes, "taskdiag ps --source procfs", Taskdiag,
+        &["ps", "--source", "procfs"]),
+    command("command/taskdiag-base+cred", Processes, "taskdiag ps -o base,cred", Taskdiag, &["ps", "-o", "base,cred"]),
+    json(command("command/taskdiag-all-json", Processes, "taskdiag ps -o all --json", Taskdiag,
+        &["ps", "-o", "all", "--json"])),
+    command("command/ps-eLo", Threads, "ps -eLo, columns of base+cred", Ps, &["-eLo", PS_COLUMNS]),
+    command("command/taskdiag-threads", Threads, "taskdiag ps -T", Taskdiag, &["ps", "-T"]),
+];

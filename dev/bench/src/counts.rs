@@ -1,0 +1,258 @@
+//! System calls, kernel allocations and memory: counted in runs of their own, as counting takes time.
+//!
+//! What runs in this process is run by another process like it, once with one run and once with none: the difference is
+//! the run.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::commands::{command, Pins, PSUTIL};
+use crate::contenders::{Contender, Way};
+use crate::tools::{runs, Tools};
+use crate::Result;
+
+/// A figure, or why there is none.
+pub type Count = std::result::Result<u64, String>;
+
+/// What is counted beside the time.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// System calls of one run.
+    pub calls: Count,
+    /// Allocations by the kernel in one run.
+    pub allocations: Count,
+    /// The most memory resident in the process that runs it, in KiB.
+    pub peak_kib: Count,
+}
+
+impl Counts {
+    /// Nothing counted yet.
+    pub fn none() -> Counts {
+        let none = || Err("not counted".to_owned());
+        Counts {
+            calls: none(),
+            allocations: none(),
+            peak_kib: none(),
+        }
+    }
+}
+
+/// What can be counted on this host.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    strace: std::result::Result<(), String>,
+    tracepoints: std::result::Result<Vec<String>, String>,
+}
+
+const TRACEPOINTS: &str = "/sys/kernel/tracing/events/kmem";
+
+impl Counters {
+    /// Finds out; or lets it be, unless `wanted`.
+    pub fn find(wanted: bool) -> Counters {
+        if !wanted {
+            let unwanted = || "--no-counts was said".to_owned();
+            return Counters {
+                strace: Err(unwanted()),
+                tracepoints: Err(unwanted()),
+            };
+        }
+        let strace = match runs("strace", &["-V"]) {
+            true => Ok(()),
+            false => Err("no strace".to_owned()),
+        };
+        Counters {
+            strace,
+            tracepoints: tracepoints(),
+        }
+    }
+
+    /// What can't be counted, and why.
+    pub fn missing(&self) -> Vec<String> {
+        let calls = self
+            .strace
+            .as_ref()
+            .err()
+            .map(|why| format!("system calls: not available, {why}"));
+        let allocations = self
+            .tracepoints
+            .as_ref()
+            .err()
+            .map(|why| format!("kernel allocations: not available, {why}"));
+        [calls, allocations].into_iter().flatten().collect()
+    }
+
+    /// Counts for a contender.
+    pub fn count(&self, contender: &Contender, tools: &Tools) -> Counts {
+        let calls = self.strace.clone().and_then(|()| difference(contender, tools, traced));
+        let allocations = self
+            .tracepoints
+            .clone()
+            .and_then(|events| difference(contender, tools, |argv| with_perf(&events, argv)));
+        Counts {
+            calls,
+            allocations,
+            peak_kib: peak(contender, tools).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn tracepoints() -> std::result::Result<Vec<String>, String> {
+    let named = ["kmalloc", "kmalloc_node", "kmem_cache_alloc", "kmem_cache_alloc_node"];
+    let there: Vec<String> = named
+        .into_iter()
+        .filter(|name| Path::new(TRACEPOINTS).join(name).is_dir())
+        .map(|name| format!("kmem:{name}"))
+        .collect();
+    if there.is_empty() {
+        return Err(format!("this kernel has no {TRACEPOINTS} (or tracefs is not mounted)"));
+    }
+    match runs("perf", &["stat", "-e", &there.join(","), "true"]) {
+        true => Ok(there),
+        false => Err("perf can't count kmem tracepoints".to_owned()),
+    }
+}
+
+/// The command that runs a contender so many times.
+fn argv(contender: &Contender, tools: &Tools, times: u32) -> Result<Vec<String>> {
+    if let Way::Psutil(what) = contender.way {
+        let words = [&tools.python()?, "-c", PSUTIL, "once", what, &times.to_string()];
+        return Ok(words.map(str::to_owned).to_vec());
+    }
+    let mut argv = vec![
+        env::current_exe()?.display().to_string(),
+        "--once".into(),
+        contender.name.into(),
+    ];
+    argv.extend(["--times".into(), times.to_string()]);
+    if let Ok(taskdiag) = tools.taskdiag() {
+        argv.extend(["--taskdiag".into(), taskdiag]);
+    }
+    Ok(argv)
+}
+
+/// What one run takes: for a command all of it, for others what it takes beyond getting ready.
+fn difference(contender: &Contender, tools: &Tools, count: impl Fn(&[String]) -> Result<u64>) -> Count {
+    let counted = || match contender.way {
+        Way::Command(shell) => {
+            let _pins = Pins::hold(shell, tools)?;
+            count(&shell.argv(tools)?)
+        }
+        _ => Ok(count(&argv(contender, tools, 1)?)?.saturating_sub(count(&argv(contender, tools, 0)?)?)),
+    };
+    counted().map_err(|error| error.to_string())
+}
+
+/// A directory that is ours alone, for a counter to write to.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch> {
+        let path = env::temp_dir().join(format!("taskdiag-bench.{}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Scratch(path))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("counted")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `counter … -o FILE … argv` and returns what the counter wrote.
+fn counted(counter: &[&str], argv: &[String]) -> Result<String> {
+    let scratch = Scratch::new()?;
+    let output = Command::new(counter[0])
+        .args(&counter[1..])
+        .arg("-o")
+        .arg(scratch.file())
+        .args(argv)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text =
+        fs::read_to_string(scratch.file()).map_err(|error| format!("{}: {error} {}", counter[0], said.trim()))?;
+    match output.status.code() {
+        Some(0 | 1) => Ok(text),
+        _ => Err(format!("{}: {} {}", counter[0], output.status, said.trim()).into()),
+    }
+}
+
+fn traced(argv: &[String]) -> Result<u64> {
+    let table = counted(&["strace", "-f", "-c", "-q"], argv)?;
+    // Columns: % time, seconds, usecs/call, calls, [errors,] name.
+    let calls = table
+        .lines()
+        .filter(|line| !line.ends_with(" total"))
+        .filter_map(|line| line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok());
+    Ok(calls.sum())
+}
+
+fn with_perf(events: &[String], argv: &[String]) -> Result<u64> {
+    let table = counted(&["perf", "stat", "-x,", "-e", &events.join(",")], argv)?;
+    // Columns: value, unit, event, ...
+    Ok(table
+        .lines()
+        .filter_map(|line| line.split(',').next()?.parse::<u64>().ok())
+        .sum())
+}
+
+fn peak(contender: &Contender, tools: &Tools) -> Result<u64> {
+    let output = command(&argv(contender, tools, 1)?).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    text.trim()
+        .parse()
+        .map_err(|_| format!("--once {}: {}", contender.name, said.trim()).into())
+}
+
+/// `--once`: runs a contender and returns the most memory that it had resident, in KiB.
+pub fn once(contender: &Contender, tools: &Tools, times: u32) -> Result<u64> {
+    if let Way::Command(shell) = contender.way {
+        let _pins = Pins::hold(shell, tools)?;
+        let argv = shell.argv(tools)?;
+        return (0..times).try_fold(0, |peak, _| Ok(peak.max(peak_of_child(&argv)?)));
+    }
+    let mut runner = contender.prepare(tools)?;
+    for _ in 0..times {
+        runner()?;
+    }
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .ok_or("no VmHWM")?;
+    Ok(peak.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// The child's own, as it is forked, not spawned: what a process had before exec counts too.
+fn peak_of_child(argv: &[String]) -> Result<u64> {
+    let mut command = command(argv);
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    // SAFETY: the closure does nothing. It is there because the standard library then forks: after vfork the child would
+    // be charged with our memory.
+    unsafe { command.pre_exec(|| Ok(())) };
+    let child = command.spawn()?;
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both are ours to be written to; an all-zero rusage is a valid one in any case.
+    let (waited, usage) = unsafe {
+        (
+            libc::wait4(child.id() as i32, &mut status, 0, usage.as_mut_ptr()),
+            usage.assume_init(),
+        )
+    };
+    match waited {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(usage.ru_maxrss.try_into()?),
+    }
+}

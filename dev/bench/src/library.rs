@@ -1,0 +1,125 @@
+//! taskdiag as a library. All runs include a pass over the rows, so that what decoding costs is paid for.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot, SourceId};
+
+use crate::contenders::{Run, Runner};
+use crate::Result;
+
+/// A query.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Who is to answer.
+    pub source: SourceId,
+    /// A row for each thread.
+    pub threads: bool,
+    /// The arguments too.
+    pub args: bool,
+}
+
+impl Ask {
+    fn fields(self) -> Fields {
+        let is_wanted = |group| match group {
+            Group::Base | Group::Cred => true,
+            Group::Args => self.args,
+            _ => false,
+        };
+        Field::ALL
+            .iter()
+            .copied()
+            .filter(|field| is_wanted(field.group()))
+            .collect()
+    }
+
+    fn query(self) -> Query {
+        let query = if self.threads {
+            Query::threads()
+        } else {
+            Query::processes()
+        };
+        query.fields(self.fields())
+    }
+
+    /// A handle with everything loaded that the query takes, and nothing read.
+    fn prepared(self) -> Result<Handle> {
+        let mut handle = self.handle();
+        if self.source == SourceId::Bpf {
+            handle.prepare(self.fields())?;
+        }
+        Ok(handle)
+    }
+
+    fn handle(self) -> Handle {
+        Handle::new().with_source(self.source)
+    }
+
+    fn timed(self, handle: &mut Handle, snapshot: &mut Snapshot) -> Result<Run> {
+        let start = Instant::now();
+        handle.query_into(&self.query(), snapshot)?;
+        read_rows(snapshot, self.args);
+        let mut run = Run::new(start.elapsed(), snapshot.len());
+        run.record_bytes = snapshot.counters().record_bytes;
+        Ok(run)
+    }
+}
+
+/// Asks again and again, each answer in the memory of the one before.
+pub fn again(ask: Ask) -> Result<Runner> {
+    let (mut handle, mut snapshot) = (ask.prepared()?, Snapshot::default());
+    ask.timed(&mut handle, &mut snapshot)?;
+    Ok(Box::new(move || ask.timed(&mut handle, &mut snapshot)))
+}
+
+/// Asks again and again, each answer in memory of its own, which is given back within the time.
+pub fn fresh_snapshot(ask: Ask) -> Result<Runner> {
+    let mut handle = ask.prepared()?;
+    ask.timed(&mut handle, &mut Snapshot::default())?;
+    Ok(Box::new(move || {
+        let start = Instant::now();
+        let mut snapshot = Snapshot::default();
+        let mut run = ask.timed(&mut handle, &mut snapshot)?;
+        drop(snapshot);
+        run.took = start.elapsed();
+        Ok(run)
+    }))
+}
+
+/// Asks once a handle whose programs are loaded, but which has read nothing yet. With `one_shot`, it keeps nothing for a
+/// next time either.
+pub fn first_query(ask: Ask, one_shot: bool) -> Result<Runner> {
+    let prepared = move || {
+        ask.prepared()
+            .map(|handle| if one_shot { handle.one_shot() } else { handle })
+    };
+    let mut ready = Some(prepared()?);
+    Ok(Box::new(move || {
+        let mut handle = ready.take().map_or_else(prepared, Ok)?;
+        ask.timed(&mut handle, &mut Snapshot::default())
+    }))
+}
+
+/// Asks once a new handle: loading is within the time.
+pub fn first_query_and_loading(ask: Ask) -> Result<Runner> {
+    ask.prepared()?;
+    Ok(Box::new(move || ask.timed(&mut ask.handle(), &mut Snapshot::default())))
+}
+
+/// Reads some of every row.
+fn read_rows(snapshot: &Snapshot, args: bool) {
+    let first = |bytes: &[u8]| bytes.first().map_or(0, |&byte| u64::from(byte));
+    let mut sum = 0_u64;
+    for task in snapshot.tasks() {
+        let numbers = [task.pid(), task.uid(), task.ppid()];
+        sum = numbers
+            .into_iter()
+            .flatten()
+            .fold(sum, |sum, number| sum.wrapping_add(number.into()));
+        sum = sum.wrapping_add(task.comm().map_or(0, first));
+        if args {
+            sum = sum.wrapping_add(task.cmdline().map_or(0, |args| first(args.as_bytes())));
+        }
+    }
+    black_box(sum);
+}

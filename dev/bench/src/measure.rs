@@ -1,0 +1,158 @@
+//! Rounds: every contender once in each, so that all meet the same weather and any two can be compared round by round.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use crate::contenders::{Contender, Lists, Runner};
+use crate::counts::{Counters, Counts};
+use crate::tools::Tools;
+use crate::Result;
+
+/// How long a contender is to run in a round: quick ones run several times, and count by their mean.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// The most runs in a round.
+const MOST_RUNS: u32 = 200;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds.
+    pub rounds: usize,
+    /// Only one run of each contender in a round.
+    pub single: bool,
+}
+
+/// What was measured of a contender.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Milliseconds, round by round.
+    pub rounds: Vec<f64>,
+    /// Tasks that it listed; 0 if it does not tell.
+    pub rows: usize,
+    /// Bytes of records.
+    pub record_bytes: u64,
+    /// What was counted beside the time.
+    pub counts: Counts,
+}
+
+impl Figures {
+    /// Half of the rounds took no longer.
+    pub fn median(&self) -> f64 {
+        median(&self.rounds)
+    }
+}
+
+/// The middle one; of an even number the mean of both.
+pub fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
+    (values[low] + values[high]) / 2.0
+}
+
+/// A contender and what became of it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The contender.
+    pub contender: &'static Contender,
+    /// Its figures, or why it could not take part.
+    pub outcome: std::result::Result<Figures, String>,
+}
+
+/// A contender that has warmed up.
+struct Ready {
+    /// Its place among the entries.
+    index: usize,
+    run: Runner,
+    /// Runs in each round.
+    runs: u32,
+}
+
+/// The least that must be listed: all of the farm.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Processes.
+    pub processes: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Measures these contenders.
+pub fn measure(
+    contenders: &[&'static Contender],
+    expected: Expected,
+    effort: Effort,
+    tools: &Tools,
+    counters: &Counters,
+) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    let mut ready = Vec::new();
+    for (index, &contender) in contenders.iter().enumerate() {
+        progress(&format!("warming up and counting: {}", contender.name));
+        let outcome = match contender.prepare(tools) {
+            Ok(run) => {
+                let (runner, figures) = warm_up(index, contender, run, expected, effort)?;
+                ready.push(runner);
+                Ok(Figures {
+                    counts: counters.count(contender, tools),
+                    ..figures
+                })
+            }
+            Err(reason) => Err(reason.to_string()),
+        };
+        entries.push(Entry { contender, outcome });
+    }
+    for round in 0..effort.rounds {
+        progress(&format!("round {} of {}", round + 1, effort.rounds));
+        let from = round % ready.len().max(1);
+        let (last, first) = ready.split_at_mut(from);
+        for runner in first.iter_mut().chain(last) {
+            if let Ok(figures) = &mut entries[runner.index].outcome {
+                let runs = (0..runner.runs).map(|_| Ok((runner.run)()?.took));
+                let total: Duration = runs.sum::<Result<Duration>>()?;
+                figures.rounds.push(total.as_secs_f64() * 1e3 / f64::from(runner.runs));
+            }
+        }
+    }
+    progress("");
+    Ok(entries)
+}
+
+/// Says on a terminal what is going on, in place of what was said before.
+fn progress(what: &str) {
+    if io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what}");
+    }
+}
+
+fn warm_up(
+    index: usize,
+    contender: &Contender,
+    mut run: Runner,
+    expected: Expected,
+    effort: Effort,
+) -> Result<(Ready, Figures)> {
+    run()?;
+    let warm = run()?;
+    let least = match contender.lists {
+        Lists::Processes => expected.processes,
+        Lists::Threads => expected.threads,
+        Lists::Anything => 0,
+    };
+    if warm.rows < least && warm.rows > 0 {
+        return Err(format!("{}: {} tasks instead of at least {least}", contender.name, warm.rows).into());
+    }
+    let runs = ROUND
+        .as_nanos()
+        .div_ceil(warm.took.as_nanos().max(1))
+        .min(MOST_RUNS.into()) as u32;
+    let runs = if effort.single { 1 } else { runs.max(1) };
+    let figures = Figures {
+        rounds: Vec::new(),
+        rows: warm.rows,
+        record_bytes: warm.record_bytes,
+        counts: Counts::none(),
+    };
+    Ok((Ready { index, run, runs }, figures))
+}

@@ -1,0 +1,191 @@
+//! What we set out to reach, and what was measured.
+
+use crate::measure::{median, Entry, Figures};
+use crate::report::{number, Table};
+use crate::scale::Scale;
+
+/// Where a figure is to lie.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtLeast(least) => value >= least,
+            Bound::AtMost(most) => value <= most,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Bound::AtLeast(least) => format!("≥ {least}"),
+            Bound::AtMost(most) => format!("≤ {most}"),
+        }
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+enum Figure {
+    /// The time of the fastest of the first ones, as a multiple of the other's.
+    Times(&'static [&'static str], &'static str),
+    /// System calls.
+    Calls(&'static str),
+    /// Bytes of records for each task.
+    BytesPerTask(&'static str),
+}
+
+/// Where a target is meant to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// With so many processes; elsewhere the figure is shown for comparison.
+    Processes(usize),
+    /// With any number of processes.
+    AnyProcesses,
+    /// With many threads.
+    Threads,
+}
+
+/// A line of what we set out to reach.
+#[derive(Debug)]
+struct Target {
+    claim: &'static str,
+    at: At,
+    figure: Figure,
+    bound: Bound,
+}
+
+const fn target(at: At, claim: &'static str, figure: Figure, bound: Bound) -> Target {
+    Target {
+        claim,
+        at,
+        figure,
+        bound,
+    }
+}
+
+use At::{AnyProcesses, Processes, Threads};
+use Bound::{AtLeast, AtMost};
+use Figure::{BytesPerTask, Calls, Times};
+
+const PROCFS_CRATE: &[&str] = &["procfs-crate/all_processes", "procfs-crate/from_file"];
+
+#[rustfmt::skip]
+const TARGETS: &[Target] = &[
+    target(Processes(30_000), "base+cred: times as fast as the status loop", Times(&["loop/status"], "library/bpf"), AtLeast(25.0)),
+    target(Processes(30_000), "base+cred: times as fast as the stat loop", Times(&["loop/stat"], "library/bpf"), AtLeast(18.0)),
+    target(Processes(30_000), "base+cred: times as long as the empty iterator", Times(&["library/bpf"], "iterator/empty"), AtMost(2.0)),
+    target(Processes(30_000), "base+cred, new snapshot: times as fast as the status loop", Times(&["loop/status"], "library/bpf-fresh"), AtLeast(25.0)),
+    target(Processes(30_000), "base+cred, new snapshot: times as fast as the stat loop", Times(&["loop/stat"], "library/bpf-fresh"), AtLeast(18.0)),
+    target(Processes(30_000), "base+cred, new snapshot: times as long as the empty iterator", Times(&["library/bpf-fresh"], "iterator/empty"), AtMost(2.0)),
+    target(Processes(30_000), "with args, cold: times as fast as the status+cmdline loop", Times(&["loop/status+cmdline"], "library/bpf+args-cold"), AtLeast(7.0)),
+    target(Processes(30_000), "with args, again: times as fast as the status+cmdline loop", Times(&["loop/status+cmdline"], "library/bpf+args-again"), AtLeast(20.0)),
+    target(Processes(30_000), "base+cred: system calls", Calls("library/bpf"), AtMost(250.0)),
+    target(Processes(30_000), "base+cred: bytes a task", BytesPerTask("library/bpf"), AtMost(400.0)),
+    target(Threads, "threads, base+cred: times as fast as the status loop", Times(&["loop/thread-status"], "library/bpf-threads"), AtLeast(20.0)),
+    target(Processes(100), "taskdiag ps, nothing pinned: times as fast as ps aux", Times(&["command/ps-aux"], "command/taskdiag"), AtLeast(1.0)),
+    target(Processes(30_000), "taskdiag ps, nothing pinned: times as fast as ps aux", Times(&["command/ps-aux"], "command/taskdiag"), AtLeast(6.0)),
+    target(AnyProcesses, "procfs source: times as fast as the procfs crate", Times(PROCFS_CRATE, "library/procfs"), AtLeast(1.3)),
+    target(AnyProcesses, "taskdiag ps --source procfs: times as fast as ps aux", Times(&["command/ps-aux"], "command/taskdiag-procfs"), AtLeast(1.0)),
+    target(AnyProcesses, "procfs source, as a call: times as fast as ps -eo", Times(&["command/ps-eo"], "library/procfs"), AtLeast(1.0)),
+];
+
+/// Compares what was measured with what we set out to reach.
+pub fn table(scale: Scale, entries: &[Entry]) -> Table {
+    let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
+    for target in TARGETS {
+        let verdict = match (target.at, scale) {
+            (Processes(target), Scale::Processes(scale)) if target != scale => Some(target),
+            (Processes(_) | AnyProcesses, Scale::Processes(_)) | (Threads, Scale::Threads) => None,
+            _ => continue,
+        };
+        // The others at 30,000 need no line for the scale of 100, where the same pair has one of its own.
+        if verdict == Some(100) || (verdict.is_some() && has_own(target, scale)) {
+            continue;
+        }
+        let (measured, spread, holds) = match measured(target.figure, entries) {
+            Ok(ratios) => (
+                number(ratios.middle),
+                ratios.spread(),
+                Some(target.bound.holds(ratios.middle)),
+            ),
+            Err(reason) => ("–".to_owned(), reason, None),
+        };
+        let verdict = match (verdict, holds) {
+            (_, None) => "not measured".to_owned(),
+            (Some(elsewhere), _) => format!("wanted at {elsewhere}"),
+            (None, Some(true)) => "met".to_owned(),
+            (None, Some(false)) => "NOT met".to_owned(),
+        };
+        table.row([target.claim.to_owned(), target.bound.text(), measured, spread, verdict]);
+    }
+    table
+}
+
+/// Whether the same claim has a target for this very scale.
+fn has_own(target: &Target, scale: Scale) -> bool {
+    TARGETS.iter().any(|other| match other.at {
+        Processes(processes) => other.claim == target.claim && scale == Scale::Processes(processes),
+        _ => false,
+    })
+}
+
+/// A figure and its spread.
+struct Measured {
+    middle: f64,
+    ends: Option<(f64, f64)>,
+}
+
+impl Measured {
+    fn spread(&self) -> String {
+        self.ends.map_or_else(String::new, |(least, most)| {
+            format!("{} – {}", number(least), number(most))
+        })
+    }
+}
+
+fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
+    let single = |middle| Measured { middle, ends: None };
+    match figure {
+        Times(slow, fast) => {
+            let candidates = slow.iter().filter_map(|name| figures(entries, name).ok());
+            let slow = candidates
+                .min_by(|a, b| a.median().total_cmp(&b.median()))
+                .ok_or_else(|| format!("no figures for {}", slow.join(", ")))?;
+            Ok(ratios(slow, figures(entries, fast)?))
+        }
+        Calls(name) => Ok(single(figures(entries, name)?.counts.calls.clone()? as f64)),
+        BytesPerTask(name) => {
+            let figures = figures(entries, name)?;
+            Ok(single(figures.record_bytes as f64 / figures.rows.max(1) as f64))
+        }
+    }
+}
+
+/// The median of the ratios of each round, not the ratio of the medians: what disturbs a round disturbs both.
+fn ratios(slow: &Figures, fast: &Figures) -> Measured {
+    let ratios: Vec<f64> = slow
+        .rounds
+        .iter()
+        .zip(&fast.rounds)
+        .map(|(slow, fast)| slow / fast)
+        .collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    Measured {
+        middle: median(&ratios),
+        ends: Some((least, most)),
+    }
+}
+
+fn figures<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Figures, String> {
+    let entry = entries.iter().find(|entry| entry.contender.name == name);
+    match entry.map(|entry| &entry.outcome) {
+        Some(Ok(figures)) => Ok(figures),
+        Some(Err(_)) => Err(format!("{name} could not run")),
+        None => Err(format!("{name} was not run")),
+    }
+}

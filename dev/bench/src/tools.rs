@@ -1,0 +1,92 @@
+//! The programs that contenders and counters need, and why one is not to be had.
+
+use std::cell::OnceCell;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Result;
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The directory of this program.
+    beside: PathBuf,
+    taskdiag: PathBuf,
+    python: OnceCell<Option<String>>,
+}
+
+impl Tools {
+    /// Knows where to look.
+    pub fn find(taskdiag: Option<&Path>) -> Result<Tools> {
+        let beside = env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned();
+        let taskdiag = taskdiag.map_or_else(|| beside.join("taskdiag"), Path::to_owned);
+        Ok(Tools {
+            beside,
+            taskdiag,
+            python: OnceCell::new(),
+        })
+    }
+
+    /// The path of our command.
+    pub fn taskdiag(&self) -> Result<String> {
+        match self.taskdiag.is_file() {
+            true => Ok(self.taskdiag.display().to_string()),
+            false => Err(format!("no {}: build it, or say --taskdiag PATH", self.taskdiag.display()).into()),
+        }
+    }
+
+    /// An interpreter that has psutil: the system's, or that of the virtual environment that `setup.sh` makes.
+    pub fn python(&self) -> Result<String> {
+        let python = self.python.get_or_init(|| {
+            let venv = self
+                .beside
+                .parent()?
+                .join("bench-venv/bin/python3")
+                .display()
+                .to_string();
+            ["python3".to_owned(), venv]
+                .into_iter()
+                .find(|python| runs(python, &["-c", "import psutil"]))
+        });
+        Ok(python.clone().ok_or("no Python with psutil: run dev/bench/setup.sh")?)
+    }
+
+    /// Versions of those that are to be had, for the report.
+    pub fn versions(&self) -> Vec<String> {
+        const SCRIPT: &str =
+            "import sys, psutil; print('psutil', psutil.__version__, 'on Python', *sys.version.split()[:1])";
+        let said = [
+            self.taskdiag()
+                .ok()
+                .and_then(|taskdiag| said(&taskdiag, &["--version"])),
+            said("ps", &["--version"]),
+            self.python().ok().and_then(|python| said(&python, &["-c", SCRIPT])),
+            locked_version("procfs").map(|version| format!("procfs crate {version}")),
+        ];
+        said.into_iter().flatten().collect()
+    }
+}
+
+/// Whether a command succeeds.
+pub fn runs(program: &str, args: &[&str]) -> bool {
+    let status = Command::new(program)
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// The first line that a command prints.
+pub fn said(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.lines().next()?.to_owned())
+}
+
+fn locked_version(package: &str) -> Option<&'static str> {
+    let lock = include_str!("../../../Cargo.lock");
+    let entry = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?.1;
+    entry.split('"').next()
+}
