@@ -14,7 +14,7 @@ scale=20
 timeout=1500
 
 cargo build --quiet --workspace --bins
-messages=$(cargo test --quiet --no-run --package taskdiag --package taskdiag-cli --message-format=json)
+messages=$(cargo test --quiet --no-run --package taskdiag --message-format=json)
 
 # The executables of integration tests, by name: target/debug/deps/NAME-HASH.
 tests=()
@@ -29,6 +29,10 @@ zoo=$PWD/target/debug/zoo
 script=target/matrix-tests.sh
 {
     echo "status=0"
+    echo "'$PWD/target/debug/taskdiag' doctor"
+    for source in bpf procfs; do
+        echo "'$PWD/target/debug/taskdiag' ps -o all --source $source --json >/dev/null || status=1"
+    done
     for test in "${tests[@]}"; do
         echo "echo '## $(basename "${test%-*}")'"
         echo "'$test' --test-threads=2 || status=1"
