@@ -228,8 +228,8 @@ facts! {
     anon_at_least_bytes: u64,
     /// Resident file memory is this or somewhat more.
     file_at_least_bytes: u64,
-    /// Resident shared memory, exactly.
-    shmem_bytes: u64,
+    /// Resident shared memory is this or somewhat more.
+    shmem_at_least_bytes: u64,
     /// Locked memory, exactly.
     locked_bytes: u64,
     /// The peak of resident memory is this (or more) above the present value.

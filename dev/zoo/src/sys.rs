@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{FromRawFd as _, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, RawFd};
 use std::ptr;
 
 use libc::{c_int, c_long, c_ulong, c_void, pid_t};
@@ -553,4 +553,15 @@ pub(crate) fn clone_sharing_memory<F: FnOnce()>(flags: c_int, body: F) -> io::Re
         )
     };
     cvt(pid.into()).map(|pid| pid as pid_t)
+}
+
+/// Whether a file lies on tmpfs.
+pub(crate) fn is_on_tmpfs(file: &impl AsRawFd) -> io::Result<bool> {
+    // SAFETY: all zeros are a valid `statfs`, a structure of numbers.
+    let mut facts: libc::statfs = unsafe { mem::zeroed() };
+    // SAFETY: the kernel writes a `statfs` to `facts`, which is one.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut facts) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(facts.f_type == libc::TMPFS_MAGIC)
 }

@@ -23,7 +23,7 @@ pub(super) const SPECIES: &[Species] = &[
     species("memory-file", "4 MiB of a mapped file resident", mapped_file),
     species("memory-shmem", "4 MiB of shared memory resident", |_| {
         fork_child(|report| {
-            report.facts.shmem_bytes = Some(4 * MIB as u64);
+            report.facts.shmem_at_least_bytes = Some(4 * MIB as u64);
             touched(4 * MIB, MAP_SHARED).map(drop)
         })
     }),
@@ -57,7 +57,12 @@ fn mapped_file(den: &mut Den) -> io::Result<Facts> {
         let file = File::open(&path)?;
         let at = sys::map(4 * MIB, MAP_PRIVATE, Some(file.as_raw_fd()))?;
         sys::touch(at, 4 * MIB, false);
-        report.facts.file_at_least_bytes = Some(4 * MIB as u64);
+        // The pages of files on tmpfs are shared memory.
+        let fact = match sys::is_on_tmpfs(&file)? {
+            true => &mut report.facts.shmem_at_least_bytes,
+            false => &mut report.facts.file_at_least_bytes,
+        };
+        *fact = Some(4 * MIB as u64);
         Ok(())
     })
 }
