@@ -3,8 +3,8 @@
 CARGO ?= cargo
 # What of the matrix to run: make matrix KERNELS=6.1
 KERNELS ?= 6.1 6.12
-# What to benchmark: make bench BENCH="--scale 1000"
-BENCH ?= --scale all --markdown docs/benchmarks.md
+# Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
+BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test matrix bench lint format docs clean
@@ -29,8 +29,7 @@ matrix: ## Run the tests on Debian's kernels, in virtual machines
 
 bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
 	@dev/setup.sh bench
-	@$(CARGO) build --release --quiet --workspace --bins
-	@target/release/taskdiag-bench $(BENCH)
+	@dev/bench.sh $(BENCH)
 
 lint: ## Check formatting, lints, shell scripts and generated documents
 	@dev/setup.sh lint

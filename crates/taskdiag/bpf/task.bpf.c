@@ -848,9 +848,14 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
  */
 #define LOAD(value) asm volatile("" : : "r"(value))
 
+/* The task that a list's node is within. */
+static __always_inline struct task_struct *containing_task(struct td_reader *reader, struct list_head *node, __u64 offset)
+{
+	return bpf_rdonly_cast((void *)(address(reader, node) - offset), bpf_core_type_id_kernel(struct task_struct));
+}
+
 static __always_inline void warm_up(struct td_reader *reader, struct task_struct *task)
 {
-	__u32 type = bpf_core_type_id_kernel(struct task_struct);
 	struct task_struct *next, *after;
 	struct signal_struct *signal;
 	struct cred *cred;
@@ -860,15 +865,15 @@ static __always_inline void warm_up(struct td_reader *reader, struct task_struct
 	if (!bpf_rdonly_cast)
 		return;
 	if (reader->config.threads) {
-		const __u64 node = bpf_core_field_offset(struct task_struct, thread_node);
+		const __u64 offset = bpf_core_field_offset(struct task_struct, thread_node);
 
-		next = bpf_rdonly_cast((void *)task->thread_node.next - node, type);
-		after = bpf_rdonly_cast((void *)next->thread_node.next - node, type);
+		next = containing_task(reader, untrusted(task)->thread_node.next, offset);
+		after = containing_task(reader, next->thread_node.next, offset);
 	} else {
-		const __u64 node = bpf_core_field_offset(struct task_struct, tasks);
+		const __u64 offset = bpf_core_field_offset(struct task_struct, tasks);
 
-		next = bpf_rdonly_cast((void *)task->tasks.next - node, type);
-		after = bpf_rdonly_cast((void *)next->tasks.next - node, type);
+		next = containing_task(reader, untrusted(task)->tasks.next, offset);
+		after = containing_task(reader, next->tasks.next, offset);
 	}
 	signal = next->signal;
 	cred = next->real_cred;

@@ -1,7 +1,7 @@
 //! The handle: what is kept from one query to the next.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
@@ -214,21 +214,27 @@ impl Handle {
             self.hidden = Some(Vec::new());
             return Ok(());
         }
-        // Listed before and after: a process that started or ended meanwhile is not hidden.
-        let listed = self.listed()?;
-        self.bpf.read(Scope::Processes, Groups::NONE, false, &mut shown)?;
-        let still_listed = self.listed()?;
-        let shown: HashSet<u32> = pids(&shown).collect();
-        let is_hidden = |pid: &u32| still_listed.contains(pid) && !shown.contains(pid);
-        self.hidden = Some(listed.into_iter().filter(is_hidden).collect());
-        Ok(())
-    }
-
-    /// The processes that procfs lists.
-    fn listed(&mut self) -> Result<BTreeSet<u32>> {
         let mut listed = Snapshot::default();
         self.procfs()?.read(Scope::Processes, Fields::NONE, &mut listed)?;
-        Ok(pids(&listed).collect())
+        self.bpf.read(Scope::Processes, Groups::NONE, false, &mut shown)?;
+        let shown: HashSet<u32> = pids(&shown).collect();
+        let mut hidden = Vec::new();
+        for pid in pids(&listed).filter(|pid| !shown.contains(pid)) {
+            // Most have just ended. One that is hidden is there, and still not shown.
+            let mut found = Snapshot::default();
+            self.bpf.read(Scope::Process(pid), Groups::NONE, false, &mut found)?;
+            let is_shown = !found.is_empty();
+            if !is_shown
+                && self
+                    .procfs()?
+                    .read(Scope::Process(pid), Fields::NONE, &mut found)
+                    .is_ok()
+            {
+                hidden.push(pid);
+            }
+        }
+        self.hidden = Some(hidden);
+        Ok(())
     }
 
     /// Asks procfs for what the BPF program met but could not answer exactly.

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Measures taskdiag beside its competitors and rewrites docs/benchmarks.md: dev/bench.sh [taskdiag-bench's options]
+#
+# As root, on a machine with nothing else to do. --help lists the options; with any of them the document is left alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --release --quiet --workspace --bins
+dev/bench/setup.sh
+
+if [ $# -gt 0 ]; then
+    exec target/release/taskdiag-bench "$@"
+fi
+
+document=docs/benchmarks.md
+target/release/taskdiag-bench --scale all --rounds 5 --markdown target/benchmarks.md
+{
+    cat target/benchmarks.md
+    echo
+    echo "## Loading the BPF program"
+    echo
+    echo "All groups, each in fresh processes, in one run (\`make --directory dev/loader-bench\`), milliseconds:"
+    echo
+    echo '```'
+    make --silent --directory dev/loader-bench
+    echo '```'
+} >target/benchmarks-whole.md
+mv target/benchmarks-whole.md "$document"
