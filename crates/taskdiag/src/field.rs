@@ -530,7 +530,7 @@ impl FromStr for Field {
 /// The names of fields that `name` may have been meant to be.
 fn near_names(name: &str) -> Vec<&'static str> {
     let name = name.to_ascii_lowercase();
-    let mut near: Vec<(usize, &str)> = Field::ALL
+    let mut near: Vec<(usize, usize, &str)> = Field::ALL
         .iter()
         .map(|field| {
             let candidate = field.name();
@@ -539,12 +539,12 @@ fn near_names(name: &str) -> Vec<&'static str> {
                 true if candidate.contains(&name) || name.contains(candidate) => 1,
                 _ => edit_distance(&name, candidate),
             };
-            (distance, candidate)
+            (distance, candidate.len(), candidate)
         })
-        .filter(|&(distance, candidate)| distance <= 1 + candidate.len() / 4)
+        .filter(|&(distance, len, _)| distance <= 1 + len / 4)
         .collect();
     near.sort();
-    near.into_iter().take(5).map(|(_, candidate)| candidate).collect()
+    near.into_iter().take(5).map(|(_, _, candidate)| candidate).collect()
 }
 
 /// How many bytes have to be inserted, removed or replaced to make `b` of `a`.

@@ -248,12 +248,13 @@ impl<'a> Task<'a> {
     }
 
     pub(crate) fn comm_bytes(&self) -> Result<&'a [u8], Absent> {
-        if self.record.has(record::KERNEL_THREAD) {
+        let comm = &self.part::<record::Base>(Field::Comm, attr::BASE)?.comm;
+        // Only names that fill comm, and those of kernel threads, have more to them.
+        if comm[14] != 0 || self.record.has(record::KERNEL_THREAD) {
             if let Some(name) = self.record.attribute(attr::NAME) {
                 return Ok(name.payload);
             }
         }
-        let comm = &self.part::<record::Base>(Field::Comm, attr::BASE)?.comm;
         Ok(until_nul(comm))
     }
 
