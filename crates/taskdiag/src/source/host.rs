@@ -208,24 +208,29 @@ pub(crate) fn total_pages() -> u64 {
 /// Whether `/proc` adds up the per-processor parts of a process's memory counters, or prints the central part alone.
 ///
 /// That changed with 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16), which went into some
-/// stable kernels and not into others. So it is tried: a few pages more must show at once, or do not.
+/// stable kernels and not into others. So it is tried. The central part moves only by whole batches of 32 pages or more:
+/// a growth by fewer shows that the parts are counted. Other threads of the caller may touch memory meanwhile, so one
+/// try proves nothing.
 pub(crate) fn sums_memory_counters() -> bool {
     const PAGES: usize = 3;
+    const BATCH: usize = 32;
+    const TRIES: usize = 8;
     let resident = || -> Option<usize> {
         let statm = fs::read_to_string("/proc/self/statm").ok()?;
         statm.split_whitespace().nth(1)?.parse().ok()
     };
-    let grows = || -> Option<bool> {
+    let growth = || -> Option<usize> {
         let before = resident()?;
         let pages = FreshPages::new(PAGES).ok()?;
         let after = resident()?;
         drop(pages);
-        Some(after == before + PAGES)
+        Some(after.saturating_sub(before))
     };
-    // Other threads may touch memory meanwhile; most tries go undisturbed.
-    let tries: Vec<bool> = (0..5).filter_map(|_| grows()).collect();
-    match tries.len() {
-        0 => kernel_version().is_some_and(|version| version >= (6, 16)),
-        count => tries.iter().filter(|&&grew| grew).count() * 2 > count,
+    if resident().is_none() {
+        return kernel_version().is_some_and(|version| version >= (6, 16));
     }
+    let small = (0..TRIES)
+        .filter_map(|_| growth())
+        .filter(|growth| (1..BATCH).contains(growth));
+    small.take(2).count() == 2
 }
