@@ -856,25 +856,18 @@ static __always_inline struct task_struct *containing_task(struct td_reader *rea
 
 static __always_inline void warm_up(struct td_reader *reader, struct task_struct *task)
 {
+	const __u64 offset = bpf_core_field_offset(struct task_struct, tasks);
 	struct task_struct *next, *after;
 	struct signal_struct *signal;
 	struct cred *cred;
 	struct mm_struct *mm;
 	struct pid *pid;
 
-	if (!bpf_rdonly_cast)
+	/* The threads of a process share what is worth it, and have no next process. */
+	if (!bpf_rdonly_cast || task->pid != task->tgid)
 		return;
-	if (reader->config.threads) {
-		const __u64 offset = bpf_core_field_offset(struct task_struct, thread_node);
-
-		next = containing_task(reader, untrusted(task)->thread_node.next, offset);
-		after = containing_task(reader, next->thread_node.next, offset);
-	} else {
-		const __u64 offset = bpf_core_field_offset(struct task_struct, tasks);
-
-		next = containing_task(reader, untrusted(task)->tasks.next, offset);
-		after = containing_task(reader, next->tasks.next, offset);
-	}
+	next = containing_task(reader, untrusted(task)->tasks.next, offset);
+	after = containing_task(reader, next->tasks.next, offset);
 	signal = next->signal;
 	cred = next->real_cred;
 	mm = next->mm;
