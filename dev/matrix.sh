@@ -11,7 +11,7 @@ mkdir -p target
 
 # Emulation is slow: a fraction of the repetitions, and patience.
 scale=20
-timeout=1500
+timeout=2000
 
 cargo build --quiet --workspace --bins
 messages=$(cargo test --quiet --no-run --package taskdiag --message-format=json)
