@@ -10,7 +10,7 @@ use common::compare::compare;
 use common::{animal, handle, SOURCES};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, SourceId};
-use taskdiag_zoo::Farm;
+use taskdiag_zoo::{Animal, Farm};
 
 fn pids(snapshot: &Snapshot) -> Vec<i32> {
     snapshot.tasks().map(|task| task.pid().expect("a pid") as i32).collect()
@@ -108,17 +108,17 @@ fn children_do_not_depend_on_the_fields() {
     }
 }
 
+/// A thread that is not the leader.
+fn last_thread(animal: &Animal) -> u32 {
+    let tids = animal.facts.tids.as_ref().expect("known threads");
+    *tids.last().expect("a thread") as u32
+}
+
 /// Check that ids that no process has are errors, thread ids of others among them.
 #[test]
 fn unknown_ids_are_errors() {
     let animal = animal("threads-5");
-    let thread = *animal
-        .facts
-        .tids
-        .as_ref()
-        .expect("known threads")
-        .last()
-        .expect("a thread") as u32;
+    let thread = last_thread(&animal);
     assert_ne!(thread as i32, animal.pid);
     let gone = {
         let mut child = Command::new("/proc/self/exe")
@@ -153,13 +153,7 @@ fn unknown_ids_are_errors() {
 #[test]
 fn thread_ids_mean_the_same_to_both_sources() {
     let animal = animal("threads-5");
-    let thread = *animal
-        .facts
-        .tids
-        .as_ref()
-        .expect("known threads")
-        .last()
-        .expect("a thread") as u32;
+    let thread = last_thread(&animal);
     for scope in [Scope::ThreadsOf(thread), Scope::ChildrenOf(thread)] {
         let answers = SOURCES.map(|source| {
             let answer = handle(source).query(&Query::new(scope));
