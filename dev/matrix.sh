@@ -10,8 +10,8 @@ export TASKDIAG_REQUIRE_BPF=1
 mkdir -p target
 
 # Emulation is slow: a fraction of the repetitions, and patience.
-scale=20
-timeout=2000
+scale=10
+timeout=2400
 
 cargo build --quiet --workspace --bins
 messages=$(cargo test --quiet --no-run --package taskdiag --message-format=json)
@@ -26,32 +26,33 @@ while read -r executable; do
 done < <(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | sort -u)
 
 zoo=$PWD/target/debug/zoo
-script=target/matrix-tests.sh
-{
-    echo "status=0"
-    echo "'$PWD/target/debug/taskdiag' doctor"
-    for source in bpf procfs; do
-        echo "'$PWD/target/debug/taskdiag' ps -o all --source $source --json >/dev/null || status=1"
-    done
-    for test in "${tests[@]}"; do
-        echo "echo '## $(basename "${test%-*}")'"
-        echo "'$test' --test-threads=2 || status=1"
-    done
-    echo "exit \$status"
-} >"$script"
-
-files=(--file "$script:/tests.sh" --file "$zoo" --file "$PWD/target/debug/taskdiag")
-for test in "${tests[@]}"; do
-    files+=(--file "$test")
-done
+taskdiag=$PWD/target/debug/taskdiag
 
 failures=0
 total_passed=0
 total_failed=0
-for kernel in "$@"; do
-    log=target/matrix-$kernel.log
-    status=0
-    dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" "${files[@]}" \
+
+# Runs tests in a virtual machine: in_machine KERNEL LOG KERNEL_ARGUMENTS TEST...
+in_machine() {
+    local kernel=$1 log=$2 arguments=$3 script=target/matrix-tests.sh status=0 passed failed test
+    shift 3
+    {
+        echo "status=0"
+        echo "'$taskdiag' doctor"
+        for source in bpf procfs; do
+            echo "'$taskdiag' ps -o all --source $source --json >/dev/null || status=1"
+        done
+        for test in "$@"; do
+            echo "echo '## $(basename "${test%-*}")'"
+            echo "'$test' --test-threads=2 || status=1"
+        done
+        echo "exit \$status"
+    } >"$script"
+    local files=(--file "$script:/tests.sh" --file "$zoo" --file "$taskdiag")
+    for test in "$@"; do
+        files+=(--file "$test")
+    done
+    dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" --append "$arguments" "${files[@]}" \
         --env "TASKDIAG_ZOO=$zoo" --env "TASKDIAG_TEST_SCALE=$scale" \
         -- sh /tests.sh >"$log" 2>&1 || status=$?
     read -r passed failed < <(awk '
@@ -64,6 +65,22 @@ for kernel in "$@"; do
         echo "matrix: Linux $kernel: status $status, $passed passed, $failed failed; see $log" >&2
         failures=1
     fi
+}
+
+# Tracepoints are switched by rewriting instructions, which the emulator does not always show to the other processor in time:
+# 6.12 then panics where the tracepoint is. With one processor there is no other.
+alone=()
+together=()
+for test in "${tests[@]}"; do
+    case $(basename "$test") in
+    events-*) alone+=("$test") ;;
+    *) together+=("$test") ;;
+    esac
+done
+
+for kernel in "$@"; do
+    in_machine "$kernel" "target/matrix-$kernel.log" "" "${together[@]}"
+    in_machine "$kernel" "target/matrix-$kernel-events.log" maxcpus=1 "${alone[@]}"
 done
 echo "$total_passed passed, $total_failed failed"
 exit "$failures"

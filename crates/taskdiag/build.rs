@@ -35,6 +35,18 @@ const SOURCES: &[Source] = &[
         only_for_tests: false,
     },
     Source {
+        name: "EVENTS",
+        file: "events.bpf.c",
+        defines: &[],
+        only_for_tests: false,
+    },
+    Source {
+        name: "VMA",
+        file: "vma.bpf.c",
+        defines: &[],
+        only_for_tests: false,
+    },
+    Source {
         name: "LOADER_TEST",
         file: "tests/loader.bpf.c",
         defines: &[],

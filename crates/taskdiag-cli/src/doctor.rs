@@ -52,11 +52,13 @@ impl Report {
         if handle.support().bpf_load.verdict != Verdict::No {
             let _ = handle.prepare(Fields::all());
         }
+        let events = taskdiag::events::support();
         let support = handle.support();
         let facts = support
             .facts()
             .into_iter()
             .map(|(name, fact)| (name, fact.clone()))
+            .chain(events.facts().map(|(name, fact)| (name, fact.clone())))
             .collect();
         Report {
             host: host(support.tasks),

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use clap::Args as ClapArgs;
 use taskdiag::field::Info;
+use taskdiag::proc_values::{self, Told};
 use taskdiag::{Field, Group};
 
 use crate::outcome::{Failure, Outcome};
@@ -85,11 +86,41 @@ of `Task` in the library. A unit is in the name: `_bytes`, `_ns`, `_count`.
 - *In /proc/PID*: where the kernel has the value as text.
 - *Since*: the first kernel that has it there; empty for kernels older than any that taskdiag supports.
 - *Access*: what it takes to see the value of somebody else's task there: `trace` is the right to trace it (the same user, or
-  `CAP_SYS_PTRACE`); empty is nothing, unless `/proc` is mounted with `hidepid`.
+  `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`; empty is nothing, unless `/proc` is mounted with `hidepid`. Before 6.2
+  `fd_count` takes the right to trace, too.
 
 `-o` takes the name of a group for all of its fields, and `all` for all there are. A field comes before a group of the same
 name. Fields of a group cost about the same and are read together: what no chosen field belongs to is not read.
 ";
+
+/// What stands above the list of the kernel's values.
+const VALUES: &str = "
+# The values of /proc/PID
+
+Every value of `stat`, `status` and other files, with the field that it is, or why it is none.
+
+| file | value | field |
+|---|---|---|
+";
+
+fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
+    out.extend_from_slice(VALUES.as_bytes());
+    let named = |file: &'static str| move |&(value, told): &(&'static str, Told)| (file, value, told);
+    let stat = proc_values::STAT.iter().map(named("stat"));
+    let status = proc_values::STATUS.iter().map(named("status"));
+    for (file, value, told) in stat.chain(status).chain(proc_values::FILES.iter().copied()) {
+        write!(out, "| {file} | {value} | ")?;
+        match told {
+            Told::By(fields) => {
+                let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+                write!(out, "{}", names.join(", "))?;
+            }
+            Told::Nowhere(reason) => write!(out, "none: {reason}")?,
+        }
+        out.extend_from_slice(b" |\n");
+    }
+    Ok(())
+}
 
 fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(INTRODUCTION.as_bytes());
@@ -113,5 +144,5 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
             out.push(b'\n');
         }
     }
-    Ok(())
+    values(out)
 }

@@ -17,7 +17,12 @@ pub enum Source {
 
 /// A handle for what one command asks: nothing is remembered for a next one.
 pub fn handle(source: Source) -> Handle {
-    let handle = Handle::new().one_shot();
+    handle_for_many(source).one_shot()
+}
+
+/// A handle for many queries.
+pub fn handle_for_many(source: Source) -> Handle {
+    let handle = Handle::new();
     match source {
         Source::Auto => handle,
         Source::Bpf => handle.with_source(SourceId::Bpf),

@@ -1,17 +1,17 @@
 //! What is common to commands that list tasks: formats, the answer, the report of what is missing.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use taskdiag::snapshot::Answer;
-use taskdiag::{Absent, ErrorKind, Field, Group, Handle, Query, Scope, Snapshot, Task};
+use taskdiag::plan::{BpfWay, Explanation};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
 
-use crate::library::{self, Source};
+use crate::library::Source;
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::{cell, csv, json, Absences, Output};
+use crate::output::names::Names;
+use crate::output::{cell, csv, json, Absences, Extra, Output};
 
 /// The options of every listing.
 #[derive(Clone, Debug, Args)]
@@ -28,6 +28,9 @@ pub struct Options {
     /// Exact numbers in tables: bytes and nanoseconds
     #[arg(long)]
     pub bytes: bool,
+    /// Users, groups, capabilities and signals by their names
+    #[arg(long)]
+    pub names: bool,
     /// No header above tables and CSV
     #[arg(long)]
     pub no_header: bool,
@@ -36,9 +39,10 @@ pub struct Options {
     pub stats: bool,
 }
 
+/// The options that choose a format.
 #[derive(Clone, Copy, Debug, Args)]
 #[group(multiple = false)]
-struct Formats {
+pub struct Formats {
     /// One JSON document: rows, sources, counters. A missing value has no key but a reason under "absent"
     #[arg(long)]
     json: bool,
@@ -73,7 +77,14 @@ pub enum Machine {
 impl Options {
     /// How the rows are to be written.
     pub fn format(&self) -> Format {
-        match self.formats {
+        self.formats.format()
+    }
+}
+
+impl Formats {
+    /// How the rows are to be written.
+    pub fn format(self) -> Format {
+        match self {
             Formats { json: true, .. } => Format::Machine(Machine::Json),
             Formats { jsonl: true, .. } => Format::Machine(Machine::Jsonl),
             Formats { csv: true, .. } => Format::Machine(Machine::Csv),
@@ -82,127 +93,41 @@ impl Options {
     }
 }
 
-/// With more processes than these, asking once about all costs less than asking about each.
-const FEW: usize = 64;
-
 /// What the library answered.
 #[derive(Debug)]
 pub struct Answers {
-    snapshots: Vec<Snapshot>,
-    /// If not all tasks of the snapshots were asked about: the processes that were.
-    only: Option<HashSet<u32>>,
+    snapshot: Snapshot,
     /// Processes that were asked about and don't exist.
     missing: Vec<u32>,
     elapsed: Duration,
 }
 
 impl Answers {
-    /// Asks one question.
-    pub fn ask(source: Source, query: &Query) -> Result<Answers, Failure> {
+    /// Asks.
+    pub fn ask(handle: &mut Handle, query: &Query) -> Result<Answers, Failure> {
         let started = Instant::now();
-        let mut answers = Answers::none();
-        match library::handle(source).query(query) {
-            Ok(snapshot) => answers.snapshots.push(snapshot),
-            Err(error) => match (error.kind(), query.scope) {
-                (ErrorKind::NoSuchTask, Scope::Process(pid) | Scope::ThreadsOf(pid) | Scope::ChildrenOf(pid)) => {
-                    answers.missing.push(pid);
-                }
-                _ => return Err(error.into()),
-            },
-        }
-        answers.elapsed = started.elapsed();
-        Ok(answers)
-    }
-
-    /// Asks about some processes, or all of their threads. `pids` are ascending and different.
-    pub fn ask_about(source: Source, query: &Query, pids: &[u32], threads: bool) -> Result<Answers, Failure> {
-        let started = Instant::now();
-        let mut answers = Answers::none();
-        let mut handle = library::handle(source);
-        match pids.len() <= FEW {
-            true => answers.ask_each(&mut handle, query, pids, threads)?,
-            false => answers.pick(&mut handle, query, pids, threads)?,
-        }
-        answers.elapsed = started.elapsed();
-        Ok(answers)
-    }
-
-    fn none() -> Answers {
-        Answers {
-            snapshots: Vec::new(),
-            only: None,
-            missing: Vec::new(),
-            elapsed: Duration::ZERO,
-        }
-    }
-
-    fn ask_each(&mut self, handle: &mut Handle, query: &Query, pids: &[u32], threads: bool) -> Result<(), Failure> {
-        for &pid in pids {
-            let scope = if threads {
-                Scope::ThreadsOf(pid)
-            } else {
-                Scope::Process(pid)
-            };
-            match handle.query(&Query { scope, ..*query }) {
-                Ok(snapshot) if snapshot.is_empty() => self.missing.push(pid),
-                Ok(snapshot) => self.snapshots.push(snapshot),
-                Err(error) if error.kind() == ErrorKind::NoSuchTask => self.missing.push(pid),
-                Err(error) => return Err(error.into()),
+        let mut missing = Vec::new();
+        let snapshot = match (handle.query(query), query.scope) {
+            (Ok(snapshot), _) => snapshot,
+            (Err(error), Scope::ChildrenOf(pid) | Scope::DescendantsOf(pid))
+                if error.kind() == ErrorKind::NoSuchTask =>
+            {
+                missing.push(pid);
+                Snapshot::default()
             }
-        }
-        Ok(())
-    }
-
-    fn pick(&mut self, handle: &mut Handle, query: &Query, pids: &[u32], threads: bool) -> Result<(), Failure> {
-        let scope = if threads { Scope::Threads } else { Scope::Processes };
-        let snapshot = handle.query(&Query { scope, ..*query })?;
-        let there: HashSet<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
-        self.missing = pids.iter().copied().filter(|pid| !there.contains(pid)).collect();
-        self.only = Some(pids.iter().copied().collect());
-        self.snapshots.push(snapshot);
-        Ok(())
+            (Err(error), _) => return Err(error.into()),
+        };
+        missing.extend(snapshot.missing());
+        Ok(Answers {
+            snapshot,
+            missing,
+            elapsed: started.elapsed(),
+        })
     }
 
     /// The tasks.
     pub fn tasks(&self) -> Vec<Task<'_>> {
-        let tasks = self.snapshots.iter().flat_map(Snapshot::tasks);
-        match &self.only {
-            Some(only) => tasks
-                .filter(|task| only.contains(&task.record().header().pid.get()))
-                .collect(),
-            None => tasks.collect(),
-        }
-    }
-
-    /// The groups that were asked for, each with who answered it in any of the snapshots, or why nobody did.
-    fn sources(&self) -> impl Iterator<Item = (Group, Answer)> + '_ {
-        let answer = |group| {
-            let answers = self.snapshots.iter().flat_map(Snapshot::answers);
-            answers
-                .filter(|(of, _)| *of == group)
-                .map(|(_, answer)| answer)
-                .max_by_key(|answer| answer.is_ok())
-        };
-        Group::ALL
-            .into_iter()
-            .filter_map(move |group| Some((group, answer(group)?)))
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut sums = taskdiag::snapshot::Counters::default().named().to_vec();
-        for snapshot in &self.snapshots {
-            for (sum, (_, count)) in sums.iter_mut().zip(snapshot.counters().named()) {
-                sum.1 += count;
-            }
-        }
-        sums
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        self.counters()
-            .into_iter()
-            .find(|(has, _)| *has == name)
-            .map_or(0, |(_, count)| count)
+        self.snapshot.tasks().collect()
     }
 
     /// Says what was asked for and is not among the answers. `absences` come with the number of tasks they are of.
@@ -215,39 +140,71 @@ impl Answers {
         for pid in &self.missing {
             partial(format_args!("pid {pid}: no such process"));
         }
-        match self.counter("denied") {
+        let counters = self.snapshot.counters();
+        match counters.denied {
             0 => {}
             1 => partial(format_args!("1 task left out: you may not see it (root may)")),
             count => partial(format_args!("{count} tasks left out: you may not see them (root may)")),
         }
-        match self.counter("malformed") {
+        match counters.undecided {
+            0 => {}
+            count => partial(format_args!(
+                "{count} task{} left out: what they are filtered by may not be seen, or is not there (root may see it; `taskdiag \
+                 doctor` says what is there)",
+                if count == 1 { "" } else { "s" }
+            )),
+        }
+        match counters.malformed {
             0 => {}
             count => partial(format_args!(
                 "{count} answers of the kernel made no sense and were left out: please report this"
             )),
         }
-        for (absences, tasks) in absences {
-            for (fields, reason, count) in absences.summary() {
-                let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-                let of = match (*tasks, count as usize) {
-                    (1, _) => String::new(),
-                    (tasks, count) if tasks == count => format!(" for all {tasks} tasks"),
-                    (tasks, count) => format!(" for {count} of {tasks} tasks"),
-                };
-                partial(format_args!(
-                    "{}: {reason}{of} ({})",
-                    names.join(", "),
-                    next_step(reason)
-                ));
-            }
+        match report_absences(absences) {
+            Outcome::Partial => Outcome::Partial,
+            Outcome::Complete => outcome,
         }
-        outcome
+    }
+
+    /// Says which part of the filter was decided where, and what was read for whom.
+    pub fn say_explanation(&self, explanation: &Explanation) {
+        let Explanation { plan, first, last } = explanation;
+        let counters = self.snapshot.counters();
+        let groups: Vec<&str> = self.snapshot.answers().map(|(group, _)| group.name()).collect();
+        let groups = if groups.is_empty() {
+            "ids alone".to_owned()
+        } else {
+            groups.join(", ")
+        };
+        let (source, place) = match plan.bpf {
+            Some((BpfWay::ToLoad, _)) => ("BPF, loaded for this", "in the kernel"),
+            Some((BpfWay::Pinned, _)) => ("BPF, pinned", "in the kernel"),
+            Some((BpfWay::Loaded, _)) => ("BPF", "in the kernel"),
+            None => ("procfs", "first, on the few files that it takes"),
+        };
+        let way = if plan.one_by_one { ", one process at a time" } else { "" };
+        say(format_args!("read by {source}{way}: {groups}"));
+        if let Some(first) = first {
+            say(format_args!("decided {place}: {first}"));
+        }
+        if let Some(last) = last {
+            let whom = if first.is_some() {
+                "tasks that passed"
+            } else {
+                "all tasks"
+            };
+            say(format_args!(
+                "decided here, on what was read of {whom} ({}): {last}",
+                counters.candidates
+            ));
+        }
+        say(format_args!("rows: {}", counters.tasks));
     }
 
     /// Says who answered, how many tasks, and in how long.
     pub fn say_stats(&self, tasks: usize) {
         let mut by_source: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (group, answer) in self.sources() {
+        for (group, answer) in self.snapshot.answers() {
             let source = answer.map_or_else(Absent::as_str, |source| source.name());
             match by_source.iter_mut().find(|(of, _)| *of == source) {
                 Some((_, groups)) => groups.push(group.name()),
@@ -258,10 +215,13 @@ impl Answers {
             .iter()
             .map(|(source, groups)| format!("{}: {source}", groups.join(", ")))
             .collect();
-        let lost: String = ["gone", "denied", "deferred", "malformed"]
+        let lost: String = self
+            .snapshot
+            .counters()
+            .named()
             .into_iter()
-            .filter(|name| self.counter(name) > 0)
-            .map(|name| format!(", {} {name}", self.counter(name)))
+            .filter(|(name, count)| matches!(*name, "gone" | "denied" | "deferred" | "malformed") && *count > 0)
+            .map(|(name, count)| format!(", {count} {name}"))
             .collect();
         let sources = if parts.is_empty() {
             String::new()
@@ -287,29 +247,42 @@ impl Answers {
         match machine {
             Machine::Csv => {
                 if listing.header {
-                    csv::header(output.buffer(), listing.fields, listing.depths.is_some());
+                    csv::header(
+                        output.buffer(),
+                        listing.fields,
+                        listing.depths.map_or(&[][..], |_| &["depth"]),
+                    );
                 }
+                let mut names = listing.names.then(Names::default);
                 for (index, task) in listing.tasks.iter().enumerate() {
-                    csv::row(output.buffer(), listing.fields, task, listing.depth(index), absences);
+                    let depth = listing.depth(index);
+                    csv::row(
+                        output.buffer(),
+                        listing.fields,
+                        task,
+                        depth.as_slice(),
+                        names.as_mut(),
+                        absences,
+                    );
                     output.row_ended()?;
                 }
             }
             Machine::Jsonl => {
-                let mut rows = json::Rows::new(listing.fields);
+                let mut rows = json::Rows::new(listing.fields, listing.names);
                 for (index, task) in listing.tasks.iter().enumerate() {
-                    rows.write(output.buffer(), task, listing.depth(index), absences);
+                    rows.write(output.buffer(), task, listing.depth(index).as_slice(), absences);
                     output.buffer().push(b'\n');
                     output.row_ended()?;
                 }
             }
             Machine::Json => {
                 self.begin_document(output.buffer(), command);
-                let mut rows = json::Rows::new(listing.fields);
+                let mut rows = json::Rows::new(listing.fields, listing.names);
                 for (index, task) in listing.tasks.iter().enumerate() {
                     output
                         .buffer()
                         .extend_from_slice(if index > 0 { b",\n" } else { b"\n" });
-                    rows.write(output.buffer(), task, listing.depth(index), absences);
+                    rows.write(output.buffer(), task, listing.depth(index).as_slice(), absences);
                     output.row_ended()?;
                 }
                 output.buffer().extend_from_slice(b"\n]}\n");
@@ -321,7 +294,8 @@ impl Answers {
     /// Appends all of a document that stands before its rows.
     fn begin_document(&self, out: &mut Vec<u8>, command: &str) {
         let answered: Vec<_> = self
-            .sources()
+            .snapshot
+            .answers()
             .filter_map(|(group, answer)| Some((group, answer.ok()?)))
             .collect();
         cell::formatted(
@@ -332,7 +306,7 @@ impl Answers {
             (group.name(), move |out: &mut Vec<u8>| json::string(out, source.name()))
         });
         out.extend_from_slice(b",\"counters\":");
-        json::object(out, self.counters(), |(name, count)| {
+        json::object(out, self.snapshot.counters().named(), |(name, count)| {
             (name, move |out: &mut Vec<u8>| {
                 cell::formatted(out, format_args!("{count}"))
             })
@@ -352,12 +326,37 @@ pub struct Listing<'a> {
     pub depths: Option<&'a [u32]>,
     /// Whether there is a header above CSV.
     pub header: bool,
+    /// Whether numbers that have names are written by them.
+    pub names: bool,
 }
 
 impl Listing<'_> {
-    fn depth(&self, index: usize) -> Option<u32> {
-        self.depths.map(|depths| depths[index])
+    fn depth(&self, index: usize) -> Option<(&'static str, Option<Extra>)> {
+        let depths = self.depths?;
+        Some(("depth", Some(Extra::Count(depths[index].into()))))
     }
+}
+
+/// Says which values are missing. `absences` come with the number of tasks they are of, 0 where that says nothing.
+pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
+    let mut outcome = Outcome::Complete;
+    for (absences, tasks) in absences {
+        for (fields, reason, count) in absences.summary() {
+            let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+            let of = match (*tasks, count as usize) {
+                (0 | 1, _) => String::new(),
+                (tasks, count) if tasks == count => format!(" for all {tasks} tasks"),
+                (tasks, count) => format!(" for {count} of {tasks} tasks"),
+            };
+            say(format_args!(
+                "{}: {reason}{of} ({})",
+                names.join(", "),
+                next_step(reason)
+            ));
+            outcome = Outcome::Partial;
+        }
+    }
+    outcome
 }
 
 /// What to do about values that are missing for this reason.

@@ -5,16 +5,21 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod doctor;
+mod events;
 mod fields;
 mod library;
 mod listing;
+mod maps;
+mod normalize;
 mod outcome;
 mod output;
 mod pin;
 mod ps;
 mod selection;
 mod tree;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -38,6 +43,19 @@ struct Cli {
 enum Command {
     Ps(ps::Args),
     Tree(tree::Args),
+    /// Watch what tasks do: processor time, page faults, input and output per second
+    ///
+    /// Every interval, a table of the tasks that used processor time in it, the busiest first; those that did nothing are not
+    /// even transferred from the kernel. The first table has every task, without rates. -o and --sort also take cpu_percent,
+    /// min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv have the number of
+    /// their sample in `sample`.
+    #[command(after_help = "Examples:\n  taskdiag watch --watch 1 --limit 20\n  \
+        taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl")]
+    Watch(ps::Args),
+    Cache(cache::Args),
+    Events(events::Args),
+    Maps(maps::Args),
+    Normalize(normalize::Args),
     Fields(fields::Args),
     Doctor(doctor::Args),
     Pin(pin::PinArgs),
@@ -48,6 +66,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Ps(args) => ps::run(args),
         Command::Tree(args) => tree::run(args),
+        Command::Watch(args) => watch::run(args),
+        Command::Cache(args) => cache::run(args),
+        Command::Events(args) => events::run(args),
+        Command::Maps(args) => maps::run(args),
+        Command::Normalize(args) => normalize::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pin(args) => pin::pin(args),

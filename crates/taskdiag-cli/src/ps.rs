@@ -1,14 +1,19 @@
 //! `taskdiag ps`.
 
-use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Query, Scope, Value};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
+use clap::Args as ClapArgs;
+use taskdiag::{Field, Fields, Filter, Query};
+
+use crate::library;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column, Show};
 use crate::output::table::{terminal_width, Table};
 use crate::output::{Absences, Output};
 use crate::selection::{self, SortKey};
+use crate::watch;
 
 /// List processes or threads
 ///
@@ -21,6 +26,7 @@ use crate::selection::{self, SortKey};
     taskdiag ps --sort -rss_bytes --limit 10\n  \
     taskdiag ps -u www-data -o pid,rss_bytes,cmdline\n  \
     taskdiag ps -p 1,$$ -o cred --json\n  \
+    taskdiag ps --where \"uid == 0 and not kernel_thread and comm ~ '^ssh'\"\n  \
     taskdiag ps -T -p 1234 -o tid,comm,utime_ns,stime_ns")]
 pub struct Args {
     /// Only these processes
@@ -28,21 +34,40 @@ pub struct Args {
     pids: Vec<u32>,
     /// A row for each thread rather than for each process
     #[arg(short = 'T', long)]
-    threads: bool,
+    pub threads: bool,
     /// Only the children of this process
     #[arg(long, value_name = "PID", conflicts_with_all = ["pids", "threads"])]
     children: Option<u32>,
+    /// Only what descends from this process: its children, their children, and so on
+    #[arg(long, value_name = "PID", conflicts_with_all = ["pids", "threads", "children"])]
+    descendants: Option<u32>,
     /// Only tasks of these effective users, by name or number
     #[arg(short = 'u', long = "user", value_name = "USER,…", value_delimiter = ',')]
     users: Vec<String>,
+    /// Only tasks in this cgroup of the unified hierarchy or one below it: a path as the field cgroup has it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<OsString>,
+    /// Only tasks that this is true of: == != < <= > >= ~ (regular expression) ~* (glob), and, or, not, ( ), text in quotes.
+    /// A comparison with a missing value is neither true nor false
+    #[arg(long = "where", value_name = "EXPR")]
+    filter: Option<String>,
+    /// Say on standard error who read what, and which part of the filter was decided where
+    #[arg(long)]
+    explain: bool,
     /// Sort by these fields; a minus in front puts the largest first. Tasks without a value come last [default: by id]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
-    sort: Vec<String>,
+    pub sort: Vec<String>,
     /// At most this many rows, after sorting
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    pub limit: Option<usize>,
+    /// Show those that do something every so many seconds, with what they do: see `taskdiag watch`
+    #[arg(long, value_name = "SECONDS")]
+    pub watch: Option<f64>,
+    /// End watching after so many samples
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
     #[command(flatten)]
-    options: Options,
+    pub options: Options,
 }
 
 const fn label(heading: &'static str, show: Show) -> Column {
@@ -140,9 +165,6 @@ impl Shown {
 #[derive(Debug)]
 struct Request {
     query: Query,
-    /// Ascending, each once. Empty: what the query's scope says.
-    pids: Vec<u32>,
-    users: Vec<u32>,
     sort: Vec<SortKey>,
     limit: usize,
     shown: Shown,
@@ -152,24 +174,11 @@ impl Request {
     fn new(args: &Args) -> Result<Request, Failure> {
         let shown = Shown::new(&args.options, args.threads)?;
         let sort = selection::sort_keys(&args.sort)?;
-        let users = selection::users(&args.users)?;
         let mut fields = shown.fields();
         sort.iter().for_each(|key| fields.insert(key.field));
-        if !users.is_empty() {
-            fields.insert(Field::Euid);
-        }
-        let scope = match args.children {
-            Some(pid) => Scope::ChildrenOf(pid),
-            None if args.threads => Scope::Threads,
-            None => Scope::Processes,
-        };
-        let mut pids = args.pids.clone();
-        pids.sort_unstable();
-        pids.dedup();
+        let query = query(args)?.fields(fields);
         Ok(Request {
-            query: Query::new(scope).fields(fields),
-            pids,
-            users,
+            query,
             sort,
             limit: args.limit.unwrap_or(usize::MAX),
             shown,
@@ -177,29 +186,45 @@ impl Request {
     }
 }
 
+/// Which tasks the arguments ask about.
+pub fn query(args: &Args) -> Result<Query, Failure> {
+    let mut query = match (args.children, args.descendants, args.pids.as_slice(), args.threads) {
+        (Some(pid), ..) => Query::children_of(pid),
+        (_, Some(pid), ..) => Query::descendants_of(pid),
+        (_, _, [], true) => Query::threads(),
+        (_, _, [], false) => Query::processes(),
+        (_, _, pids, true) => Query::threads_of_these(pids.iter().copied()),
+        (_, _, pids, false) => Query::these(pids.iter().copied()),
+    };
+    let users = selection::users(&args.users)?;
+    if !users.is_empty() {
+        query = query.filter(Filter::one_of(Field::Euid, &users));
+    }
+    if let Some(path) = &args.cgroup {
+        query = query.filter(Filter::within_cgroup(path.as_bytes()));
+    }
+    if let Some(expression) = &args.filter {
+        query = query.filter(selection::filter(expression)?);
+    }
+    Ok(query)
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
+    if let Some(seconds) = args.watch {
+        return watch::watch(&args, watch::duration(seconds)?);
+    }
     let request = Request::new(&args)?;
     let options = &args.options;
-    let answers = match request.pids.is_empty() {
-        true => Answers::ask(options.source, &request.query)?,
-        false => Answers::ask_about(options.source, &request.query, &request.pids, args.threads)?,
-    };
+    let mut handle = library::handle(options.source);
+    let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
+    let answers = Answers::ask(&mut handle, &request.query)?;
 
     let mut tasks = answers.tasks();
-    // What is shown is counted while it is written; what is only sorted or filtered by, here.
+    // What is shown is counted while it is written; what is only sorted by, here.
     let shown_fields = request.shown.fields();
     let mut hidden = Absences::new();
     let considered = tasks.len();
-    if !request.users.is_empty() {
-        tasks.retain(|task| match task.value(Field::Euid) {
-            Ok(Value::Unsigned(uid)) => request.users.iter().any(|&user| u64::from(user) == uid),
-            _ => {
-                let _ = hidden.value(task, Field::Euid);
-                false
-            }
-        });
-    }
     selection::sort(&mut tasks, &request.sort, &mut hidden, |field| {
         !shown_fields.contains(field)
     });
@@ -214,7 +239,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                     .iter()
                     .for_each(|column| table.cell(|out| out.extend_from_slice(column.heading.as_bytes())));
             }
-            let mut cells = Cells::new(options.bytes);
+            let mut cells = Cells::new(options.bytes, options.names);
             for task in &tasks {
                 for &column in columns {
                     table.cell(|out| cells.write(out, column, task, &mut missing));
@@ -230,9 +255,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 tasks: &tasks,
                 depths: None,
                 header: !options.no_header,
+                names: options.names,
             };
             answers.write("ps", *machine, listing, &mut missing)?;
         }
+    }
+    if let Some(explanation) = explanation {
+        answers.say_explanation(&explanation);
     }
     if options.stats {
         answers.say_stats(tasks.len());

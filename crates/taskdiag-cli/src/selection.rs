@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
-use taskdiag::value::{CpuSet, Ids};
-use taskdiag::{Field, Group, Task, Value};
+use taskdiag::value::{CpuSet, Ids, Limits};
+use taskdiag::{Field, Filter, Group, Kind, Task, Value};
 
 use crate::outcome::Failure;
 use crate::output::Absences;
@@ -111,6 +112,7 @@ enum Key<'a> {
     Bytes(&'a [u8]),
     Ids(Ids<'a>),
     Cpus(CpuSet<'a>),
+    Limits(Limits<'a>),
 }
 
 impl Key<'_> {
@@ -120,6 +122,7 @@ impl Key<'_> {
             (Key::Bytes(a), Key::Bytes(b)) => a.cmp(b),
             (Key::Ids(a), Key::Ids(b)) => a.iter().cmp(b.iter()),
             (Key::Cpus(a), Key::Cpus(b)) => a.iter().cmp(b.iter()),
+            (Key::Limits(a), Key::Limits(b)) => a.iter().cmp(b.iter()),
             _ => Ordering::Equal,
         }
     }
@@ -136,8 +139,21 @@ impl<'a> From<Value<'a>> for Key<'a> {
             Value::Texts(texts) => Key::Bytes(texts.as_bytes()),
             Value::Ids(ids) => Key::Ids(ids),
             Value::Cpus(cpus) => Key::Cpus(cpus),
+            Value::Limits(limits) => Key::Limits(limits),
         }
     }
+}
+
+/// What `--where` says. Names in it stand for users and groups.
+pub fn filter(expression: &str) -> Result<Filter, Failure> {
+    let number = |field: Field, name: &[u8]| {
+        let name = OsStr::from_bytes(name);
+        match field.info().kind {
+            Kind::User => uzers::get_user_by_name(name).map(|user| user.uid()),
+            _ => uzers::get_group_by_name(name).map(|group| group.gid()),
+        }
+    };
+    Filter::parse_with_names(expression, &number).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
 }
 
 /// The ids of users given by name or number.

@@ -3,10 +3,12 @@
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Query, Task, Value};
 
+use crate::library;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, Cells, Column, Show};
 use crate::output::table::{terminal_width, Table};
+use crate::output::text::locale_is_utf8;
 use crate::output::{Absences, Output};
 use crate::selection;
 
@@ -38,7 +40,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(_) if chosen.is_empty() => (FIELDS.to_vec(), FIELDS.into_iter().collect()),
         Format::Machine(_) => (chosen.clone(), chosen.into_iter().collect()),
     };
-    let answers = Answers::ask(options.source, &Query::processes().fields(asked | Field::Ppid))?;
+    let query = Query::processes().fields(asked | Field::Ppid);
+    let answers = Answers::ask(&mut library::handle(options.source), &query)?;
     let all = answers.tasks();
     let forest = Forest::new(&all);
     let lines = match args.pid {
@@ -59,7 +62,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                     .iter()
                     .for_each(|column| table.cell(|out| out.extend_from_slice(column.heading.as_bytes())));
             }
-            let mut cells = Cells::new(options.bytes);
+            let mut cells = Cells::new(options.bytes, options.names);
             let mut drawing = Drawing::default();
             for line in &lines {
                 let task = &all[line.task];
@@ -85,6 +88,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 tasks: &tasks,
                 depths: Some(&depths),
                 header: !options.no_header,
+                names: options.names,
             };
             answers.write("tree", machine, listing, &mut missing)?;
         }
@@ -279,17 +283,6 @@ impl Drawing {
         out.extend_from_slice(if line.last { branches.last } else { branches.child }.as_bytes());
         self.last.push(line.last);
     }
-}
-
-/// Whether the locale says that the terminal understands UTF-8.
-fn locale_is_utf8() -> bool {
-    let variables = ["LC_ALL", "LC_CTYPE", "LANG"];
-    let locale = variables
-        .into_iter()
-        .filter_map(std::env::var_os)
-        .find(|value| !value.is_empty());
-    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
 }
 
 #[cfg(test)]

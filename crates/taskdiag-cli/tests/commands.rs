@@ -135,7 +135,19 @@ fn nobody_can_pin() {
 /// Check that help is there for all commands.
 #[test]
 fn commands_have_help() {
-    for name in ["ps", "tree", "fields", "doctor", "pin", "unpin"] {
+    for name in [
+        "ps",
+        "tree",
+        "watch",
+        "maps",
+        "normalize",
+        "cache",
+        "events",
+        "fields",
+        "doctor",
+        "pin",
+        "unpin",
+    ] {
         assert!(run(&[name, "--help"]).complete().contains("Usage: taskdiag"), "{name}");
     }
     assert!(run(&[]).stderr.contains("Usage: taskdiag"));

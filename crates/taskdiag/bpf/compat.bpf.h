@@ -22,8 +22,15 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
-enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
 enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_NOEXIST = 1 };
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -63,6 +70,17 @@ struct user_namespace {
 	struct ns_common ns;
 };
 
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+enum { UCOUNT_RLIMIT_SIGPENDING = 2 };
+
+/* Limits have an array of their own since de399236e240 ("ucounts: Split rlimit and ucount values and max values", 6.0). */
+struct ucounts {
+	atomic_long_t rlimit[4];
+};
+
 struct group_info {
 	int ngroups;
 	kgid_t gid[0];
@@ -73,6 +91,7 @@ struct cred {
 	kgid_t gid, sgid, egid, fsgid;
 	kernel_cap_t cap_inheritable, cap_permitted, cap_effective, cap_bset, cap_ambient;
 	struct user_namespace *user_ns;
+	struct ucounts *ucounts;
 	struct group_info *group_info;
 };
 
@@ -132,8 +151,43 @@ struct prev_cputime {
 	__u64 stime;
 };
 
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+};
+
+struct sigaction {
+	void *sa_handler;
+};
+
+struct k_sigaction {
+	struct sigaction sa;
+};
+
+struct sighand_struct {
+	struct k_sigaction action[64];
+};
+
+struct rlimit {
+	unsigned long rlim_cur, rlim_max;
+};
+
+/* All of it, as it lies: copied whole. */
+struct task_io_accounting {
+	__u64 rchar, wchar, syscr, syscw;
+	__u64 read_bytes, write_bytes, cancelled_write_bytes;
+};
+
 struct signal_struct {
+	atomic_t live;
 	int nr_threads;
+	struct sigpending shared_pending;
+	struct rlimit rlim[16];
+	struct task_io_accounting ioac;
+	__u64 gtime, cgtime;
 	struct list_head thread_head;
 	struct pid *pids[4];
 	struct tty_struct *tty;
@@ -142,6 +196,9 @@ struct signal_struct {
 	struct prev_cputime prev_cputime;
 	unsigned long min_flt, maj_flt, cmin_flt, cmaj_flt;
 	unsigned long long sum_sched_runtime;
+	unsigned long maxrss;
+	int group_exit_code;
+	unsigned int flags;
 	short oom_score_adj;
 };
 
@@ -155,14 +212,98 @@ typedef struct {
 	unsigned long __mm_flags[1];
 } mm_flags_t;
 
-struct file;
+struct dentry;
+
+struct super_block {
+	unsigned int s_dev;
+	void *s_fs_info;
+};
+
+struct inode {
+	unsigned short i_mode;
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
+struct vfsmount;
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	unsigned int f_mode;
+	struct path f_path;
+	struct inode *f_inode;
+};
+
+struct hstate {
+	unsigned int order;
+};
+
+struct hugetlbfs_sb_info {
+	struct hstate *hstate;
+};
+
+struct dentry_operations {
+	void *d_dname;
+};
+
+struct hlist_bl_node {
+	struct hlist_bl_node *next, **pprev;
+};
+
+struct qstr {
+	__u64 hash_len;
+	__u32 len;
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct seqcount_spinlock d_seq;
+	struct hlist_bl_node d_hash;
+	struct dentry *d_parent;
+	struct qstr d_name;
+	const struct dentry_operations *d_op;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct fs_struct {
+	int umask;
+	struct path root, pwd;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	unsigned long *open_fds;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct task_delay_info {
+	__u64 blkio_delay;
+};
 
 struct mm_struct {
 	atomic_t mm_users;
 	atomic64_t pgtables_bytes;
 	unsigned long hiwater_rss, hiwater_vm, total_vm, locked_vm, data_vm, exec_vm, stack_vm;
 	atomic64_t pinned_vm;
-	unsigned long start_code, end_code;
+	unsigned long start_code, end_code, start_data, end_data, start_brk, brk, start_stack;
+	atomic_long_t hugetlb_usage;
+	struct file *exe_file;
 	unsigned long arg_start, arg_end, env_start, env_end;
 	struct percpu_counter rss_stat[4];
 	unsigned long flags;
@@ -187,9 +328,28 @@ struct vm_userfaultfd_ctx {
 	void *ctx;
 };
 
+/* With CONFIG_ANON_VMA_NAME (5.17). */
+struct anon_vma_name {
+	char name[0];
+};
+
+struct vm_operations_struct {
+	void *name, *pagesize;
+};
+
+struct vm_special_mapping {
+	const char *name;
+};
+
 struct vm_area_struct {
 	unsigned long vm_start, vm_end;
+	struct mm_struct *vm_mm;
+	unsigned long vm_flags;
+	struct anon_vma_name *anon_name;
+	struct vm_operations_struct *vm_ops;
+	unsigned long vm_pgoff;
 	struct file *vm_file;
+	void *vm_private_data;
 	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 };
 
@@ -202,6 +362,7 @@ struct sched_entity {
 };
 
 struct sched_info {
+	unsigned long pcount;
 	unsigned long long run_delay;
 };
 
@@ -252,6 +413,7 @@ struct kernfs_node___pre615 {
 
 struct cgroup_subsys_state {
 	unsigned int flags;
+	struct cgroup_subsys_state *parent;
 };
 
 struct cgroup {
@@ -301,6 +463,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state; /* since 2f064a59a11f ("sched: Change task_struct::state", 5.14) */
 	int exit_state;
+	int exit_code;
 	unsigned int flags;
 	unsigned int ptrace;
 	int on_cpu;
@@ -331,6 +494,30 @@ struct task_struct {
 	struct seccomp seccomp;
 	struct css_set *cgroups;
 	int exit_signal;
+	struct task_io_accounting ioac;
+	struct sigpending pending;
+	sigset_t blocked;
+	struct sighand_struct *sighand;
+	struct fs_struct *fs;
+	struct files_struct *files;
+	kuid_t loginuid;
+	unsigned int sessionid;
+	unsigned int personality;
+	__u64 gtime;
+	__u64 timer_slack_ns;
+	struct task_delay_info *delays;
+};
+
+struct linux_binprm {
+	const char *filename;
+};
+
+/*
+ * Since "exit: move and extend sched_process_exit() tracepoint" (6.16) the tracepoint tells whether the last thread of a
+ * process ends.
+ */
+struct trace_event_raw_sched_process_exit {
+	bool group_dead;
 };
 
 #pragma clang attribute pop
@@ -345,6 +532,13 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+};
+
+/* The same for iter/task_vma. */
+struct bpf_iter__task_vma {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
 };
 
 /* Since 6.2. */

@@ -11,7 +11,7 @@
 #define TASKDIAG_RECORD_H
 
 /* Changes with any change of this file or of what a field means. It is part of the path that programs are pinned under. */
-#define TD_ABI 1
+#define TD_ABI 2
 
 /* Groups of fields, as bits of td_config.groups and td_defer.groups. */
 #define TD_GROUP_BASE (1u << 0)
@@ -25,6 +25,14 @@
 #define TD_GROUP_OOM (1u << 8)
 #define TD_GROUP_NAMESPACES (1u << 9)
 #define TD_GROUP_CGROUP (1u << 10)
+#define TD_GROUP_IO (1u << 11)
+#define TD_GROUP_SIGNALS (1u << 12)
+#define TD_GROUP_LIMITS (1u << 13)
+#define TD_GROUP_ENV (1u << 14)
+#define TD_GROUP_PATHS (1u << 15)
+#define TD_GROUP_FDS (1u << 16)
+#define TD_GROUP_AUDIT (1u << 17)
+#define TD_GROUP_LAYOUT (1u << 18)
 
 /* Flags of a record. */
 #define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
@@ -70,6 +78,18 @@ enum td_attr_type {
 	TD_ATTR_DEFER = 17,  /* struct td_defer */
 	TD_ATTR_ABSENT = 18, /* struct td_absent[], written by sources that meet refusals */
 	TD_ATTR_ARGS_SLOT = 19, /* __u64: the slot that the arguments of this record are remembered under */
+	TD_ATTR_IO = 20,
+	TD_ATTR_SIGNALS = 21,
+	TD_ATTR_LIMITS = 22,
+	TD_ATTR_ENV = 23, /* the environment area, NULs included */
+	TD_ATTR_EXE = 24, /* paths, without a NUL */
+	TD_ATTR_CWD = 25,
+	TD_ATTR_ROOT = 26,
+	TD_ATTR_UMASK = 27, /* __u32 */
+	TD_ATTR_FDS = 28,
+	TD_ATTR_AUDIT = 29,
+	TD_ATTR_LAYOUT = 30,
+	TD_ATTR_PERSONALITY = 31, /* __u32 */
 };
 
 struct td_base {
@@ -113,6 +133,10 @@ struct td_cpu {
 	__u32 reserved;
 	__u64 sum_exec_runtime;
 	__u64 prev_utime, prev_stime;
+	__u64 guest_ns, cguest_ns;
+	__u64 block_delay_ns;
+	__u64 timer_slack_ns;
+	__u64 timeslices_count;
 };
 
 struct td_faults {
@@ -128,6 +152,7 @@ struct td_mem {
 	__u64 text_bytes, data_bytes, stack_bytes, lib_bytes;
 	__u64 locked_bytes, pinned_bytes;
 	__u64 page_table_bytes;
+	__u64 hugetlb_bytes;
 };
 
 struct td_oom {
@@ -142,6 +167,46 @@ struct td_namespaces {
 
 struct td_cgroup {
 	__u64 cgroup_id;
+};
+
+struct td_io {
+	__u64 read_chars, write_chars;
+	__u64 read_syscalls, write_syscalls;
+	__u64 read_bytes, write_bytes;
+	__u64 cancelled_write_bytes;
+};
+
+/* Sets of signals: signal N is bit N - 1. */
+struct td_signals {
+	__u64 sig_pending, sig_shared_pending, sig_blocked, sig_ignored, sig_caught;
+	__u64 sig_queued_count;
+};
+
+#define TD_LIMITS 16
+struct td_limits {
+	struct {
+		__u64 soft, hard; /* all ones: unlimited */
+	} limits[TD_LIMITS]; /* by RLIMIT_ number */
+};
+
+struct td_fds {
+	__u32 fd_count;
+	__u32 fd_table_size;
+};
+
+struct td_audit {
+	__u32 loginuid;
+	__u32 audit_session;
+};
+
+/* Addresses. */
+struct td_layout {
+	__u64 start_code, end_code;
+	__u64 start_data, end_data;
+	__u64 start_brk;
+	__u64 start_stack;
+	__u64 arg_start, arg_end;
+	__u64 env_start, env_end;
 };
 
 /* Groups that this source met but can't answer exactly for this task; procfs can. */
@@ -159,14 +224,66 @@ struct td_absent {
  * ---- between the library and its BPF programs ----
  */
 
-/* The largest argument area that a program copies; longer ones are deferred. */
+/* The largest argument or environment area that a program copies; longer ones are deferred. */
 #define TD_ARGS_MAX 8192
-/* Records are built here. All attributes begin within TD_SCRATCH_MASK, also those behind the longest arguments. */
-#define TD_SCRATCH_MASK 0x3fff
+/* Records are built here. All attributes begin within TD_SCRATCH_MASK, also those behind the longest areas. */
+#define TD_SCRATCH_MASK 0x7fff
 #define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + TD_ARGS_MAX)
 #define TD_GROUPS_MAX 256
 #define TD_AFFINITY_MAX_BYTES 1024
 #define TD_PATH_MAX 1024
+
+/* In td_groups: the program can be given tests. Not a group of fields. */
+#define TD_TESTABLE (1u << 31)
+
+/* What a test looks at. */
+enum td_value {
+	TD_VALUE_PID = 1,
+	TD_VALUE_TID,
+	TD_VALUE_PPID,
+	TD_VALUE_PGID,
+	TD_VALUE_SID,
+	TD_VALUE_STATE,
+	TD_VALUE_COMM,
+	TD_VALUE_THREADS_COUNT,
+	TD_VALUE_KERNEL_THREAD,
+	TD_VALUE_TTY_NR,
+	TD_VALUE_UID,
+	TD_VALUE_EUID,
+	TD_VALUE_SUID,
+	TD_VALUE_FSUID,
+	TD_VALUE_GID,
+	TD_VALUE_EGID,
+	TD_VALUE_SGID,
+	TD_VALUE_FSGID,
+	TD_VALUE_NICE,
+	TD_VALUE_POLICY,
+	TD_VALUE_OOM_SCORE_ADJ,
+	TD_VALUE_CGROUP,
+};
+
+enum td_relation {
+	TD_EQUAL,
+	TD_NOT_EQUAL,
+	TD_LESS,
+	TD_LESS_OR_EQUAL,
+	TD_GREATER,
+	TD_GREATER_OR_EQUAL,
+};
+
+/*
+ * A test of a task: value RELATION number, signed. Of tests with the same clause in a row, one has to hold; of all clauses,
+ * each. Names are compared under a mask, 16 bytes; of cgroups the one with the id `value` or one below it is meant.
+ */
+struct td_test {
+	__u32 what; /* enum td_value */
+	__u16 relation;
+	__u16 clause;
+	__u64 value[2];
+	__u64 mask[2];
+};
+
+#define TD_TESTS 16
 
 /* What to do, written by the library before a pass. */
 struct td_config {
@@ -179,8 +296,13 @@ struct td_config {
 	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change */
 	__u32 epoch;	   /* arguments remembered under another epoch are forgotten */
 	__u32 remembered_mask; /* entries of `remembered`, less one */
-	__u32 reserved;
+	__u32 tests_count;
 	__u64 total_pages; /* memory and swap, for oom_score */
+	__u32 changed;	   /* 1: only tasks that used processor time since this handle last asked so */
+	__u32 changed_epoch; /* what was seen under another epoch is forgotten */
+	__u32 seen_mask;   /* entries of `seen`, less one */
+	__u32 reserved;
+	struct td_test tests[TD_TESTS];
 };
 
 /* All that a program keeps for one reader. Private to it: two readers never share one. */
@@ -193,6 +315,8 @@ struct td_reader {
 	__u32 used;	/* bytes of the record in scratch */
 	__u32 deferred; /* groups */
 	__u32 position; /* in path */
+	__u32 clause;	/* of the test before */
+	__u32 holds;	/* whether a test of that clause did */
 	char scratch[TD_SCRATCH_SIZE];
 	char path[TD_PATH_MAX + 256];
 	char name[256];
@@ -202,6 +326,14 @@ struct td_reader {
 struct td_reader_key {
 	__u32 pid_ns; /* inode number */
 	__u32 tid;    /* in that namespace */
+};
+
+/* What is remembered of a task's processor time. */
+struct td_seen {
+	__u64 start;
+	__u64 runtime; /* of all threads, ended ones included */
+	__u32 epoch;
+	__u32 reserved;
 };
 
 /* What is remembered of a task's arguments: all that changes when the task is another one, or has run. A cache line. */

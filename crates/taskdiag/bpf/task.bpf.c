@@ -38,6 +38,15 @@ struct {
 } readers SEC(".maps");
 #else
 struct td_reader private_reader SEC(".bss");
+
+/* Entry N is for tasks whose number ends in N, as below. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct td_seen);
+} seen SEC(".maps");
+
 #if TD_SLEEPABLE
 /* Entry N is for tasks whose number ends in N; a power of two of them. Made by the library, as long as it finds useful. */
 struct {
@@ -243,21 +252,25 @@ static __always_inline void put_base(struct td_reader *reader, struct task_struc
 		put_kernel_thread_name(reader, task);
 }
 
+static __always_inline __u32 tty_nr(struct tty_struct *tty)
+{
+	struct tty_driver *driver = tty->driver;
+	__u32 minor = driver->minor_start + tty->index;
+
+	/* new_encode_dev() */
+	return (minor & 0xff) | ((__u32)driver->major << 8) | ((minor & ~0xff) << 12);
+}
+
 static __always_inline void put_tty(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_tty *out = attribute(reader, TD_ATTR_TTY, sizeof(*out), 0);
 	struct tty_struct *tty = untrusted(task)->signal->tty;
-	struct tty_driver *driver;
-	__u32 minor;
 
 	out->tty_nr = 0;
 	out->tpgid = -1;
 	if (!tty)
 		return;
-	driver = tty->driver;
-	minor = driver->minor_start + tty->index;
-	/* new_encode_dev() */
-	out->tty_nr = (minor & 0xff) | ((__u32)driver->major << 8) | ((minor & ~0xff) << 12);
+	out->tty_nr = tty_nr(tty);
 	out->tpgid = pid_nr(reader, tty->ctrl.pgrp);
 }
 
@@ -312,11 +325,10 @@ static __always_inline void put_groups(struct td_reader *reader, struct task_str
 
 /* What /proc/PID/stat adds up over the live threads of a process and those that ended. */
 struct sums {
-	__u64 utime, stime, runtime;
+	__u64 utime, stime, gtime, runtime;
 	__u64 min_flt, maj_flt;
 	__u64 switches;
 	__u32 on_cpu;
-	__u32 threads;
 	struct list_head *node, *head;
 };
 
@@ -329,12 +341,12 @@ static long add_thread(__u32 index, struct sums *sums)
 		return 1;
 	sums->utime += BPF_CORE_READ(thread, utime);
 	sums->stime += BPF_CORE_READ(thread, stime);
+	sums->gtime += BPF_CORE_READ(thread, gtime);
 	sums->runtime += BPF_CORE_READ(thread, se.sum_exec_runtime);
 	sums->min_flt += BPF_CORE_READ(thread, min_flt);
 	sums->maj_flt += BPF_CORE_READ(thread, maj_flt);
 	sums->switches += BPF_CORE_READ(thread, nvcsw) + BPF_CORE_READ(thread, nivcsw);
 	sums->on_cpu |= BPF_CORE_READ(thread, on_cpu);
-	sums->threads++;
 	sums->node = next;
 	return 0;
 }
@@ -343,23 +355,28 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
 {
 	sums->utime = task->utime;
 	sums->stime = task->stime;
+	sums->gtime = task->gtime;
 	sums->runtime = task->se.sum_exec_runtime;
 	sums->min_flt = task->min_flt;
 	sums->maj_flt = task->maj_flt;
 	sums->switches = task->nvcsw + task->nivcsw;
 	sums->on_cpu = task->on_cpu;
-	sums->threads = 1;
 }
 
 /*
- * thread_group_cputime() and the fault counts of do_task_stat(). A thread that ends adds its numbers to the signal struct
- * within a write section of stats_lock, so an unchanged even sequence means that no thread was released while we walked.
- * Returns false if one was.
+ * A thread that ends adds its numbers to the signal struct within a write section of stats_lock, so an unchanged even
+ * sequence means that no thread was released while we walked.
  */
+static __always_inline __u32 stats_sequence(struct signal_struct *signal)
+{
+	return signal->stats_lock.seqcount.seqcount.sequence;
+}
+
+/* thread_group_cputime() and the fault counts of do_task_stat(). Returns false if a thread was released meanwhile. */
 static __always_inline bool process_sums(struct sums *sums, struct task_struct *task)
 {
 	struct signal_struct *signal = untrusted(task)->signal;
-	__u32 sequence = signal->stats_lock.seqcount.seqcount.sequence;
+	__u32 sequence = stats_sequence(signal);
 
 	if (signal->nr_threads == 1) {
 		own_sums(sums, task);
@@ -373,10 +390,11 @@ static __always_inline bool process_sums(struct sums *sums, struct task_struct *
 	}
 	sums->utime += signal->utime;
 	sums->stime += signal->stime;
+	sums->gtime += signal->gtime;
 	sums->runtime += signal->sum_sched_runtime;
 	sums->min_flt += signal->min_flt;
 	sums->maj_flt += signal->maj_flt;
-	return !(sequence & 1) && signal->stats_lock.seqcount.seqcount.sequence == sequence;
+	return !(sequence & 1) && stats_sequence(signal) == sequence;
 }
 
 static __always_inline void put_cpu(struct td_reader *reader, struct task_struct *task, struct sums *sums)
@@ -398,6 +416,11 @@ static __always_inline void put_cpu(struct td_reader *reader, struct task_struct
 	}
 	out->cutime_ns = signal->cutime;
 	out->cstime_ns = signal->cstime;
+	out->guest_ns = sums->gtime;
+	out->cguest_ns = signal->cgtime;
+	out->block_delay_ns = BPF_CORE_READ(task, delays, blkio_delay);
+	out->timer_slack_ns = task->timer_slack_ns;
+	out->timeslices_count = task->sched_info.pcount;
 	out->runtime_ns = task->se.sum_exec_runtime;
 	out->run_delay_ns = task->sched_info.run_delay;
 	out->voluntary_switches = task->nvcsw;
@@ -554,11 +577,159 @@ static __always_inline void put_mem(struct td_reader *reader, struct task_struct
 	out->locked_bytes = mm->locked_vm << PAGE_SHIFT;
 	out->pinned_bytes = mm->pinned_vm.counter << PAGE_SHIFT;
 	out->page_table_bytes = mm->pgtables_bytes.counter;
+	out->hugetlb_bytes = ~0ull;
+	if (bpf_core_field_exists(mm->hugetlb_usage))
+		out->hugetlb_bytes = mm->hugetlb_usage.counter << PAGE_SHIFT;
 	/* A task that lost this mm meanwhile: all that we read may be another's. */
 	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm) {
 		reader->used = start;
 		defer(reader, TD_GROUP_MEM);
 	}
+}
+
+static __always_inline void put_layout(struct td_reader *reader, struct task_struct *task)
+{
+	struct mm_struct *mm = own_mm(task);
+	__u32 start = reader->used;
+	struct td_layout *out;
+	__u32 *personality = attribute(reader, TD_ATTR_PERSONALITY, sizeof(*personality), 0);
+
+	*personality = task->personality;
+	if (!mm)
+		return;
+	out = attribute(reader, TD_ATTR_LAYOUT, sizeof(*out), 0);
+	out->start_code = mm->start_code;
+	out->end_code = mm->end_code;
+	out->start_data = mm->start_data;
+	out->end_data = mm->end_data;
+	out->start_brk = mm->start_brk;
+	out->start_stack = mm->start_stack;
+	out->arg_start = mm->arg_start;
+	out->arg_end = mm->arg_end;
+	out->env_start = mm->env_start;
+	out->env_end = mm->env_end;
+	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm) {
+		reader->used = start;
+		defer(reader, TD_GROUP_LAYOUT);
+	}
+}
+
+/* ---- input and output, signals, limits ---- */
+
+struct io_sums {
+	__u64 values[7]; /* as in struct task_io_accounting, and in struct td_io */
+	struct list_head *node, *head;
+};
+
+static __always_inline long add_io_of(struct io_sums *sums, const void *accounting)
+{
+	__u64 values[7];
+
+	if (bpf_probe_read_kernel(values, sizeof(values), accounting))
+		return 1;
+#pragma unroll
+	for (int i = 0; i < 7; i++)
+		sums->values[i] += values[i];
+	return 0;
+}
+
+static long add_thread_io(__u32 index, struct io_sums *sums)
+{
+	struct list_head *node = sums->node, *next = 0;
+	void *thread = (void *)node - bpf_core_field_offset(struct task_struct, thread_node);
+
+	if (node == sums->head || bpf_core_read(&next, sizeof(next), &node->next) ||
+	    add_io_of(sums, thread + bpf_core_field_offset(struct task_struct, ioac)))
+		return 1;
+	sums->node = next;
+	return 0;
+}
+
+/* do_io_accounting() of fs/proc/base.c. */
+static __always_inline void put_io(struct td_reader *reader, struct task_struct *task)
+{
+	const void *own = (void *)task + bpf_core_field_offset(struct task_struct, ioac);
+	struct signal_struct *signal = untrusted(task)->signal;
+	struct io_sums sums = {};
+	__u32 sequence;
+	__u64 *out;
+
+	if (!bpf_core_field_exists(task->ioac.rchar) || !bpf_core_field_exists(task->ioac.read_bytes))
+		return defer(reader, TD_GROUP_IO);
+	sequence = stats_sequence(signal);
+	if (reader->config.threads || signal->nr_threads == 1) {
+		add_io_of(&sums, own);
+	} else {
+		sums.head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+		sums.node = signal->thread_head.next;
+		bpf_loop(1 << 22, add_thread_io, &sums, 0);
+		if (sums.node != sums.head)
+			return defer(reader, TD_GROUP_IO);
+	}
+	if (!reader->config.threads) {
+		add_io_of(&sums, (void *)signal + bpf_core_field_offset(struct signal_struct, ioac));
+		if (sequence & 1 || stats_sequence(signal) != sequence)
+			return defer(reader, TD_GROUP_IO);
+	}
+	out = attribute(reader, TD_ATTR_IO, sizeof(struct td_io), 0);
+#pragma unroll
+	for (int i = 0; i < 7; i++)
+		out[i] = sums.values[i];
+}
+
+/* task_sig() of fs/proc/array.c. */
+static __always_inline void put_signals(struct td_reader *reader, struct task_struct *task)
+{
+	const __u64 first = bpf_core_field_offset(struct sighand_struct, action[0].sa.sa_handler);
+	const __u64 stride = bpf_core_field_offset(struct sighand_struct, action[1].sa.sa_handler) - first;
+	struct sighand_struct *sighand = untrusted(task)->sighand;
+	struct ucounts *ucounts = untrusted(task)->real_cred->ucounts;
+	struct td_signals *out = next_payload(reader);
+	char *handlers = (void *)(out + 1);
+	__u64 ignored = 0, caught = 0;
+
+	if (!sighand || !bpf_core_field_exists(ucounts->rlimit) || stride > 64 ||
+	    bpf_probe_read_kernel(handlers, 63 * stride + sizeof(__u64), (void *)sighand + first))
+		return defer(reader, TD_GROUP_SIGNALS);
+#pragma nounroll
+	for (int i = 0; i < 64; i++) {
+		__u64 handler = *(__u64 *)(handlers + i * stride);
+
+		ignored |= (__u64)(handler == 1) << i;
+		caught |= (__u64)(handler > 1) << i;
+	}
+	out->sig_ignored = ignored;
+	out->sig_caught = caught;
+	out->sig_pending = task->pending.signal.sig[0];
+	out->sig_shared_pending = untrusted(task)->signal->shared_pending.signal.sig[0];
+	out->sig_blocked = task->blocked.sig[0];
+	/* 6.1 can't follow typedefs in arrays. */
+	out->sig_queued_count = BPF_CORE_READ(ucounts, rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
+	/* Another one since: what we read of this one may be anything. */
+	if (*(struct sighand_struct *volatile *)&untrusted(task)->sighand != sighand)
+		return defer(reader, TD_GROUP_SIGNALS);
+	attribute(reader, TD_ATTR_SIGNALS, sizeof(*out), 0);
+}
+
+static __always_inline void put_limits(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_limits *out = next_payload(reader);
+
+	if (bpf_core_read(out, sizeof(*out), &untrusted(task)->signal->rlim))
+		defer(reader, TD_GROUP_LIMITS);
+	else
+		attribute(reader, TD_ATTR_LIMITS, sizeof(*out), 0);
+}
+
+static __always_inline void put_audit(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_audit *out;
+
+	if (!bpf_core_field_exists(task->loginuid) || !bpf_core_field_exists(task->sessionid))
+		return defer(reader, TD_GROUP_AUDIT);
+	out = attribute(reader, TD_ATTR_AUDIT, sizeof(*out), 0);
+	out->loginuid = task->loginuid.val;
+	out->audit_session = task->sessionid;
 }
 
 /* ---- oom ---- */
@@ -724,7 +895,172 @@ static __always_inline void put_cgroup(struct td_reader *reader, struct task_str
 	attribute(reader, TD_ATTR_CGROUP_PATH, TD_PATH_MAX - position, 0);
 }
 
-/* ---- arguments ---- */
+/* ---- files ---- */
+
+struct open_files {
+	unsigned long *words;
+	__u32 count;
+};
+
+static long add_word(__u32 index, struct open_files *files)
+{
+	__u64 word;
+
+	if (bpf_probe_read_kernel(&word, sizeof(word), files->words + index))
+		return 1;
+	files->count += __builtin_popcountll(word);
+	return 0;
+}
+
+/* A task that ended has no files: 0 descriptors in a table of 0, as the text says. */
+static __always_inline void put_fds(struct td_reader *reader, struct task_struct *task)
+{
+	struct files_struct *files = untrusted(task)->files;
+	struct open_files open = {};
+	__u32 size = 0, words;
+	struct fdtable *table;
+	struct td_fds *out;
+
+	if (files) {
+		table = files->fdt;
+		size = table->max_fds;
+		open.words = table->open_fds;
+		words = (size + 63) / 64;
+		if (bpf_loop(words, add_word, &open, 0) != words || files->fdt != table)
+			return defer(reader, TD_GROUP_FDS);
+	}
+	if (*(struct files_struct *volatile *)&untrusted(task)->files != files)
+		return defer(reader, TD_GROUP_FDS);
+	out = attribute(reader, TD_ATTR_FDS, sizeof(*out), 0);
+	out->fd_count = open.count;
+	out->fd_table_size = size;
+}
+
+/* A way up from a place to the reader's root, or to where there is nothing above. */
+struct walk {
+	struct td_reader *reader;
+	struct mount *mount, *root_mount;
+	struct dentry *dentry, *root_dentry;
+	__u32 arrived;
+};
+
+static __always_inline struct mount *mount_of(struct vfsmount *mnt)
+{
+	return (void *)mnt - bpf_core_field_offset(struct mount, mnt);
+}
+
+/* One turn of prepend_path() of fs/d_path.c. */
+static long walk_up(__u32 index, struct walk *walk)
+{
+	struct td_reader *reader = walk->reader;
+	__u32 position = *(volatile __u32 *)&reader->position, sequence, len;
+	struct dentry *dentry = walk->dentry, *parent;
+	struct mount *mount = walk->mount, *above;
+	const unsigned char *name;
+
+	if (dentry == walk->root_dentry && mount == walk->root_mount)
+		goto arrived;
+	if (!dentry || !mount)
+		return 1;
+	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
+		above = BPF_CORE_READ(mount, mnt_parent);
+		/* The root of another mount namespace than the reader's, or one that the reader's own root lies below. */
+		if (above == mount)
+			goto arrived;
+		walk->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		walk->mount = above;
+		return BPF_CORE_READ(mount, mnt_parent) != above;
+	}
+	sequence = BPF_CORE_READ(dentry, d_seq.seqcount.sequence);
+	parent = BPF_CORE_READ(dentry, d_parent);
+	len = BPF_CORE_READ(dentry, d_name.len);
+	name = BPF_CORE_READ(dentry, d_name.name);
+	if (parent == dentry || len > 255 || position <= len)
+		return 1;
+	position -= len + 1;
+	/* One register, or clang calculates it twice and the verifier knows the bound of only one. */
+	barrier_var(position);
+	if (position >= TD_PATH_MAX)
+		return 1;
+	reader->path[position] = '/';
+	if (bpf_probe_read_kernel(&reader->path[position + 1], len & 0xff, name))
+		return 1;
+	/* Renamed meanwhile? */
+	if (sequence & 1 || BPF_CORE_READ(dentry, d_seq.seqcount.sequence) != sequence)
+		return 1;
+	*(volatile __u32 *)&reader->position = position;
+	walk->dentry = parent;
+	return 0;
+arrived:
+	walk->arrived = 1;
+	return 1;
+}
+
+/* d_path() of fs/d_path.c. False where the path has to be asked of procfs. */
+static __noinline bool put_path(struct td_reader *reader, __u16 type, const struct path *from, const struct path *root)
+{
+	struct walk walk = { .reader = reader };
+	struct dentry *dentry;
+	struct vfsmount *mnt;
+	__u32 end = TD_PATH_MAX, position;
+
+	walk.root_dentry = BPF_CORE_READ(root, dentry);
+	walk.root_mount = mount_of(BPF_CORE_READ(root, mnt));
+	walk.dentry = dentry = BPF_CORE_READ(from, dentry);
+	mnt = BPF_CORE_READ(from, mnt);
+	walk.mount = mount_of(mnt);
+	/* Sockets, pipes and memory files make up their names. */
+	if (BPF_CORE_READ(dentry, d_op, d_dname))
+		return false;
+	if (!BPF_CORE_READ(dentry, d_hash.pprev) && BPF_CORE_READ(dentry, d_parent) != dentry) {
+		end -= 10;
+		__builtin_memcpy(&reader->path[TD_PATH_MAX - 10], " (deleted)", 10);
+	}
+	*(volatile __u32 *)&reader->position = end;
+	bpf_loop(512, walk_up, &walk, 0);
+	if (!walk.arrived || BPF_CORE_READ(from, dentry) != dentry || BPF_CORE_READ(from, mnt) != mnt)
+		return false;
+	position = *(volatile __u32 *)&reader->position;
+	/* The place is the root itself. */
+	if (position == end)
+		position--;
+	if (position >= TD_PATH_MAX)
+		return false;
+	reader->path[position] = '/';
+	if (bpf_probe_read_kernel(next_payload(reader), TD_PATH_MAX - position, &reader->path[position]))
+		return false;
+	attribute(reader, type, TD_PATH_MAX - position, 0);
+	return true;
+}
+
+static __always_inline void put_paths(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
+{
+	struct fs_struct *fs = untrusted(task)->fs;
+	struct mm_struct *mm = own_mm(task);
+	struct path *root = &current->fs->root;
+	__u32 start = reader->used, *umask;
+	struct file *exe = 0;
+	bool done = true;
+
+	if (mm) {
+		exe = mm->exe_file;
+		if (exe)
+			done = put_path(reader, TD_ATTR_EXE, &exe->f_path, root) && mm->exe_file == exe &&
+			       *(struct mm_struct *volatile *)&untrusted(task)->mm == mm;
+	}
+	if (fs && done) {
+		umask = attribute(reader, TD_ATTR_UMASK, sizeof(*umask), 0);
+		*umask = fs->umask;
+		done = put_path(reader, TD_ATTR_CWD, &fs->pwd, root) && put_path(reader, TD_ATTR_ROOT, &fs->root, root) &&
+		       *(struct fs_struct *volatile *)&untrusted(task)->fs == fs;
+	}
+	if (!done) {
+		*(volatile __u32 *)&reader->used = start;
+		defer(reader, TD_GROUP_PATHS);
+	}
+}
+
+/* ---- arguments and environment ---- */
 
 #if TD_SLEEPABLE
 
@@ -738,6 +1074,14 @@ static long check_area(struct task_struct *task, struct vm_area_struct *vma, str
 {
 	area->plain = vma->vm_end >= area->end && !vma->vm_file && !vma->vm_userfaultfd_ctx.ctx;
 	return 0;
+}
+
+/* Copies `len` bytes, all of the area. False if that is not plain anonymous memory, or its memory map is being changed. */
+static __always_inline bool copy_area(char *text, __u32 len, struct task_struct *task, struct area *area)
+{
+	area->plain = 0;
+	return !bpf_find_vma(task, area->start, check_area, area, 0) && area->plain &&
+	       !bpf_copy_from_user_task(text, len, (void *)area->start, task, 0);
 }
 
 /*
@@ -796,9 +1140,7 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 	}
 #endif
 
-	if (bpf_find_vma(task, arg_start, check_area, &area, 0) || !area.plain)
-		return defer(reader, TD_GROUP_ARGS);
-	if (bpf_copy_from_user_task(text, len, (void *)arg_start, task, 0))
+	if (!copy_area(text, len, task, &area))
 		return defer(reader, TD_GROUP_ARGS);
 	/* The last byte, behind a mask that tells the verifier so. */
 	whole = (len - 1) & (TD_ARGS_MAX - 1);
@@ -810,10 +1152,7 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 		if (len > PAGE_SIZE)
 			len = PAGE_SIZE;
 		area.end = arg_start + len;
-		area.plain = 0;
-		if (len == 0 || bpf_find_vma(task, arg_start, check_area, &area, 0) || !area.plain)
-			return defer(reader, TD_GROUP_ARGS);
-		if (bpf_copy_from_user_task(text, len, (void *)arg_start, task, 0))
+		if (len == 0 || !copy_area(text, len, task, &area))
 			return defer(reader, TD_GROUP_ARGS);
 		title = TD_TITLE;
 	}
@@ -833,6 +1172,191 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 #endif
 }
 
+/* environ_read() of fs/proc/base.c. */
+static __always_inline void put_env(struct td_reader *reader, struct task_struct *task, struct mm_struct *mm)
+{
+	struct area area = { .start = mm->env_start, .end = mm->env_end };
+	__u64 len = area.end - area.start;
+
+	if (area.start >= area.end)
+		len = 0;
+	if (len > TD_ARGS_MAX)
+		return defer(reader, TD_GROUP_ENV);
+	if (len && !copy_area(next_payload(reader), len, task, &area))
+		return defer(reader, TD_GROUP_ENV);
+	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
+		return defer(reader, TD_GROUP_ENV);
+	attribute(reader, TD_ATTR_ENV, len, 0);
+}
+
+#endif
+
+/* ---- tests ---- */
+
+struct ancestry {
+	struct cgroup_subsys_state *css;
+	__u64 id;
+	__u32 found;
+};
+
+static long look_above(__u32 index, struct ancestry *ancestry)
+{
+	struct cgroup_subsys_state *css = ancestry->css;
+	struct cgroup *cgroup = (void *)css - bpf_core_field_offset(struct cgroup, self);
+
+	if (!css)
+		return 1;
+	if (BPF_CORE_READ(cgroup, kn, id) == ancestry->id) {
+		ancestry->found = 1;
+		return 1;
+	}
+	ancestry->css = BPF_CORE_READ(css, parent);
+	return 0;
+}
+
+static __always_inline __s64 value_of(struct td_reader *reader, struct task_struct *task, __u32 what)
+{
+	struct signal_struct *signal = untrusted(task)->signal;
+	struct cred *cred = untrusted(task)->real_cred;
+	struct tty_struct *tty;
+
+	switch (what) {
+	case TD_VALUE_PID:
+		return task_tgid_nr(reader, task);
+	case TD_VALUE_TID:
+		return task_tid_nr(reader, task);
+	case TD_VALUE_PPID:
+		return task_tgid_nr(reader, untrusted(task)->real_parent);
+	case TD_VALUE_PGID:
+		return pid_nr(reader, signal->pids[PIDTYPE_PGID]);
+	case TD_VALUE_SID:
+		return pid_nr(reader, signal->pids[PIDTYPE_SID]);
+	case TD_VALUE_STATE:
+		return state_letter(task);
+	case TD_VALUE_THREADS_COUNT:
+		return signal->nr_threads;
+	case TD_VALUE_KERNEL_THREAD:
+		return !!(task->flags & PF_KTHREAD);
+	case TD_VALUE_TTY_NR:
+		tty = signal->tty;
+		return tty ? tty_nr(tty) : 0;
+	case TD_VALUE_UID:
+		return cred->uid.val;
+	case TD_VALUE_EUID:
+		return cred->euid.val;
+	case TD_VALUE_SUID:
+		return cred->suid.val;
+	case TD_VALUE_FSUID:
+		return cred->fsuid.val;
+	case TD_VALUE_GID:
+		return cred->gid.val;
+	case TD_VALUE_EGID:
+		return cred->egid.val;
+	case TD_VALUE_SGID:
+		return cred->sgid.val;
+	case TD_VALUE_FSGID:
+		return cred->fsgid.val;
+	case TD_VALUE_NICE:
+		return (__s32)task->static_prio - 120;
+	case TD_VALUE_POLICY:
+		return task->policy;
+	case TD_VALUE_OOM_SCORE_ADJ:
+		return signal->oom_score_adj;
+	}
+	return 0;
+}
+
+/*
+ * Tests of a task, clause by clause. What one test leaves to the next is in the reader's memory: before 6.7 the verifier takes
+ * a callback to be called once, knows what was on the stack then, and removes what can only happen the second time.
+ */
+struct trial {
+	struct td_reader *reader;
+	struct task_struct *task;
+};
+
+static __always_inline bool test_holds(struct td_reader *reader, struct task_struct *task, const struct td_test *test)
+{
+	struct ancestry ancestry = {};
+	__s64 value, number = test->value[0];
+	__u64 comm[2];
+
+	if (test->what == TD_VALUE_COMM) {
+		bpf_probe_read_kernel(comm, sizeof(comm), task->comm);
+		return !((comm[0] ^ test->value[0]) & test->mask[0]) && !((comm[1] ^ test->value[1]) & test->mask[1]);
+	}
+	if (test->what == TD_VALUE_CGROUP) {
+		ancestry.id = test->value[0];
+		ancestry.css = (void *)untrusted(task)->cgroups->dfl_cgrp + bpf_core_field_offset(struct cgroup, self);
+		bpf_loop(256, look_above, &ancestry, 0);
+		return ancestry.found;
+	}
+	value = value_of(reader, task, test->what);
+	switch (test->relation) {
+	case TD_EQUAL:
+		return value == number;
+	case TD_NOT_EQUAL:
+		return value != number;
+	case TD_LESS:
+		return value < number;
+	case TD_LESS_OR_EQUAL:
+		return value <= number;
+	case TD_GREATER:
+		return value > number;
+	}
+	return value >= number;
+}
+
+static long try_test(__u32 index, struct trial *trial)
+{
+	struct td_reader *reader = trial->reader;
+	const struct td_test *test = &reader->config.tests[index & (TD_TESTS - 1)];
+
+	if (test->clause != reader->clause) {
+		if (!reader->holds)
+			return 1;
+		reader->clause = test->clause;
+		reader->holds = 0;
+	}
+	if (!reader->holds)
+		reader->holds = test_holds(reader, trial->task, test);
+	return 0;
+}
+
+/* Whether the reader may want this task: what it can test itself, it tests again. */
+static __always_inline bool passes(struct td_reader *reader, struct task_struct *task)
+{
+	struct trial trial = { .reader = reader, .task = task };
+
+	reader->clause = 0;
+	reader->holds = 0;
+	bpf_loop(reader->config.tests_count, try_test, &trial, 0);
+	return reader->holds;
+}
+
+#if !TD_SHARED
+/* Whether the task used processor time since it was last seen here, or was not seen; from now on it was, in `kept`. */
+static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task, struct td_seen **kept)
+{
+	__u32 entry = task->pid & reader->config.seen_mask, epoch = reader->config.changed_epoch;
+	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+	__u64 runtime = task->se.sum_exec_runtime;
+	struct sums sums;
+
+	if (!then)
+		return true;
+	if (!reader->config.threads && untrusted(task)->signal->nr_threads > 1)
+		/* volatile, or clang makes one load of this and others, whose addresses are of different kinds. */
+		runtime = process_sums(&sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
+	if (then->start == task->start_boottime && then->runtime == runtime && then->epoch == epoch && runtime != ~0ull &&
+	    !task->on_cpu)
+		return false;
+	then->start = task->start_boottime;
+	then->runtime = runtime;
+	then->epoch = epoch;
+	*kept = then;
+	return true;
+}
 #endif
 
 /* ---- the program ---- */
@@ -932,6 +1456,9 @@ int task_record(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task, *current;
 	struct seq_file *seq = ctx->meta->seq;
 	struct td_remembered *kept = 0;
+#if !TD_SHARED
+	struct td_seen *now_seen = 0;
+#endif
 	struct td_reader *reader;
 	struct td_record *record;
 	__u32 groups, len;
@@ -955,6 +1482,12 @@ int task_record(struct bpf_iter__task *ctx)
 		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
 	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
 		return 0;
+	if (td_groups & TD_TESTABLE && reader->config.tests_count && !passes(reader, task))
+		return 0;
+#if !TD_SHARED
+	if (td_groups & TD_TESTABLE && reader->config.changed && !has_changed(reader, task, &now_seen))
+		return 0;
+#endif
 
 	record = (void *)reader->scratch;
 	reader->used = sizeof(*record);
@@ -990,9 +1523,25 @@ int task_record(struct bpf_iter__task *ctx)
 		put_namespaces(reader, task);
 	if (td_groups & groups & TD_GROUP_CGROUP)
 		put_cgroup(reader, task, current);
+	if (td_groups & groups & TD_GROUP_IO)
+		put_io(reader, task);
+	if (td_groups & groups & TD_GROUP_SIGNALS)
+		put_signals(reader, task);
+	if (td_groups & groups & TD_GROUP_LIMITS)
+		put_limits(reader, task);
+	if (td_groups & groups & TD_GROUP_PATHS)
+		put_paths(reader, task, current);
+	if (td_groups & groups & TD_GROUP_FDS)
+		put_fds(reader, task);
+	if (td_groups & groups & TD_GROUP_AUDIT)
+		put_audit(reader, task);
+	if (td_groups & groups & TD_GROUP_LAYOUT)
+		put_layout(reader, task);
 #if TD_SLEEPABLE
 	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
 		put_args(reader, record, task, untrusted(task)->mm, &kept);
+	if (td_groups & groups & TD_GROUP_ENV && own_mm(task))
+		put_env(reader, task, untrusted(task)->mm);
 #endif
 	if (reader->deferred) {
 		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
@@ -1007,7 +1556,13 @@ int task_record(struct bpf_iter__task *ctx)
 		return 0;
 	warm_up(reader, task);
 	/* The buffer is full: the kernel drops what we wrote and calls again for this task at the next read. */
-	if (bpf_seq_write(seq, record, len) && kept)
-		kept->epoch = 0;
+	if (bpf_seq_write(seq, record, len)) {
+		if (kept)
+			kept->epoch = 0;
+#if !TD_SHARED
+		if (now_seen)
+			now_seen->epoch = 0;
+#endif
+	}
 	return 0;
 }

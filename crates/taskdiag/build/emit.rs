@@ -1,6 +1,6 @@
 //! Writes recipes as Rust constants.
 
-use super::program::{Program, Recipe};
+use super::program::{Attach, Program, Recipe};
 use super::Source;
 
 /// The constant of one source: the recipe, or why there is none.
@@ -53,9 +53,9 @@ fn program(program: &Program) -> String {
         .map(|(at, target)| format!("Relocation {{ instruction: {at}, target: {target} }}"))
         .collect();
     format!(
-        "Program {{ name: {:?}, attach_function: {:?}, sleepable: {}, instructions: {}, relocations: {}, functions: {} }}",
+        "Program {{ name: {:?}, attach: {}, sleepable: {}, instructions: {}, relocations: {}, functions: {} }}",
         program.name,
-        program.attach_function,
+        attach(&program.attach),
         program.sleepable,
         list(&instructions),
         list(&relocations),
@@ -64,6 +64,14 @@ fn program(program: &Program) -> String {
             .as_ref()
             .map_or("None".to_owned(), |functions| functions_text(functions)),
     )
+}
+
+/// The kernel has a function for each iterator, and a type for each tracepoint.
+fn attach(attach: &Attach) -> String {
+    match attach {
+        Attach::Iterator(target) => format!("Attach::Iterator(\"bpf_iter_{target}\")"),
+        Attach::Tracepoint(target) => format!("Attach::Tracepoint(\"btf_trace_{target}\")"),
+    }
 }
 
 const PROTOTYPE: u32 = 2;

@@ -15,13 +15,20 @@ pub struct Recipe {
 
 pub struct Program {
     pub name: String,
-    pub attach_function: String,
+    pub attach: Attach,
     pub sleepable: bool,
     pub instructions: Vec<u64>,
     /// (instruction, `Target` as Rust text)
     pub relocations: Vec<(usize, String)>,
     /// Start and name of each function, if the kernel has to know them.
     pub functions: Option<Vec<(usize, String)>>,
+}
+
+/// What a program is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attach {
+    Iterator(String),
+    Tracepoint(String),
 }
 
 /// What relocations refer to by index. Entries are Rust text, so that equal ones are found and nothing borrows from the
@@ -77,9 +84,8 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     let mut programs = Vec::new();
     for function in builder.functions.clone() {
         let section = builder.object.section_name(function.section)?;
-        if let Some((target, sleepable)) = iterator_section(section) {
-            let attach_function = format!("bpf_iter_{target}");
-            programs.push(builder.program(&function, attach_function, sleepable)?);
+        if let Some((attach, sleepable)) = program_section(section) {
+            programs.push(builder.program(&function, attach, sleepable)?);
         } else if section != ".text" {
             return Err(format!("{}: what is a section {section}?", function.name));
         }
@@ -91,11 +97,15 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     })
 }
 
-/// What an iterator section's programs visit, and whether they may sleep.
-fn iterator_section(name: &str) -> Option<(&str, bool)> {
-    name.strip_prefix("iter/")
-        .map(|target| (target, false))
-        .or_else(|| name.strip_prefix("iter.s/").map(|target| (target, true)))
+/// What the programs of a section are attached to, and whether they may sleep.
+fn program_section(name: &str) -> Option<(Attach, bool)> {
+    let (kind, target) = name.split_once('/')?;
+    match kind {
+        "iter" => Some((Attach::Iterator(target.to_owned()), false)),
+        "iter.s" => Some((Attach::Iterator(target.to_owned()), true)),
+        "tp_btf" => Some((Attach::Tracepoint(target.to_owned()), false)),
+        _ => None,
+    }
 }
 
 struct Builder<'d> {
@@ -119,7 +129,7 @@ struct Assembly {
 }
 
 impl<'d> Builder<'d> {
-    fn program(&mut self, main: &Function, attach_function: String, sleepable: bool) -> Result<Program, String> {
+    fn program(&mut self, main: &Function, attach: Attach, sleepable: bool) -> Result<Program, String> {
         let mut assembly = Assembly::default();
         self.place(main, &mut assembly)?;
         let mut next = 0;
@@ -137,7 +147,7 @@ impl<'d> Builder<'d> {
         }
         Ok(Program {
             name: main.name.clone(),
-            attach_function,
+            attach,
             sleepable,
             functions: assembly.has_callbacks.then(|| {
                 let named = |(start, function): &(usize, Function)| (*start, function.name.clone());

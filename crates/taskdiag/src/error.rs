@@ -19,6 +19,8 @@ pub struct Error {
 pub enum ErrorKind {
     /// No such process or thread, or it is hidden from the caller.
     NoSuchTask,
+    /// There is an address space no more, or never was one: a kernel thread, a zombie, a process that ended or called exec.
+    NoMemory,
     /// The caller lacks a right.
     Denied,
     /// This kernel, or this host as it is set up, can't do it.

@@ -10,62 +10,56 @@ use std::str::FromStr;
 use crate::absent::Absent;
 use crate::record::{self, attr};
 use crate::snapshot::Task;
-use crate::value::{Arguments, CpuSet, Ids, Value};
+use crate::value::{Arguments, CpuSet, Ids, Limits, Value};
 
-/// Fields that cost the kernel about the same and travel together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Group {
-    Base = 0,
-    Tty = 1,
-    Cred = 2,
-    Groups = 3,
-    Cpu = 4,
-    Faults = 5,
-    Mem = 6,
-    Args = 7,
-    Oom = 8,
-    Namespaces = 9,
-    Cgroup = 10,
+macro_rules! groups {
+    ($($id:ident $name:literal,)*) => {
+        /// Fields that cost the kernel about the same and travel together.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[allow(missing_docs)]
+        pub enum Group { $($id),* }
+
+        impl Group {
+            /// All groups, in the order of their bits in `td_config.groups`.
+            pub const ALL: [Group; [$(Group::$id),*].len()] = [$(Group::$id),*];
+
+            /// The name, as in a report's `sources`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Group::$id => $name),*
+                }
+            }
+        }
+    };
+}
+
+groups! {
+    Base "base",
+    Tty "tty",
+    Cred "cred",
+    Groups "groups",
+    Cpu "cpu",
+    Faults "faults",
+    Mem "mem",
+    Args "args",
+    Oom "oom",
+    Namespaces "namespaces",
+    Cgroup "cgroup",
+    Io "io",
+    Signals "signals",
+    Limits "limits",
+    Env "env",
+    Paths "paths",
+    Fds "fds",
+    Audit "audit",
+    Layout "layout",
 }
 
 impl Group {
-    /// All groups.
-    pub const ALL: [Group; 11] = [
-        Group::Base,
-        Group::Tty,
-        Group::Cred,
-        Group::Groups,
-        Group::Cpu,
-        Group::Faults,
-        Group::Mem,
-        Group::Args,
-        Group::Oom,
-        Group::Namespaces,
-        Group::Cgroup,
-    ];
-
-    /// The name, as in a report's `sources`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Group::Base => "base",
-            Group::Tty => "tty",
-            Group::Cred => "cred",
-            Group::Groups => "groups",
-            Group::Cpu => "cpu",
-            Group::Faults => "faults",
-            Group::Mem => "mem",
-            Group::Args => "args",
-            Group::Oom => "oom",
-            Group::Namespaces => "namespaces",
-            Group::Cgroup => "cgroup",
-        }
-    }
-
     /// Whether only tasks with an address space have values of this group.
-    pub(crate) fn needs_memory(self) -> bool {
-        matches!(self, Group::Mem | Group::Args)
+    fn needs_memory(self) -> bool {
+        matches!(self, Group::Mem | Group::Args | Group::Env | Group::Layout)
     }
 }
 
@@ -120,6 +114,17 @@ impl Groups {
         Groups(self.0 & other.0)
     }
 
+    /// Not a group: that a program can be given tests of tasks.
+    pub const TESTABLE: Groups = Groups(crate::record::TESTABLE);
+
+    /// The groups that are copied from the memory of processes: only a program that may sleep can do that.
+    pub const FROM_USER_MEMORY: Groups = Groups(1 << Group::Args as u32 | 1 << Group::Env as u32);
+
+    /// Whether some group is in both sets.
+    pub fn intersects(self, other: Groups) -> bool {
+        !self.and(other).is_empty()
+    }
+
     /// The groups in the set.
     pub fn iter(self) -> impl Iterator<Item = Group> {
         Group::ALL.into_iter().filter(move |&group| self.contains(group))
@@ -131,6 +136,10 @@ impl Groups {
 pub enum Kind {
     /// A process, thread, user, group or device number, or another number that is not counted.
     Id,
+    /// A user id.
+    User,
+    /// A group id.
+    GroupId,
     /// A number of things.
     Count,
     /// A number that may be negative.
@@ -147,12 +156,22 @@ pub enum Kind {
     Text,
     /// A list of byte strings.
     Texts,
-    /// A set as a bit mask, written in hexadecimal.
+    /// A set of capabilities as a bit mask, written in hexadecimal.
+    Capabilities,
+    /// A set of signals as a bit mask, written in hexadecimal: signal N is bit N - 1.
+    Signals,
+    /// Flags as a bit mask, written in hexadecimal.
     Mask,
+    /// An address, written in hexadecimal.
+    Address,
+    /// Permission bits: a number, which tables show in octal.
+    Mode,
     /// A list of ids.
     Ids,
     /// A set of processors, written like `0-3,7`.
     Cpus,
+    /// Resource limits, each soft and hard.
+    Limits,
 }
 
 impl Kind {
@@ -160,6 +179,8 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Id => "number",
+            Kind::User => "user id",
+            Kind::GroupId => "group id",
             Kind::Count => "count",
             Kind::Signed => "signed number",
             Kind::Bytes => "bytes",
@@ -168,9 +189,14 @@ impl Kind {
             Kind::Letter => "letter",
             Kind::Text => "text",
             Kind::Texts => "list of texts",
-            Kind::Mask => "set, in hexadecimal",
+            Kind::Capabilities => "set of capabilities, in hexadecimal",
+            Kind::Signals => "set of signals, in hexadecimal",
+            Kind::Mask => "flags, in hexadecimal",
+            Kind::Address => "address, in hexadecimal",
+            Kind::Mode => "permission bits",
             Kind::Ids => "list of numbers",
             Kind::Cpus => "list of processors",
+            Kind::Limits => "resource limits",
         }
     }
 
@@ -178,14 +204,21 @@ impl Kind {
     pub fn is_number(self) -> bool {
         matches!(
             self,
-            Kind::Id | Kind::Count | Kind::Signed | Kind::Bytes | Kind::Nanoseconds
+            Kind::Id
+                | Kind::User
+                | Kind::GroupId
+                | Kind::Mode
+                | Kind::Count
+                | Kind::Signed
+                | Kind::Bytes
+                | Kind::Nanoseconds
         )
     }
 }
 
 /// The files of `/proc/PID` that fields come from, as a set: any one of them has the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Files(pub u16);
+pub struct Files(pub u32);
 
 #[allow(missing_docs)]
 impl Files {
@@ -197,7 +230,21 @@ impl Files {
     pub const OOM_SCORE_ADJ: Files = Files(1 << 4);
     pub const OOM_SCORE: Files = Files(1 << 5);
     pub const CGROUP: Files = Files(1 << 6);
-    pub const NS: Files = Files(1 << 7);
+    pub const IO: Files = Files(1 << 7);
+    pub const LIMITS: Files = Files(1 << 8);
+    pub const ENVIRON: Files = Files(1 << 9);
+    pub const LOGINUID: Files = Files(1 << 10);
+    pub const SESSIONID: Files = Files(1 << 11);
+    pub const PERSONALITY: Files = Files(1 << 12);
+    pub const TIMERSLACK_NS: Files = Files(1 << 13);
+    /// Not a file but a directory of links.
+    pub const NS: Files = Files(1 << 14);
+    /// Links.
+    pub const EXE: Files = Files(1 << 15);
+    pub const CWD: Files = Files(1 << 16);
+    pub const ROOT: Files = Files(1 << 17);
+    /// A directory.
+    pub const FD: Files = Files(1 << 18);
 
     pub const fn or(self, other: Files) -> Files {
         Files(self.0 | other.0)
@@ -205,6 +252,10 @@ impl Files {
 
     pub const fn intersects(self, other: Files) -> bool {
         self.0 & other.0 != 0
+    }
+
+    pub const fn is_subset(self, other: Files) -> bool {
+        self.0 & !other.0 == 0
     }
 }
 
@@ -231,10 +282,20 @@ pub struct Info {
 }
 
 impl Info {
-    /// What a caller needs to see the field of another user's task through procfs: nothing, or the right to trace it.
+    /// What a caller needs to see the field of another user's task through procfs: nothing, the right to trace it, or
+    /// `CAP_SYS_NICE`.
     pub fn access(&self) -> &'static str {
-        if self.files == Files::NS {
+        const TRACE: Files = Files::NS
+            .or(Files::IO)
+            .or(Files::ENVIRON)
+            .or(Files::PERSONALITY)
+            .or(Files::EXE)
+            .or(Files::CWD)
+            .or(Files::ROOT);
+        if self.files.is_subset(TRACE) && self.files != Files::NONE || self.kind == Kind::Address {
             "trace"
+        } else if self.files == Files::TIMERSLACK_NS {
+            "nice"
         } else {
             ""
         }
@@ -341,23 +402,23 @@ fields! {
     Tpgid tpgid: i32, Tty Signed, Files::STAT, "stat tpgid", "",
         "Foreground process group of the controlling terminal, -1 if there is no terminal.", |t| Ok(part!(t, Tpgid, TTY, Tty)?.tpgid.get());
 
-    Uid uid: u32, Cred Id, Files::STATUS, "status Uid", "", "Real user id.", |t| Ok(part!(t, Uid, CRED, Cred)?.uid.get());
-    Euid euid: u32, Cred Id, Files::STATUS, "status Uid", "", "Effective user id.", |t| Ok(part!(t, Euid, CRED, Cred)?.euid.get());
-    Suid suid: u32, Cred Id, Files::STATUS, "status Uid", "", "Saved user id.", |t| Ok(part!(t, Suid, CRED, Cred)?.suid.get());
-    Fsuid fsuid: u32, Cred Id, Files::STATUS, "status Uid", "", "File-system user id.", |t| Ok(part!(t, Fsuid, CRED, Cred)?.fsuid.get());
-    Gid gid: u32, Cred Id, Files::STATUS, "status Gid", "", "Real group id.", |t| Ok(part!(t, Gid, CRED, Cred)?.gid.get());
-    Egid egid: u32, Cred Id, Files::STATUS, "status Gid", "", "Effective group id.", |t| Ok(part!(t, Egid, CRED, Cred)?.egid.get());
-    Sgid sgid: u32, Cred Id, Files::STATUS, "status Gid", "", "Saved group id.", |t| Ok(part!(t, Sgid, CRED, Cred)?.sgid.get());
-    Fsgid fsgid: u32, Cred Id, Files::STATUS, "status Gid", "", "File-system group id.", |t| Ok(part!(t, Fsgid, CRED, Cred)?.fsgid.get());
-    CapInheritable cap_inheritable: Mask, Cred Mask, Files::STATUS, "status CapInh", "",
+    Uid uid: u32, Cred User, Files::STATUS, "status Uid", "", "Real user id.", |t| Ok(part!(t, Uid, CRED, Cred)?.uid.get());
+    Euid euid: u32, Cred User, Files::STATUS, "status Uid", "", "Effective user id.", |t| Ok(part!(t, Euid, CRED, Cred)?.euid.get());
+    Suid suid: u32, Cred User, Files::STATUS, "status Uid", "", "Saved user id.", |t| Ok(part!(t, Suid, CRED, Cred)?.suid.get());
+    Fsuid fsuid: u32, Cred User, Files::STATUS, "status Uid", "", "File-system user id.", |t| Ok(part!(t, Fsuid, CRED, Cred)?.fsuid.get());
+    Gid gid: u32, Cred GroupId, Files::STATUS, "status Gid", "", "Real group id.", |t| Ok(part!(t, Gid, CRED, Cred)?.gid.get());
+    Egid egid: u32, Cred GroupId, Files::STATUS, "status Gid", "", "Effective group id.", |t| Ok(part!(t, Egid, CRED, Cred)?.egid.get());
+    Sgid sgid: u32, Cred GroupId, Files::STATUS, "status Gid", "", "Saved group id.", |t| Ok(part!(t, Sgid, CRED, Cred)?.sgid.get());
+    Fsgid fsgid: u32, Cred GroupId, Files::STATUS, "status Gid", "", "File-system group id.", |t| Ok(part!(t, Fsgid, CRED, Cred)?.fsgid.get());
+    CapInheritable cap_inheritable: Mask, Cred Capabilities, Files::STATUS, "status CapInh", "",
         "Inheritable capabilities.", |t| Ok(Mask(part!(t, CapInheritable, CRED, Cred)?.cap_inheritable.get()));
-    CapPermitted cap_permitted: Mask, Cred Mask, Files::STATUS, "status CapPrm", "",
+    CapPermitted cap_permitted: Mask, Cred Capabilities, Files::STATUS, "status CapPrm", "",
         "Permitted capabilities.", |t| Ok(Mask(part!(t, CapPermitted, CRED, Cred)?.cap_permitted.get()));
-    CapEffective cap_effective: Mask, Cred Mask, Files::STATUS, "status CapEff", "",
+    CapEffective cap_effective: Mask, Cred Capabilities, Files::STATUS, "status CapEff", "",
         "Effective capabilities.", |t| Ok(Mask(part!(t, CapEffective, CRED, Cred)?.cap_effective.get()));
-    CapBounding cap_bounding: Mask, Cred Mask, Files::STATUS, "status CapBnd", "",
+    CapBounding cap_bounding: Mask, Cred Capabilities, Files::STATUS, "status CapBnd", "",
         "Capability bounding set.", |t| Ok(Mask(part!(t, CapBounding, CRED, Cred)?.cap_bounding.get()));
-    CapAmbient cap_ambient: Mask, Cred Mask, Files::STATUS, "status CapAmb", "4.3",
+    CapAmbient cap_ambient: Mask, Cred Capabilities, Files::STATUS, "status CapAmb", "4.3",
         "Ambient capabilities.", |t| Ok(Mask(part!(t, CapAmbient, CRED, Cred)?.cap_ambient.get()));
     NoNewPrivs no_new_privs: bool, Cred Flag, Files::STATUS, "status NoNewPrivs", "4.10",
         "Whether exec can't grant privileges any more.", |t| Ok(part!(t, NoNewPrivs, CRED, Cred)?.no_new_privs.get() != 0);
@@ -396,6 +457,18 @@ fields! {
         "Voluntary context switches, of this thread alone.", |t| Ok(part!(t, VoluntarySwitches, CPU, Cpu)?.voluntary_switches.get());
     InvoluntarySwitches involuntary_switches: u64, Cpu Count, Files::STATUS, "status nonvoluntary_ctxt_switches", "",
         "Involuntary context switches, of this thread alone.", |t| Ok(part!(t, InvoluntarySwitches, CPU, Cpu)?.involuntary_switches.get());
+
+    GuestNs guest_ns: u64, Cpu Nanoseconds, Files::STAT, "stat guest_time", "",
+        "Time spent running virtual processors, part of utime_ns. procfs gives it in whole clock ticks.", |t| Ok(part!(t, GuestNs, CPU, Cpu)?.guest_ns.get());
+    CguestNs cguest_ns: u64, Cpu Nanoseconds, Files::STAT, "stat cguest_time", "",
+        "The same of children that were waited for.", |t| Ok(part!(t, CguestNs, CPU, Cpu)?.cguest_ns.get());
+    BlockDelayNs block_delay_ns: u64, Cpu Nanoseconds, Files::STAT, "stat delayacct_blkio_ticks", "",
+        "Time spent waiting for block devices, of this thread alone; 0 where delay accounting is off. procfs gives it in whole clock ticks.",
+        |t| Ok(part!(t, BlockDelayNs, CPU, Cpu)?.block_delay_ns.get());
+    TimerSlackNs timer_slack_ns: u64, Cpu Nanoseconds, Files::TIMERSLACK_NS, "timerslack_ns", "4.6",
+        "How much later than asked its timers may fire.", |t| Ok(part!(t, TimerSlackNs, CPU, Cpu)?.timer_slack_ns.get());
+    TimeslicesCount timeslices_count: u64, Cpu Count, Files::SCHEDSTAT, "schedstat", "",
+        "How often it got a processor, of this thread alone.", |t| Ok(part!(t, TimeslicesCount, CPU, Cpu)?.timeslices_count.get());
 
     MinFaults min_faults: u64, Faults Count, Files::STAT, "stat minflt", "",
         "Page faults that needed no I/O, of all threads, ended ones included.", |t| Ok(part!(t, MinFaults, FAULTS, Faults)?.min_faults.get());
@@ -439,6 +512,8 @@ fields! {
         "Memory pinned for direct access by devices.", |t| Ok(part!(t, PinnedBytes, MEM, Mem)?.pinned_bytes.get());
     PageTableBytes page_table_bytes: u64, Mem Bytes, Files::STATUS, "status VmPTE", "",
         "Page tables.", |t| Ok(part!(t, PageTableBytes, MEM, Mem)?.page_table_bytes.get());
+    HugetlbBytes hugetlb_bytes: u64, Mem Bytes, Files::STATUS, "status HugetlbPages", "4.4",
+        "Resident pages of hugetlbfs, which are in no other count.", |t| t.number(part!(t, HugetlbBytes, MEM, Mem)?.hugetlb_bytes);
 
     Cmdline cmdline: Arguments<'a>, Args Texts, Files::CMDLINE, "cmdline", "",
         "Command line, or what the process made of it.", |t| Ok(Arguments::new(t.args()?));
@@ -465,6 +540,84 @@ fields! {
         "Id of its cgroup in the unified (version 2) hierarchy.", |t| Ok(part!(t, CgroupId, CGROUP, Cgroup)?.cgroup_id.get());
     Cgroup cgroup: &'a [u8], Cgroup Text, Files::CGROUP, "cgroup, the line of hierarchy 0", "",
         "Path of its cgroup in the unified (version 2) hierarchy, from the reader's cgroup namespace.", |t| t.payload(Field::Cgroup, attr::CGROUP_PATH);
+
+    ReadChars read_chars: u64, Io Bytes, Files::IO, "io rchar", "",
+        "Bytes that read system calls returned, of all threads, ended ones included.", |t| Ok(part!(t, ReadChars, IO, Io)?.read_chars.get());
+    WriteChars write_chars: u64, Io Bytes, Files::IO, "io wchar", "",
+        "Bytes that write system calls took.", |t| Ok(part!(t, WriteChars, IO, Io)?.write_chars.get());
+    ReadSyscalls read_syscalls: u64, Io Count, Files::IO, "io syscr", "",
+        "Read system calls.", |t| Ok(part!(t, ReadSyscalls, IO, Io)?.read_syscalls.get());
+    WriteSyscalls write_syscalls: u64, Io Count, Files::IO, "io syscw", "",
+        "Write system calls.", |t| Ok(part!(t, WriteSyscalls, IO, Io)?.write_syscalls.get());
+    ReadBytes read_bytes: u64, Io Bytes, Files::IO, "io read_bytes", "",
+        "Bytes fetched from storage.", |t| Ok(part!(t, ReadBytes, IO, Io)?.read_bytes.get());
+    WriteBytes write_bytes: u64, Io Bytes, Files::IO, "io write_bytes", "",
+        "Bytes sent, or to be sent, to storage.", |t| Ok(part!(t, WriteBytes, IO, Io)?.write_bytes.get());
+    CancelledWriteBytes cancelled_write_bytes: u64, Io Bytes, Files::IO, "io cancelled_write_bytes", "",
+        "Bytes of write_bytes that were not sent because the file was truncated before.",
+        |t| Ok(part!(t, CancelledWriteBytes, IO, Io)?.cancelled_write_bytes.get());
+
+    SigPending sig_pending: Mask, Signals Signals, Files::STATUS, "status SigPnd", "",
+        "Signals pending for this thread.", |t| Ok(Mask(part!(t, SigPending, SIGNALS, Signals)?.sig_pending.get()));
+    SigSharedPending sig_shared_pending: Mask, Signals Signals, Files::STATUS, "status ShdPnd", "",
+        "Signals pending for the process.", |t| Ok(Mask(part!(t, SigSharedPending, SIGNALS, Signals)?.sig_shared_pending.get()));
+    SigBlocked sig_blocked: Mask, Signals Signals, Files::STATUS, "status SigBlk", "",
+        "Blocked signals, of this thread.", |t| Ok(Mask(part!(t, SigBlocked, SIGNALS, Signals)?.sig_blocked.get()));
+    SigIgnored sig_ignored: Mask, Signals Signals, Files::STATUS, "status SigIgn", "",
+        "Ignored signals.", |t| Ok(Mask(part!(t, SigIgnored, SIGNALS, Signals)?.sig_ignored.get()));
+    SigCaught sig_caught: Mask, Signals Signals, Files::STATUS, "status SigCgt", "",
+        "Signals with a handler.", |t| Ok(Mask(part!(t, SigCaught, SIGNALS, Signals)?.sig_caught.get()));
+    SigQueuedCount sig_queued_count: u64, Signals Count, Files::STATUS, "status SigQ", "",
+        "Signals queued for all processes of its real user. The limit is that of pending signals in limits.",
+        |t| Ok(part!(t, SigQueuedCount, SIGNALS, Signals)?.sig_queued_count.get());
+
+    Limits limits: Limits<'a>, Limits Limits, Files::LIMITS, "limits", "",
+        "The 16 resource limits, each soft and hard.", |t| Ok(Limits::new(t.payload(Field::Limits, attr::LIMITS)?));
+
+    Environ environ: Arguments<'a>, Env Texts, Files::ENVIRON, "environ", "",
+        "Its environment, as the process left it: byte strings such as NAME=value.", |t| Ok(Arguments::new(t.payload(Field::Environ, attr::ENV)?));
+
+    Exe exe: &'a [u8], Paths Text, Files::EXE, "exe", "",
+        "Path of its executable, with \" (deleted)\" behind it if it has none any more.", |t| t.executable();
+    Cwd cwd: &'a [u8], Paths Text, Files::CWD, "cwd", "",
+        "Its current directory.", |t| t.payload(Field::Cwd, attr::CWD);
+    Root root: &'a [u8], Paths Text, Files::ROOT, "root", "",
+        "Its root directory.", |t| t.payload(Field::Root, attr::ROOT);
+    Umask umask: u32, Paths Mode, Files::STATUS, "status Umask", "4.7",
+        "Permissions that it takes from the files it creates.", |t| Ok(part!(t, Umask, UMASK, Number)?.number.get());
+
+    FdCount fd_count: u32, Fds Count, Files::FD, "the entries of fd", "",
+        "Open file descriptors.", |t| Ok(part!(t, FdCount, FDS, Fds)?.fd_count.get());
+    FdTableSize fd_table_size: u32, Fds Count, Files::STATUS, "status FDSize", "",
+        "Size of its table of file descriptors.", |t| Ok(part!(t, FdTableSize, FDS, Fds)?.fd_table_size.get());
+
+    Loginuid loginuid: u32, Audit User, Files::LOGINUID, "loginuid", "",
+        "User that logged in to begin its session; 4294967295 if nobody did.", |t| Ok(part!(t, Loginuid, AUDIT, Audit)?.loginuid.get());
+    AuditSession audit_session: u32, Audit Id, Files::SESSIONID, "sessionid", "",
+        "Number of that session; 4294967295 if there is none.", |t| Ok(part!(t, AuditSession, AUDIT, Audit)?.audit_session.get());
+
+    StartCode start_code: Mask, Layout Address, Files::STAT, "stat startcode", "",
+        "Where its code begins.", |t| Ok(Mask(part!(t, StartCode, LAYOUT, Layout)?.start_code.get()));
+    EndCode end_code: Mask, Layout Address, Files::STAT, "stat endcode", "",
+        "Where its code ends.", |t| Ok(Mask(part!(t, EndCode, LAYOUT, Layout)?.end_code.get()));
+    StartData start_data: Mask, Layout Address, Files::STAT, "stat start_data", "3.3",
+        "Where its initialized data begin.", |t| Ok(Mask(part!(t, StartData, LAYOUT, Layout)?.start_data.get()));
+    EndData end_data: Mask, Layout Address, Files::STAT, "stat end_data", "3.3",
+        "Where they end.", |t| Ok(Mask(part!(t, EndData, LAYOUT, Layout)?.end_data.get()));
+    StartBrk start_brk: Mask, Layout Address, Files::STAT, "stat start_brk", "3.3",
+        "Where its heap begins.", |t| Ok(Mask(part!(t, StartBrk, LAYOUT, Layout)?.start_brk.get()));
+    StartStack start_stack: Mask, Layout Address, Files::STAT, "stat startstack", "",
+        "Where its stack begins.", |t| Ok(Mask(part!(t, StartStack, LAYOUT, Layout)?.start_stack.get()));
+    ArgStart arg_start: Mask, Layout Address, Files::STAT, "stat arg_start", "3.5",
+        "Where its arguments begin.", |t| Ok(Mask(part!(t, ArgStart, LAYOUT, Layout)?.arg_start.get()));
+    ArgEnd arg_end: Mask, Layout Address, Files::STAT, "stat arg_end", "3.5",
+        "Where they end.", |t| Ok(Mask(part!(t, ArgEnd, LAYOUT, Layout)?.arg_end.get()));
+    EnvStart env_start: Mask, Layout Address, Files::STAT, "stat env_start", "3.5",
+        "Where its environment begins.", |t| Ok(Mask(part!(t, EnvStart, LAYOUT, Layout)?.env_start.get()));
+    EnvEnd env_end: Mask, Layout Address, Files::STAT, "stat env_end", "3.5",
+        "Where it ends.", |t| Ok(Mask(part!(t, EnvEnd, LAYOUT, Layout)?.env_end.get()));
+    Personality personality: Mask, Layout Mask, Files::PERSONALITY, "personality", "",
+        "Execution domain and flags of personality(2).", |t| Ok(Mask(part!(t, Personality, PERSONALITY, Number)?.number.get().into()));
 }
 
 /// A bit mask, such as a capability set.
@@ -485,6 +638,11 @@ impl Field {
     /// The group.
     pub fn group(self) -> Group {
         self.info().group
+    }
+
+    /// Whether only tasks with an address space have a value.
+    pub(crate) fn needs_memory(self) -> bool {
+        self.group().needs_memory() && self != Field::Personality
     }
 }
 

@@ -1,21 +1,25 @@
 //! The handle: what is kept from one query to the next.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Field, Fields, Groups};
+use crate::filter::Filter;
 use crate::pin;
-use crate::plan::{plan, BpfWay, Cost, Plan, State};
+use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use crate::query::{Query, Scope};
 use crate::record::{self, attr, AbsentField, Record};
 use crate::snapshot::{Row, Snapshot, SourceId};
-use crate::source::bpf::pass::{deferred, Bpf};
+use crate::source::bpf::pass::{deferred, Bpf, Request};
 use crate::source::bpf::recipe;
 use crate::source::host;
-use crate::source::procfs::Procfs;
+use crate::source::procfs::{self, Procfs};
 use crate::support::{Fact, Support};
+
+/// Start times of procfs are in ticks, which are as long on all machines that we support.
+const TICK_NS: u64 = 10_000_000;
 
 /// Asks the kernel. Making one is free: what a query needs is opened or loaded when it is first needed, and kept.
 ///
@@ -34,6 +38,7 @@ pub struct Handle {
     procfs: Option<Procfs>,
     /// Processes that this kernel does not show to iterators, once that is known.
     hidden: Option<Vec<u32>>,
+    changes: Changes,
 }
 
 impl Handle {
@@ -76,6 +81,22 @@ impl Handle {
         plan(query, self.support(), &state, &Cost::default())
     }
 
+    /// How `query` would be answered: who reads what, and which part of its filter is decided where.
+    pub fn explain(&mut self, query: &Query) -> Result<Explanation> {
+        let plan = self.plan(query)?;
+        let filter = query.filter.as_ref();
+        let first = match plan.bpf {
+            Some(_) if !plan.tested => None,
+            Some(_) => filter.map(|filter| filter.kernel_tests(&|path| procfs::cgroup_id(path)).to_string()),
+            None => filter.and_then(|filter| Some(filter.cheap_part()?.to_string())),
+        };
+        Ok(Explanation {
+            plan,
+            first: first.filter(|part| !part.is_empty()),
+            last: filter.map(Filter::to_string),
+        })
+    }
+
     /// Loads the BPF programs that can answer `fields`, whether or not that is worth it for one query. Errors say why it
     /// can't be done; queries then are answered by procfs.
     pub fn prepare(&mut self, fields: impl Into<Fields>) -> Result<()> {
@@ -104,43 +125,145 @@ impl Handle {
 
     /// Asks, and puts the answer into the memory of an earlier one. What that held is gone, also after an error.
     pub fn query_into(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-        snapshot.clear(query.fields);
+        let Scope::DescendantsOf(pid) = query.scope else {
+            return self.answer(query, snapshot);
+        };
+        let descendants = self.descendants(pid)?;
+        let listed = Query {
+            scope: Scope::Listed,
+            pids: descendants.keys().copied().collect(),
+            ..query.clone()
+        };
+        self.answer(&listed.with_fields_read(Field::StartNs), snapshot)?;
+        // One that ended, and whose number went to another process, is none.
+        snapshot.retain(|task| {
+            let header = task.record().header();
+            descendants
+                .get(&header.pid.get())
+                .is_some_and(|start| start / TICK_NS == header.start_ns.get() / TICK_NS)
+        });
+        snapshot.missing.clear();
+        snapshot.counters.tasks = snapshot.rows.len() as u64;
+        Ok(())
+    }
+
+    fn answer(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+        snapshot.clear(query.fields_read());
         // To iterators, 0 stands for every task.
         if let Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) = query.scope {
             return Err(no_such_process(0));
         }
         let plan = self.ready_plan(query)?;
-        for group in query.fields.groups().iter() {
+        for group in snapshot.fields.groups().iter() {
             snapshot.answers[group as usize] = plan.answer(group);
         }
-        match plan.bpf {
-            Some((_, groups)) => {
-                self.add_hidden(query, groups, snapshot)?;
-                self.bpf.read(query.scope, groups, !self.one_shot, snapshot)?;
-                self.fill_in_deferred(query, snapshot);
-                put_in_order(query.scope, snapshot.counters.hidden as usize, snapshot);
-            }
+        let known_before = match plan.bpf {
+            Some((_, groups)) => self.ask_bpf(query, groups, &plan, snapshot)?,
             None => {
-                let fields = fields_of(query.fields, plan.procfs);
-                self.procfs()?.read(query.scope, fields, snapshot)?;
+                let fields = fields_of(snapshot.fields, plan.procfs);
+                self.procfs()?.read(query, fields, snapshot)?;
+                false
             }
-        }
+        };
         self.regret_ns = self.regret_ns.saturating_add(plan.regret_ns);
+        let is_empty = snapshot.is_empty();
+        if query.changed && !known_before {
+            self.changes.retain_changed(snapshot);
+        }
         snapshot.counters.tasks = snapshot.rows.len() as u64;
+        let is_filtered = query.filter.is_some() || query.changed;
         match query.scope {
-            Scope::Process(pid) | Scope::ThreadsOf(pid) if snapshot.is_empty() => Err(no_such_process(pid)),
+            Scope::Process(pid) | Scope::ThreadsOf(pid) if is_empty && !is_filtered => Err(no_such_process(pid)),
             // No rows may also mean that it has no children.
-            Scope::ChildrenOf(pid) if snapshot.is_empty() && plan.bpf.is_some() && !self.iterators_show(pid)? => {
+            Scope::ChildrenOf(pid) if is_empty && plan.bpf.is_some() && !self.iterators_show(pid)? => {
                 Err(no_such_process(pid))
             }
             _ => Ok(()),
         }
     }
 
+    /// Makes a pass with BPF. Says whether that left out what has not changed, if it was to.
+    fn ask_bpf(&mut self, query: &Query, groups: Groups, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
+        self.add_hidden(query, groups, snapshot)?;
+        let hidden_bytes = snapshot.records.len();
+        let is_listed = query.scope.is_listed();
+        let tests = match &query.filter {
+            Some(filter) if plan.tested => filter.kernel_tests(&|path| procfs::cgroup_id(path)).tests,
+            _ => Vec::new(),
+        };
+        let changed = query.changed && plan.tested && self.bpf.knows_changes();
+        let scope = match query.scope {
+            Scope::Listed => Scope::Processes,
+            Scope::ThreadsOfListed => Scope::Threads,
+            scope => scope,
+        };
+        let request = Request {
+            scope,
+            pids: if is_listed && plan.one_by_one { &query.pids } else { &[] },
+            groups,
+            remember: !self.one_shot,
+            tests: &tests,
+            changed,
+        };
+        if !is_listed || !query.pids.is_empty() {
+            self.bpf.read(&request, snapshot)?;
+        }
+        if is_listed && !plan.one_by_one {
+            snapshot.retain(|task| query.pids.binary_search(&task.record().header().pid.get()).is_ok());
+        }
+        if is_listed {
+            let mut found: Vec<u32> = pids(snapshot).collect();
+            found.sort_unstable();
+            let is_missing = |pid: &&u32| found.binary_search(pid).is_err();
+            snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
+        }
+        if let Some(filter) = &query.filter {
+            // What is deferred may still make it true.
+            snapshot.retain(|task| filter.decide(task) != Some(false));
+        }
+        self.fill_in_deferred(query, snapshot);
+        if let Some(filter) = &query.filter {
+            let mut counters = snapshot.counters;
+            snapshot.retain(|task| filter.admits(task, &mut counters));
+            snapshot.counters = counters;
+        }
+        let hidden = snapshot.rows.iter().take_while(|row| row.record < hidden_bytes).count();
+        put_in_order(query.scope, hidden, snapshot);
+        Ok(changed)
+    }
+
+    /// The processes that descend from one, each with the time it started.
+    fn descendants(&mut self, pid: u32) -> Result<BTreeMap<u32, u64>> {
+        let mut all = Snapshot::default();
+        self.answer(&Query::processes().fields(Field::Ppid | Field::StartNs), &mut all)?;
+        let mut children: HashMap<u32, Vec<(u32, u64)>> = HashMap::new();
+        let mut is_there = false;
+        for task in all.tasks() {
+            let header = task.record().header();
+            let child = header.pid.get();
+            is_there |= child == pid;
+            if let Ok(parent) = task.ppid() {
+                children.entry(parent).or_default().push((child, header.start_ns.get()));
+            }
+        }
+        if !is_there {
+            return Err(no_such_process(pid));
+        }
+        let mut descendants = BTreeMap::new();
+        let mut left = vec![pid];
+        while let Some(parent) = left.pop() {
+            for (child, start) in children.remove(&parent).unwrap_or_default() {
+                descendants.insert(child, start);
+                left.push(child);
+            }
+        }
+        Ok(descendants)
+    }
+
     /// Whether there is a process of this number, as far as iterators and procfs, which fills in for them, can tell.
     fn iterators_show(&mut self, pid: u32) -> Result<bool> {
         let mut found = Snapshot::default();
-        self.bpf.read(Scope::Process(pid), Groups::NONE, false, &mut found)?;
+        self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
         let is_hidden = self.hidden.as_ref().is_some_and(|hidden| hidden.contains(&pid));
         Ok(is_hidden || !found.is_empty())
     }
@@ -149,10 +272,14 @@ impl Handle {
     fn ready_plan(&mut self, query: &Query) -> Result<Plan> {
         loop {
             let plan = self.plan(query)?;
-            let Some((way, groups)) = plan.bpf else {
+            let Some((way, groups)) = plan.bpf.filter(|(way, _)| *way != BpfWay::Loaded) else {
                 return Ok(plan);
             };
-            let Err(error) = self.bpf.prepare(way, groups, &pin::directory()) else {
+            let needed = match plan.tested {
+                true => groups.or(Groups::TESTABLE),
+                false => groups,
+            };
+            let Err(error) = self.bpf.prepare(way, needed, &pin::directory()) else {
                 return Ok(plan);
             };
             let fact = Fact::no(error.to_string(), remedy(&error));
@@ -175,18 +302,25 @@ impl Handle {
     /// without them would not be the same from both sources, so procfs adds them.
     fn add_hidden(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         self.find_hidden()?;
-        let fields = fields_of(query.fields, groups);
+        let mut fields = fields_of(snapshot.fields, groups);
+        if let Scope::ChildrenOf(_) = query.scope {
+            fields |= Field::Ppid;
+        }
         for pid in self.hidden.clone().unwrap_or_default() {
-            let scope = match query.scope {
-                Scope::Process(asked) | Scope::ThreadsOf(asked) if asked != pid => continue,
-                Scope::Threads | Scope::ThreadsOf(_) => Scope::ThreadsOf(pid),
-                Scope::Processes | Scope::Process(_) | Scope::ChildrenOf(_) => Scope::Process(pid),
+            let is_asked = match query.scope {
+                Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == pid,
+                Scope::Listed | Scope::ThreadsOfListed => query.pids.contains(&pid),
+                _ => true,
+            };
+            if !is_asked {
+                continue;
+            }
+            let scope = match query.scope.is_threads() {
+                true => Scope::ThreadsOf(pid),
+                false => Scope::Process(pid),
             };
             let known = snapshot.rows.len();
-            let result = match query.scope {
-                Scope::ChildrenOf(_) => self.procfs()?.read(scope, fields | Field::Ppid, snapshot),
-                _ => self.procfs()?.read(scope, fields, snapshot),
-            };
+            let result = self.procfs()?.read(&Query::new(scope), fields, snapshot);
             match result {
                 Err(error) if matches!(error.kind(), ErrorKind::NoSuchTask | ErrorKind::Denied) => continue,
                 result => result?,
@@ -209,25 +343,25 @@ impl Handle {
             return Ok(());
         }
         let mut shown = Snapshot::default();
-        self.bpf.read(Scope::Process(1), Groups::NONE, false, &mut shown)?;
+        self.bpf.read(&Request::ids(Scope::Process(1)), &mut shown)?;
         if !shown.is_empty() || self.procfs().is_err() {
             self.hidden = Some(Vec::new());
             return Ok(());
         }
         let mut listed = Snapshot::default();
-        self.procfs()?.read(Scope::Processes, Fields::NONE, &mut listed)?;
-        self.bpf.read(Scope::Processes, Groups::NONE, false, &mut shown)?;
+        self.procfs()?.read(&Query::processes(), Fields::NONE, &mut listed)?;
+        self.bpf.read(&Request::ids(Scope::Processes), &mut shown)?;
         let shown: HashSet<u32> = pids(&shown).collect();
         let mut hidden = Vec::new();
         for pid in pids(&listed).filter(|pid| !shown.contains(pid)) {
             // Most have just ended. One that is hidden is there, and still not shown.
             let mut found = Snapshot::default();
-            self.bpf.read(Scope::Process(pid), Groups::NONE, false, &mut found)?;
+            self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
             let is_shown = !found.is_empty();
             if !is_shown
                 && self
                     .procfs()?
-                    .read(Scope::Process(pid), Fields::NONE, &mut found)
+                    .read(&Query::process(pid), Fields::NONE, &mut found)
                     .is_ok()
             {
                 hidden.push(pid);
@@ -243,7 +377,7 @@ impl Handle {
             let Some((record, _)) = Record::split_first(&snapshot.records[snapshot.rows[index].record..]) else {
                 continue;
             };
-            let fields = fields_of(query.fields, deferred(record));
+            let fields = fields_of(snapshot.fields, deferred(record));
             if fields == Fields::NONE {
                 continue;
             }
@@ -269,6 +403,29 @@ impl Handle {
     }
 }
 
+/// The processor times of an earlier answer, to tell which tasks have changed where the kernel's side does not.
+#[derive(Debug, Default)]
+struct Changes {
+    /// By thread id: when the task started, and its processor time, in nanoseconds.
+    seen: HashMap<u32, (u64, u64)>,
+}
+
+impl Changes {
+    /// Drops the tasks that are as they were in the answer before, and remembers this one.
+    fn retain_changed(&mut self, snapshot: &mut Snapshot) {
+        let before = std::mem::take(&mut self.seen);
+        snapshot.retain(|task| {
+            let header = task.record().header();
+            let (Ok(utime), Ok(stime)) = (task.utime_ns(), task.stime_ns()) else {
+                return true;
+            };
+            let now = (header.start_ns.get(), utime + stime);
+            self.seen.insert(header.tid.get(), now);
+            before.get(&header.tid.get()) != Some(&now)
+        });
+    }
+}
+
 fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {
     snapshot.tasks().map(|task| task.record().header().pid.get())
 }
@@ -280,7 +437,7 @@ fn put_in_order(scope: Scope, added: usize, snapshot: &mut Snapshot) {
     let tid = |row: &Row| Record::split_first(&records[row.record..]).map(|(record, _)| record.header().tid.get());
     let border = added.saturating_sub(1)..snapshot.rows.len().min(added + 1);
     let is_sorted = match scope {
-        Scope::ThreadsOf(_) => snapshot.rows.is_sorted_by_key(tid),
+        Scope::ThreadsOf(_) | Scope::ThreadsOfListed => snapshot.rows.is_sorted_by_key(tid),
         _ => snapshot.rows[border].is_sorted_by_key(tid),
     };
     if !is_sorted {

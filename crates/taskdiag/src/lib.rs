@@ -3,10 +3,15 @@
 pub mod absent;
 pub mod btf;
 pub mod error;
+pub mod events;
 pub mod field;
+pub mod filter;
 pub mod handle;
+pub mod maps;
+pub mod pagecache;
 pub mod pin;
 pub mod plan;
+pub mod proc_values;
 pub mod query;
 pub mod record;
 pub mod snapshot;
@@ -17,7 +22,9 @@ pub mod value;
 
 pub use absent::Absent;
 pub use error::{Error, ErrorKind, Result};
+pub use events::{Event, EventField, EventKind, Events};
 pub use field::{Field, Fields, Group, Kind};
+pub use filter::Filter;
 pub use handle::Handle;
 pub use query::{Query, Scope};
 pub use snapshot::{Snapshot, SourceId, Task};

@@ -39,8 +39,10 @@ pub struct Cost {
     pub load_group_ns: u64,
     /// Getting hold of a pinned program.
     pub open_pinned_ns: u64,
-    /// Making an iterator and ending it.
+    /// Making an iterator of all tasks and ending it.
     pub pass_ns: u64,
+    /// Pointing one at a process, and ending it.
+    pub point_ns: u64,
     /// Visiting a task.
     pub visit_ns: u64,
     /// Writing and reading one group of a task.
@@ -60,6 +62,7 @@ impl Default for Cost {
             load_group_ns: 500_000,
             open_pinned_ns: 60_000,
             pass_ns: 10_000,
+            point_ns: 5_000,
             visit_ns: 100,
             group_ns: 40,
             args_ns: 600,
@@ -76,10 +79,26 @@ pub struct Plan {
     pub bpf: Option<(BpfWay, Groups)>,
     /// Groups that procfs answers.
     pub procfs: Groups,
+    /// Whether the BPF program is given tests, so that tasks which are not meant have no records.
+    pub tested: bool,
+    /// Whether BPF visits the processes that are asked about one by one, rather than all tasks.
+    pub one_by_one: bool,
     /// Groups that nobody can answer on this host.
     pub unanswered: Groups,
     /// What the query loses by BPF not being loaded, to be added to [`State::regret_ns`].
     pub regret_ns: u64,
+}
+
+/// How a query is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Who reads what.
+    pub plan: Plan,
+    /// The part of the filter that is decided before the rest of a task is read: with BPF in the kernel, with procfs on the
+    /// files that it takes.
+    pub first: Option<String>,
+    /// The filter, which is then decided on what was read of the tasks that are left.
+    pub last: Option<String>,
 }
 
 impl Plan {
@@ -96,7 +115,7 @@ impl Plan {
 
 /// Decides who answers `query`.
 pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
-    let mut groups = query.fields.groups();
+    let mut groups = query.fields_read().groups();
     let mut unanswered = Groups::NONE;
     if groups.contains(Group::Cgroup) && support.cgroup2.verdict == Verdict::No {
         unanswered = unanswered.with(Group::Cgroup);
@@ -108,24 +127,28 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         Verdict::No => Err(&support.procfs),
         _ => Ok(ways.procfs_ns(query, groups)),
     };
-    let bpf_plan = |way| Plan {
-        bpf: Some((way, groups)),
+    let bpf_plan = |choice: Choice| Plan {
+        bpf: Some((choice.way, groups)),
         procfs: Groups::NONE,
+        one_by_one: choice.one_by_one,
+        tested: is_tested(query),
         unanswered,
         regret_ns: 0,
     };
     let procfs_plan = |regret_ns| Plan {
         bpf: None,
         procfs: groups,
+        one_by_one: false,
+        tested: false,
         unanswered,
         regret_ns,
     };
     match (state.forced, by_bpf, by_procfs) {
-        (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice.way)),
+        (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice)),
         (Some(SourceId::Bpf), Err(fact), _) => Err(refused(SourceId::Bpf, fact)),
         (Some(SourceId::Procfs), _, Ok(_)) => Ok(procfs_plan(0)),
         (Some(SourceId::Procfs), _, Err(fact)) => Err(refused(SourceId::Procfs, fact)),
-        (None, Ok(choice), Err(_)) => Ok(bpf_plan(choice.way)),
+        (None, Ok(choice), Err(_)) => Ok(bpf_plan(choice)),
         (None, Err(_), Ok(_)) => Ok(procfs_plan(0)),
         (None, Err(bpf), Err(procfs)) => Err(Error::new(
             ErrorKind::Unsupported,
@@ -134,7 +157,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         (None, Ok(choice), Ok(procfs_ns)) => {
             let regret_ns = procfs_ns.saturating_sub(choice.pass_ns);
             match choice.entry_ns <= regret_ns.saturating_add(state.regret_ns) && regret_ns > 0 {
-                true => Ok(bpf_plan(choice.way)),
+                true => Ok(bpf_plan(choice)),
                 false => Ok(procfs_plan(regret_ns)),
             }
         }
@@ -144,6 +167,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
 /// The cheapest way to run BPF: what it takes to begin, and what each pass takes.
 struct Choice {
     way: BpfWay,
+    one_by_one: bool,
     entry_ns: u64,
     pass_ns: u64,
 }
@@ -158,11 +182,15 @@ impl<'a> Ways<'a> {
     /// How BPF would answer, or the fact that stands in its way.
     fn bpf(&self, query: &Query, groups: Groups) -> std::result::Result<Choice, &'a Fact> {
         let support = self.support;
-        let loaded = self.state.loaded.is_some_and(|loaded| loaded.covers(groups));
-        let by_pid = matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
-        if by_pid && support.iterator_by_pid.verdict == Verdict::No {
+        let can_point = support.iterator_by_pid.verdict != Verdict::No;
+        if matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_)) && !can_point {
             return Err(&support.iterator_by_pid);
         }
+        let needed = match is_tested(query) {
+            true => groups.or(Groups::TESTABLE),
+            false => groups,
+        };
+        let loaded = self.state.loaded.is_some_and(|loaded| loaded.covers(needed));
         let (way, entry_ns) = if loaded {
             (BpfWay::Loaded, 0)
         } else if support.pinned.is_yes() {
@@ -190,20 +218,27 @@ impl<'a> Ways<'a> {
             0
         };
         let each_ns = self.cost.group_ns * groups.len() + args_ns;
-        let visited = if by_pid { 1 } else { self.tasks() };
+        let visit_ns = self.cost.visit_ns + each_ns;
+        let all_ns = self.cost.pass_ns + self.tasks() * visit_ns;
+        let one_by_one_ns = match targets(query) {
+            Some(targets) if can_point => targets * (self.cost.point_ns + visit_ns),
+            _ => u64::MAX,
+        };
+        let one_by_one = one_by_one_ns <= all_ns || matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
         Ok(Choice {
             way,
+            one_by_one,
             entry_ns,
-            pass_ns: self.cost.pass_ns + visited * (self.cost.visit_ns + each_ns),
+            pass_ns: if one_by_one { one_by_one_ns } else { all_ns },
         })
     }
 
     /// What procfs would take.
     fn procfs_ns(&self, query: &Query, groups: Groups) -> u64 {
         let files = files_read(query, groups);
-        match query.scope {
-            Scope::Process(_) | Scope::ThreadsOf(_) => files * self.cost.file_ns,
-            _ => self.tasks() * (self.cost.list_ns + files * self.cost.file_ns),
+        match targets(query) {
+            Some(targets) => targets * files * self.cost.file_ns,
+            None => self.tasks() * (self.cost.list_ns + files * self.cost.file_ns),
         }
     }
 
@@ -213,10 +248,25 @@ impl<'a> Ways<'a> {
     }
 }
 
+/// Whether it is left to the source which tasks are meant: of processes that are listed, those that are missing have to be told
+/// from those that are not meant.
+fn is_tested(query: &Query) -> bool {
+    targets(query).is_none() && (query.filter.is_some() || query.changed)
+}
+
+/// How many processes are asked about, if it is said which.
+fn targets(query: &Query) -> Option<u64> {
+    match query.scope {
+        Scope::Process(_) | Scope::ThreadsOf(_) => Some(1),
+        Scope::Listed | Scope::ThreadsOfListed => Some(query.pids.len() as u64),
+        _ => None,
+    }
+}
+
 /// How many files of each task procfs would read.
 fn files_read(query: &Query, groups: Groups) -> u64 {
     let fields = query
-        .fields
+        .fields_read()
         .iter()
         .filter(|field| groups.contains(field.group()))
         .collect();
@@ -255,6 +305,8 @@ mod tests {
             iterator_by_pid: yes(),
             pinned: Fact::no("nothing is pinned", ""),
             cgroup2: yes(),
+            cachestat: yes(),
+            procmap_query: Fact::yes(""),
             tasks: Some(100),
         }
     }

@@ -1,6 +1,7 @@
 //! What is asked.
 
 use crate::field::{Field, Fields};
+use crate::filter::Filter;
 
 /// Which tasks are asked about. Ids are those of the caller's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +16,23 @@ pub enum Scope {
     ThreadsOf(u32),
     /// The children of one process.
     ChildrenOf(u32),
+    /// The children of one process, their children, and so on, as they are found in one pass.
+    DescendantsOf(u32),
+    /// The processes of [`Query::pids`].
+    Listed,
+    /// Every thread of these.
+    ThreadsOfListed,
 }
 
 impl Scope {
     /// Whether the answer has a row for each thread rather than for each process.
     pub fn is_threads(self) -> bool {
-        matches!(self, Scope::Threads | Scope::ThreadsOf(_))
+        matches!(self, Scope::Threads | Scope::ThreadsOf(_) | Scope::ThreadsOfListed)
+    }
+
+    /// Whether it is about the processes of [`Query::pids`].
+    pub fn is_listed(self) -> bool {
+        matches!(self, Scope::Listed | Scope::ThreadsOfListed)
     }
 }
 
@@ -33,12 +45,19 @@ impl Scope {
 ///
 /// let query = Query::processes().fields(Field::Pid | Field::Comm | Field::RssBytes);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Query {
     /// Which tasks.
     pub scope: Scope,
+    /// The processes of [`Scope::Listed`] and [`Scope::ThreadsOfListed`], ascending, each once.
+    pub pids: Vec<u32>,
     /// Which fields.
     pub fields: Fields,
+    /// Which of the tasks.
+    pub filter: Option<Filter>,
+    /// Only tasks that have used processor time since this handle was last asked for changed tasks, or started since. The
+    /// first answer has all.
+    pub changed: bool,
 }
 
 impl Query {
@@ -46,7 +65,10 @@ impl Query {
     pub fn new(scope: Scope) -> Query {
         Query {
             scope,
+            pids: Vec::new(),
             fields: Field::Pid | Field::Tid,
+            filter: None,
+            changed: false,
         }
     }
 
@@ -75,9 +97,64 @@ impl Query {
         Query::new(Scope::ChildrenOf(pid))
     }
 
+    /// Asks about all that descends from one process.
+    pub fn descendants_of(pid: u32) -> Query {
+        Query::new(Scope::DescendantsOf(pid))
+    }
+
+    /// Asks about some processes. Those that are not there are in [`Snapshot::missing`](crate::Snapshot::missing).
+    pub fn these(pids: impl IntoIterator<Item = u32>) -> Query {
+        Query::new(Scope::Listed).with_pids(pids)
+    }
+
+    /// Asks about the threads of some processes.
+    pub fn threads_of_these(pids: impl IntoIterator<Item = u32>) -> Query {
+        Query::new(Scope::ThreadsOfListed).with_pids(pids)
+    }
+
+    fn with_pids(mut self, pids: impl IntoIterator<Item = u32>) -> Query {
+        self.pids = pids.into_iter().collect();
+        self.pids.sort_unstable();
+        self.pids.dedup();
+        self
+    }
+
     /// Asks for these fields, and [`Field::Pid`] and [`Field::Tid`], which every answer has.
     pub fn fields(mut self, fields: impl Into<Fields>) -> Query {
         self.fields = fields.into() | Field::Pid | Field::Tid;
         self
+    }
+
+    /// Asks only about tasks that the filter is true of. Its fields are in the answer as well.
+    pub fn filter(mut self, filter: Filter) -> Query {
+        self.filter = Some(match self.filter {
+            Some(before) => before.and(filter),
+            None => filter,
+        });
+        self
+    }
+
+    /// Asks only about tasks that have changed: see [`Query::changed`].
+    pub fn only_changed(mut self) -> Query {
+        self.changed = true;
+        self
+    }
+
+    /// The same with other fields besides, which only the library looks at.
+    pub(crate) fn with_fields_read(mut self, fields: impl Into<Fields>) -> Query {
+        self.fields |= fields.into();
+        self
+    }
+
+    /// All fields that have to be read: those asked for, and those that decide which tasks are meant.
+    pub(crate) fn fields_read(&self) -> Fields {
+        let mut fields = self.fields;
+        if let Some(filter) = &self.filter {
+            fields |= filter.fields();
+        }
+        if self.changed {
+            fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
+        }
+        fields
     }
 }

@@ -10,7 +10,7 @@ use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// The task is a kernel thread.
 pub const KERNEL_THREAD: u32 = 1 << 0;
@@ -52,8 +52,21 @@ pub mod attr {
     pub const DEFER: u16 = 17;
     pub const ABSENT: u16 = 18;
     pub const ARGS_SLOT: u16 = 19;
+    pub const IO: u16 = 20;
+    pub const SIGNALS: u16 = 21;
+    pub const LIMITS: u16 = 22;
+    pub const ENV: u16 = 23;
+    pub const EXE: u16 = 24;
+    pub const CWD: u16 = 25;
+    pub const ROOT: u16 = 26;
+    pub const UMASK: u16 = 27;
+    pub const FDS: u16 = 28;
+    pub const AUDIT: u16 = 29;
+    pub const LAYOUT: u16 = 30;
+    pub const PERSONALITY: u16 = 31;
 }
 
+/// Structures of bytes that programs in the kernel write.
 macro_rules! wire {
     ($($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? })*) => { $(
         $(#[$meta])*
@@ -63,6 +76,7 @@ macro_rules! wire {
         pub struct $name { $(pub $field: $ty),* }
     )* };
 }
+pub(crate) use wire;
 
 wire! {
     /// `struct td_record`.
@@ -86,7 +100,8 @@ wire! {
     Cpu {
         utime_ns: U64, stime_ns: U64, cutime_ns: U64, cstime_ns: U64, runtime_ns: U64, run_delay_ns: U64,
         voluntary_switches: U64, involuntary_switches: U64, nice: I32, priority: I32, rt_priority: U32, policy: U32,
-        cpu: U32, reserved: U32, sum_exec_runtime: U64, prev_utime: U64, prev_stime: U64,
+        cpu: U32, reserved: U32, sum_exec_runtime: U64, prev_utime: U64, prev_stime: U64, guest_ns: U64, cguest_ns: U64,
+        block_delay_ns: U64, timer_slack_ns: U64, timeslices_count: U64,
     }
     /// `struct td_faults`.
     Faults { min_faults: U64, maj_faults: U64, child_min_faults: U64, child_maj_faults: U64 }
@@ -94,7 +109,7 @@ wire! {
     Mem {
         vsize_bytes: U64, rss_anon_bytes: U64, rss_file_bytes: U64, rss_shmem_bytes: U64, swap_bytes: U64,
         peak_vsize_bytes: U64, peak_rss_bytes: U64, text_bytes: U64, data_bytes: U64, stack_bytes: U64, lib_bytes: U64,
-        locked_bytes: U64, pinned_bytes: U64, page_table_bytes: U64,
+        locked_bytes: U64, pinned_bytes: U64, page_table_bytes: U64, hugetlb_bytes: U64,
     }
     /// `struct td_oom`.
     Oom { oom_score_adj: I32, oom_score: I32 }
@@ -105,11 +120,74 @@ wire! {
     }
     /// `struct td_cgroup`.
     Cgroup { cgroup_id: U64 }
+    /// `struct td_io`.
+    Io {
+        read_chars: U64, write_chars: U64, read_syscalls: U64, write_syscalls: U64, read_bytes: U64, write_bytes: U64,
+        cancelled_write_bytes: U64,
+    }
+    /// `struct td_signals`.
+    Signals {
+        sig_pending: U64, sig_shared_pending: U64, sig_blocked: U64, sig_ignored: U64, sig_caught: U64, sig_queued_count: U64,
+    }
+    /// One of `struct td_limits`.
+    Limit { soft: U64, hard: U64 }
+    /// A number alone.
+    Number { number: U32 }
+    /// `struct td_fds`.
+    Fds { fd_count: U32, fd_table_size: U32 }
+    /// `struct td_audit`.
+    Audit { loginuid: U32, audit_session: U32 }
+    /// `struct td_layout`.
+    Layout {
+        start_code: U64, end_code: U64, start_data: U64, end_data: U64, start_brk: U64, start_stack: U64, arg_start: U64,
+        arg_end: U64, env_start: U64, env_end: U64,
+    }
+    /// `struct td_test`.
+    KernelTest { what: U32, relation: U16, clause: U16, value: [U64; 2], mask: [U64; 2] }
     /// `struct td_defer`.
     Defer { groups: U32, reserved: U32 }
     /// `struct td_absent`.
     AbsentField { field: U16, reason: U16 }
 }
+
+/// In the constant that says which groups a program can be asked for: that it can be given tests.
+pub const TESTABLE: u32 = 1 << 31;
+
+/// How many tests a program can be given.
+pub const TESTS: usize = 16;
+
+/// What a test can look at: `enum td_value`.
+#[allow(missing_docs)]
+pub mod value {
+    pub const PID: u32 = 1;
+    pub const TID: u32 = 2;
+    pub const PPID: u32 = 3;
+    pub const PGID: u32 = 4;
+    pub const SID: u32 = 5;
+    pub const STATE: u32 = 6;
+    pub const COMM: u32 = 7;
+    pub const THREADS_COUNT: u32 = 8;
+    pub const KERNEL_THREAD: u32 = 9;
+    pub const TTY_NR: u32 = 10;
+    pub const UID: u32 = 11;
+    pub const EUID: u32 = 12;
+    pub const SUID: u32 = 13;
+    pub const FSUID: u32 = 14;
+    pub const GID: u32 = 15;
+    pub const EGID: u32 = 16;
+    pub const SGID: u32 = 17;
+    pub const FSGID: u32 = 18;
+    pub const NICE: u32 = 19;
+    pub const POLICY: u32 = 20;
+    pub const OOM_SCORE_ADJ: u32 = 21;
+    pub const CGROUP: u32 = 22;
+}
+
+/// How many resource limits there are: `TD_LIMITS`.
+pub const LIMITS: usize = 16;
+
+/// In place of a number that the kernel was built without.
+pub const NO_NUMBER: u64 = u64::MAX;
 
 /// In the flags of a `CPU` attribute: utime and stime are what ticks saw, not yet scaled to the exact run time.
 pub const CPU_UNSCALED: u16 = 1;

@@ -56,6 +56,10 @@ pub struct Counters {
     pub deferred: u64,
     /// Tasks that the kernel keeps from iterators and that procfs answered for instead.
     pub hidden: u64,
+    /// Tasks that the filter was tried on with all it looks at; what was ruled out before is not counted.
+    pub candidates: u64,
+    /// Tasks left out because the filter looks at values of theirs that are denied, unsupported or truncated.
+    pub undecided: u64,
     /// Rows whose arguments were known from an earlier snapshot, unchanged.
     pub remembered: u64,
     /// Records that made no sense and were left out. Anything but 0 is a defect.
@@ -64,7 +68,7 @@ pub struct Counters {
 
 impl Counters {
     /// The counters with their names, in the order of a report.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 11] {
         [
             ("tasks", self.tasks),
             ("record_bytes", self.record_bytes),
@@ -73,6 +77,8 @@ impl Counters {
             ("denied", self.denied),
             ("deferred", self.deferred),
             ("hidden", self.hidden),
+            ("candidates", self.candidates),
+            ("undecided", self.undecided),
             ("remembered", self.remembered),
             ("malformed", self.malformed),
         ]
@@ -88,6 +94,17 @@ pub(crate) struct Row {
     pub supplement: usize,
     /// Arguments from an earlier snapshot.
     pub remembered: Option<Remembered>,
+}
+
+impl Row {
+    /// A row of one record.
+    pub(crate) fn new(record: usize) -> Row {
+        Row {
+            record,
+            supplement: NO_SUPPLEMENT,
+            remembered: None,
+        }
+    }
 }
 
 pub(crate) const NO_SUPPLEMENT: usize = usize::MAX;
@@ -114,6 +131,7 @@ pub struct Snapshot {
     /// Arguments that earlier snapshots of the handle brought and that have not changed.
     pub(crate) remembered: Vec<Arc<[u8]>>,
     pub(crate) answers: [Option<Answer>; Group::ALL.len()],
+    pub(crate) missing: Vec<u32>,
     pub(crate) counters: Counters,
 }
 
@@ -125,6 +143,7 @@ impl Snapshot {
         self.rows.clear();
         self.unsettled.clear();
         self.remembered.clear();
+        self.missing.clear();
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
     }
@@ -161,6 +180,34 @@ impl Snapshot {
             record: self.record_at(row.record).expect("rows are made of whole records"),
             row,
         }
+    }
+
+    /// Of the processes that the query listed, those that are not there, ascending: they may have ended, or be hidden.
+    pub fn missing(&self) -> &[u32] {
+        &self.missing
+    }
+
+    /// Drops the rows of tasks that `keep` is false of. Their records stay where they are.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Task<'_>) -> bool) {
+        let mut kept = 0;
+        let mut unsettled = 0;
+        // Both lists are ascending.
+        let mut next_unsettled = 0;
+        for index in 0..self.rows.len() {
+            let is_unsettled = self.unsettled.get(next_unsettled) == Some(&index);
+            next_unsettled += usize::from(is_unsettled);
+            if !keep(&self.task(index)) {
+                continue;
+            }
+            self.rows[kept] = self.rows[index];
+            if is_unsettled {
+                self.unsettled[unsettled] = kept;
+                unsettled += 1;
+            }
+            kept += 1;
+        }
+        self.rows.truncate(kept);
+        self.unsettled.truncate(unsettled);
     }
 
     /// The groups that the query needed, each with who answered it.
@@ -224,7 +271,7 @@ impl<'a> Task<'a> {
             .record
             .attribute(kind)
             .or_else(|| self.supplement()?.attribute(kind));
-        Ok(attribute.ok_or_else(|| self.reason(field.group()))?.payload)
+        Ok(attribute.ok_or_else(|| self.reason(field))?.payload)
     }
 
     /// The fixed part of a group, or why there is none.
@@ -238,11 +285,11 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Why a whole group is missing.
-    fn reason(&self, group: Group) -> Absent {
-        match self.snapshot.answers[group as usize] {
+    /// Why a field is missing with all that came with it.
+    fn reason(&self, field: Field) -> Absent {
+        match self.snapshot.answers[field.group() as usize] {
             Some(Err(reason)) => reason,
-            _ if group.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
+            _ if field.needs_memory() && self.record.has(record::NO_MM) => Absent::NoMemory,
             _ => Absent::Gone,
         }
     }
@@ -269,6 +316,21 @@ impl<'a> Task<'a> {
             title(bytes)
         } else {
             bytes
+        })
+    }
+
+    /// A number that some kernels are built without.
+    pub(crate) fn number(&self, number: U64) -> Result<u64, Absent> {
+        match number.get() {
+            record::NO_NUMBER => Err(Absent::Unsupported),
+            number => Ok(number),
+        }
+    }
+
+    pub(crate) fn executable(&self) -> Result<&'a [u8], Absent> {
+        self.payload(Field::Exe, attr::EXE).map_err(|reason| match reason {
+            Absent::Gone if self.record.has(record::NO_MM) => Absent::NoMemory,
+            reason => reason,
         })
     }
 

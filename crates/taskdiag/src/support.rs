@@ -90,13 +90,17 @@ pub struct Support {
     pub pinned: Fact,
     /// The unified cgroup hierarchy exists.
     pub cgroup2: Fact,
+    /// cachestat(2) can be called (Linux 6.5).
+    pub cachestat: Fact,
+    /// Mappings can be looked up by the `PROCMAP_QUERY` ioctl (Linux 6.11).
+    pub procmap_query: Fact,
     /// Tasks on this machine when it was probed, threads included, if known.
     pub tasks: Option<u32>,
 }
 
 impl Support {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 9] {
+    pub fn facts(&self) -> [(&'static str, &Fact); 11] {
         [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
@@ -107,6 +111,8 @@ impl Support {
             ("iterator-by-pid", &self.iterator_by_pid),
             ("pinned", &self.pinned),
             ("cgroup2", &self.cgroup2),
+            ("cachestat", &self.cachestat),
+            ("procmap-query", &self.procmap_query),
         ]
     }
 }

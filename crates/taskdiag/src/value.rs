@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use zerocopy::FromBytes;
+
 use crate::field::Mask;
+use crate::record::Limit;
 
 /// A value of any field.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +20,7 @@ pub enum Value<'a> {
     Texts(Arguments<'a>),
     Ids(Ids<'a>),
     Cpus(CpuSet<'a>),
+    Limits(Limits<'a>),
 }
 
 macro_rules! from {
@@ -40,16 +44,17 @@ from! {
     Arguments<'a> => Texts(v) v;
     Ids<'a> => Ids(v) v;
     CpuSet<'a> => Cpus(v) v;
+    Limits<'a> => Limits(v) v;
 }
 
-/// A command line: byte strings, as the process left them.
+/// A command line or an environment: byte strings, as the process left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments in the bytes of `/proc/PID/cmdline`, each ended by a NUL; the last NUL may be missing.
+    /// The arguments in the bytes of `/proc/PID/cmdline` or `environ`, each ended by a NUL; the last NUL may be missing.
     pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
         Arguments { bytes }
     }
@@ -89,6 +94,66 @@ impl<'a> Ids<'a> {
         self.bytes
             .chunks_exact(4)
             .map(|id| u32::from_ne_bytes(id.try_into().expect("chunks of four")))
+    }
+}
+
+/// The resource limits of getrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Limits<'a> {
+    /// Their names, by the numbers of `RLIMIT_CPU` to `RLIMIT_RTTIME`. `data`, `stack`, `core`, `rss`, `memlock`, `as`, `fsize`
+    /// and `msgqueue` are in bytes, `cpu` in seconds, `rttime` in microseconds; the others are counts.
+    pub const NAMES: [&'static str; crate::record::LIMITS] = [
+        "cpu",
+        "fsize",
+        "data",
+        "stack",
+        "core",
+        "rss",
+        "nproc",
+        "nofile",
+        "memlock",
+        "as",
+        "locks",
+        "sigpending",
+        "msgqueue",
+        "nice",
+        "rtprio",
+        "rttime",
+    ];
+
+    /// The limits in an array of `struct rlimit`, all ones being no limit.
+    pub(crate) fn new(bytes: &'a [u8]) -> Limits<'a> {
+        Limits { bytes }
+    }
+
+    /// Name, soft and hard limit, one by one; `None` is unlimited.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<u64>, Option<u64>)> + 'a {
+        let limits = <[Limit]>::ref_from_prefix_with_elems(self.bytes, self.bytes.len() / size_of::<Limit>());
+        let limits = limits.map_or(&[][..], |(limits, _)| limits);
+        let value = |value: u64| (value != u64::MAX).then_some(value);
+        let named = Limits::NAMES.into_iter().zip(limits);
+        named.map(move |(name, limit)| (name, value(limit.soft.get()), value(limit.hard.get())))
+    }
+}
+
+/// Displays like `nofile=1024:524288`, with commas between limits.
+impl fmt::Display for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write = |f: &mut fmt::Formatter<'_>, value: Option<u64>| match value {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("unlimited"),
+        };
+        for (index, (name, soft, hard)) in self.iter().enumerate() {
+            write!(f, "{}{name}=", if index > 0 { "," } else { "" })?;
+            write(f, soft)?;
+            f.write_str(":")?;
+            write(f, hard)?;
+        }
+        Ok(())
     }
 }
 

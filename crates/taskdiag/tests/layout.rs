@@ -1,19 +1,21 @@
-//! Check that the records of `src/record.rs` are those of `bpf/record.h`, as a C compiler sees them.
+//! Check that the records of `src/record.rs` are those of `bpf/record.h`, as a C compiler sees them, and the events of
+//! `src/events/wire.rs` those of `bpf/event.h`.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
+use taskdiag::events::wire;
 use taskdiag::record;
 
 /// Lists (C expression, Rust value) for the size and the offsets of structures that both sides have.
 macro_rules! structures {
-    ($($rust:ident $c:literal: $($field:ident $(as $c_field:ident)?),*;)*) => {
+    ($module:ident: $($rust:ident $c:literal: $($field:ident $(as $c_field:ident)?),*;)*) => {
         vec![$(
-            (concat!("sizeof(struct ", $c, ")").to_owned(), size_of::<record::$rust>()),
+            (concat!("sizeof(struct ", $c, ")").to_owned(), size_of::<$module::$rust>()),
             $((
                 format!("offsetof(struct {}, {})", $c, [stringify!($field) $(, stringify!($c_field))?].last().unwrap()),
-                offset_of!(record::$rust, $field),
+                offset_of!($module::$rust, $field),
             )),*
         ),*]
     };
@@ -21,6 +23,7 @@ macro_rules! structures {
 
 fn layout() -> Vec<(String, usize)> {
     let mut layout = structures! {
+        record:
         Header "td_record": len, flags, pid, tid, start_ns;
         AttrHeader "td_attr": len, kind as type, flags;
         Base "td_base": ppid, tracer_pid, pgid, sid, exit_signal, threads_count, state, reserved, comm;
@@ -28,16 +31,29 @@ fn layout() -> Vec<(String, usize)> {
         Cred "td_cred": uid, euid, suid, fsuid, gid, egid, sgid, fsgid, cap_inheritable, cap_permitted, cap_effective,
             cap_bounding, cap_ambient, no_new_privs, seccomp;
         Cpu "td_cpu": utime_ns, stime_ns, cutime_ns, cstime_ns, runtime_ns, run_delay_ns, voluntary_switches,
-            involuntary_switches, nice, priority, rt_priority, policy, cpu, reserved, sum_exec_runtime, prev_utime, prev_stime;
+            involuntary_switches, nice, priority, rt_priority, policy, cpu, reserved, sum_exec_runtime, prev_utime, prev_stime,
+            guest_ns, cguest_ns, block_delay_ns, timer_slack_ns, timeslices_count;
         Faults "td_faults": min_faults, maj_faults, child_min_faults, child_maj_faults;
         Mem "td_mem": vsize_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes, peak_vsize_bytes,
-            peak_rss_bytes, text_bytes, data_bytes, stack_bytes, lib_bytes, locked_bytes, pinned_bytes, page_table_bytes;
+            peak_rss_bytes, text_bytes, data_bytes, stack_bytes, lib_bytes, locked_bytes, pinned_bytes, page_table_bytes,
+            hugetlb_bytes;
         Oom "td_oom": oom_score_adj, oom_score;
         Namespaces "td_namespaces": ns_pid, ns_pid_for_children, ns_mnt, ns_net, ns_user, ns_uts, ns_ipc, ns_cgroup, ns_time;
         Cgroup "td_cgroup": cgroup_id;
+        Io "td_io": read_chars, write_chars, read_syscalls, write_syscalls, read_bytes, write_bytes, cancelled_write_bytes;
+        Signals "td_signals": sig_pending, sig_shared_pending, sig_blocked, sig_ignored, sig_caught, sig_queued_count;
+        Fds "td_fds": fd_count, fd_table_size;
+        Audit "td_audit": loginuid, audit_session;
+        Layout "td_layout": start_code, end_code, start_data, end_data, start_brk, start_stack, arg_start, arg_end,
+            env_start, env_end;
+        KernelTest "td_test": what, relation, clause, value, mask;
         Defer "td_defer": groups, reserved;
         AbsentField "td_absent": field, reason;
     };
+    layout.push((
+        "sizeof(struct td_limits)".to_owned(),
+        record::LIMITS * size_of::<record::Limit>(),
+    ));
     let constants = [
         ("TD_ABI", record::ABI),
         ("TD_KERNEL_THREAD", record::KERNEL_THREAD),
@@ -48,6 +64,30 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ARGS_KEPT", record::ARGS_KEPT),
         ("TD_ARGS_SAME", record::ARGS_SAME),
         ("TD_NO_READER", record::NO_READER),
+        ("TD_TESTABLE", record::TESTABLE),
+        ("TD_TESTS", record::TESTS as u32),
+        ("TD_VALUE_PID", record::value::PID),
+        ("TD_VALUE_TID", record::value::TID),
+        ("TD_VALUE_PPID", record::value::PPID),
+        ("TD_VALUE_PGID", record::value::PGID),
+        ("TD_VALUE_SID", record::value::SID),
+        ("TD_VALUE_STATE", record::value::STATE),
+        ("TD_VALUE_COMM", record::value::COMM),
+        ("TD_VALUE_THREADS_COUNT", record::value::THREADS_COUNT),
+        ("TD_VALUE_KERNEL_THREAD", record::value::KERNEL_THREAD),
+        ("TD_VALUE_TTY_NR", record::value::TTY_NR),
+        ("TD_VALUE_UID", record::value::UID),
+        ("TD_VALUE_EUID", record::value::EUID),
+        ("TD_VALUE_SUID", record::value::SUID),
+        ("TD_VALUE_FSUID", record::value::FSUID),
+        ("TD_VALUE_GID", record::value::GID),
+        ("TD_VALUE_EGID", record::value::EGID),
+        ("TD_VALUE_SGID", record::value::SGID),
+        ("TD_VALUE_FSGID", record::value::FSGID),
+        ("TD_VALUE_NICE", record::value::NICE),
+        ("TD_VALUE_POLICY", record::value::POLICY),
+        ("TD_VALUE_OOM_SCORE_ADJ", record::value::OOM_SCORE_ADJ),
+        ("TD_VALUE_CGROUP", record::value::CGROUP),
         ("TD_CPU_UNSCALED", record::CPU_UNSCALED.into()),
         ("TD_ATTR_BASE", record::attr::BASE.into()),
         ("TD_ATTR_NAME", record::attr::NAME.into()),
@@ -68,20 +108,112 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_DEFER", record::attr::DEFER.into()),
         ("TD_ATTR_ABSENT", record::attr::ABSENT.into()),
         ("TD_ATTR_ARGS_SLOT", record::attr::ARGS_SLOT.into()),
+        ("TD_ATTR_IO", record::attr::IO.into()),
+        ("TD_ATTR_SIGNALS", record::attr::SIGNALS.into()),
+        ("TD_ATTR_LIMITS", record::attr::LIMITS.into()),
+        ("TD_ATTR_ENV", record::attr::ENV.into()),
+        ("TD_ATTR_EXE", record::attr::EXE.into()),
+        ("TD_ATTR_CWD", record::attr::CWD.into()),
+        ("TD_ATTR_ROOT", record::attr::ROOT.into()),
+        ("TD_ATTR_UMASK", record::attr::UMASK.into()),
+        ("TD_ATTR_FDS", record::attr::FDS.into()),
+        ("TD_ATTR_AUDIT", record::attr::AUDIT.into()),
+        ("TD_ATTR_LAYOUT", record::attr::LAYOUT.into()),
+        ("TD_ATTR_PERSONALITY", record::attr::PERSONALITY.into()),
     ];
     layout.extend(constants.map(|(name, value)| (name.to_owned(), value as usize)));
+    layout.extend(mapping_layout());
+    layout
+}
+
+/// The same for `bpf/vma.h`.
+fn mapping_layout() -> Vec<(String, usize)> {
+    use taskdiag::source::bpf::vma as record;
+
+    let mut layout = structures! {
+        record: Record "td_vma": len, pid, tid, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size, name_id;
+    };
+    let constants = [
+        ("TD_VMA_FILE", record::FILE),
+        ("TD_VMA_LONG_NAME", record::LONG_NAME),
+        ("TD_VMA_DEFER", record::DEFER),
+    ];
+    layout.extend(constants.map(|(name, value)| (name.to_owned(), value.into())));
+    layout.push(("sizeof(struct td_vma_reader)".to_owned(), record::READER_SIZE));
+    layout.push(("sizeof(struct td_vma_name_key)".to_owned(), record::KEY_SIZE as usize));
+    layout.push(("sizeof(struct td_vma_name)".to_owned(), record::NAME_SIZE as usize));
+    layout
+}
+
+fn event_layout() -> Vec<(String, usize)> {
+    let mut layout = structures! {
+        wire:
+        Header "td_event": len, kind, flags, time_ns, start_ns, pid, tid, ppid, uid, euid, reserved, comm;
+    };
+    let behind = size_of::<wire::Header>();
+    let number = |name: &str, value: usize| (name.to_owned(), value);
+    layout.extend([
+        number("sizeof(struct td_event_fork)", behind + size_of::<wire::Fork>()),
+        number(
+            "offsetof(struct td_event_fork, caller_pid)",
+            behind + offset_of!(wire::Fork, caller_pid),
+        ),
+        number(
+            "offsetof(struct td_event_fork, caller_tid)",
+            behind + offset_of!(wire::Fork, caller_tid),
+        ),
+        number("sizeof(struct td_event_exit)", behind + size_of::<wire::Exit>()),
+        number(
+            "offsetof(struct td_event_exit, status)",
+            behind + offset_of!(wire::Exit, status),
+        ),
+        number(
+            "offsetof(struct td_event_exit, runtime_ns)",
+            behind + offset_of!(wire::Exit, runtime_ns),
+        ),
+        number(
+            "offsetof(struct td_event_exit, peak_rss_pages)",
+            behind + offset_of!(wire::Exit, peak_rss_pages),
+        ),
+        number("offsetof(struct td_event_exec, filename)", behind),
+        number("offsetof(struct td_event_long_exec, filename)", behind),
+        number("TD_EVENT_FORK", wire::FORK.into()),
+        number("TD_EVENT_EXEC", wire::EXEC.into()),
+        number("TD_EVENT_EXIT", wire::EXIT.into()),
+        number("TD_EVENT_THREAD", wire::THREAD.into()),
+        number("TD_EVENT_KERNEL_THREAD", wire::KERNEL_THREAD.into()),
+        number("TD_EVENT_CUT", wire::CUT.into()),
+        number("TD_EVENT_CONNECTOR", wire::CONNECTOR.into()),
+        number("TD_EVENT_GONE", wire::GONE.into()),
+        // Of those that only the library's BPF source uses.
+        number("offsetof(struct td_event_state, lost)", 24),
+        number("sizeof(struct td_event_state)", 32),
+    ]);
     layout
 }
 
 /// Check that sizes, offsets and constants are the same on both sides: static assertions, compiled by the C compiler.
 #[test]
 fn records_are_laid_out_alike() {
-    let header = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/record.h");
-    let mut source = format!("#include <linux/types.h>\n#include <stddef.h>\n#include {header:?}\n");
-    for (expression, value) in layout() {
+    check(&["record.h", "vma.h"], layout());
+}
+
+/// Check the same of events.
+#[test]
+fn events_are_laid_out_alike() {
+    check(&["event.h"], event_layout());
+}
+
+fn check(headers: &[&str], layout: Vec<(String, usize)>) {
+    let mut source = "#include <linux/types.h>\n#include <stddef.h>\n".to_owned();
+    for header in headers {
+        let path = format!("{}/bpf/{header}", env!("CARGO_MANIFEST_DIR"));
+        writeln!(source, "#include {path:?}").unwrap();
+    }
+    for (expression, value) in layout {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }
-    let file = std::env::temp_dir().join(format!("taskdiag-layout-{}.c", std::process::id()));
+    let file = std::env::temp_dir().join(format!("taskdiag-layout-{}-{}.c", std::process::id(), headers[0]));
     std::fs::write(&file, source).unwrap();
     let output = Command::new("cc")
         .arg("-fsyntax-only")

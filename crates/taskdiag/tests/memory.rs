@@ -5,10 +5,12 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use common::child::{self, World};
 use common::{handle, SOURCES};
+use taskdiag::pagecache::{mincore, residency, ByteRange};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Field, Fields, Query, Value};
-use taskdiag_zoo::Farm;
+use taskdiag_zoo::{Churn, Farm};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -66,6 +68,7 @@ fn read_all(snapshot: &Snapshot) -> u64 {
                 Ok(Value::Texts(texts)) => texts.iter().map(|text| text.len() as u64).sum(),
                 Ok(Value::Ids(ids)) => ids.iter().count() as u64,
                 Ok(Value::Cpus(cpus)) => cpus.iter().count() as u64,
+                Ok(Value::Limits(limits)) => limits.iter().count() as u64,
                 Err(_) => 1,
             };
         }
@@ -90,7 +93,7 @@ fn reading_allocates_nothing() {
         for query in [Query::processes(), Query::threads()] {
             // Twice: arguments that are remembered are read from another place.
             for _ in 0..2 {
-                let snapshot = handle.query(&query.fields(Fields::all())).expect("an answer");
+                let snapshot = handle.query(&query.clone().fields(Fields::all())).expect("an answer");
                 assert!(snapshot.len() > FARM);
                 let mut sum = 0;
                 assert_eq!(
@@ -103,6 +106,24 @@ fn reading_allocates_nothing() {
             }
         }
     }
+}
+
+/// Check that a query planner can ask how much of a file is cached without an allocation, by whichever source there is.
+#[test]
+fn residency_allocates_nothing() {
+    let file = std::fs::File::open("/proc/self/exe").expect("this program");
+    // Which source there is, is found out once.
+    residency(&file, ByteRange::ALL).expect("an answer");
+    let part = ByteRange::new(4096, 1 << 20).expect("a range");
+    let mut pages = 0;
+    let count = allocations(|| {
+        for range in [ByteRange::ALL, part] {
+            pages += residency(&file, range).map_or(0, |answer| answer.cached_pages);
+            pages += mincore(&file, range).unwrap_or(0);
+        }
+    });
+    assert_eq!(count, 0);
+    assert!(pages > 0);
 }
 
 /// Check that a warm handle answers into an old snapshot without an allocation for each task.
@@ -128,5 +149,59 @@ fn repeated_queries_hardly_allocate() {
             late.sort_unstable();
             assert!(late[late.len() / 2] <= FEW, "{source} {:?}: {counts:?}", query.scope);
         }
+    }
+}
+
+/// What this process holds: open files, and resident memory of its own in KiB.
+fn held() -> (usize, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let anon = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let anon = anon.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    let files = std::fs::read_dir("/proc/self/fd").expect("fd").count();
+    (files, anon.expect("a size"))
+}
+
+/// Check that a handle which is asked again and again while processes come and go holds no more in the end than soon after it
+/// began: no descriptors, no maps, no memory.
+#[test]
+fn memory_stays_flat_under_churn() {
+    // In a process of its own: what it holds is not what other tests hold.
+    child::run(test_name!(), "alone", World::default(), ask_under_churn);
+}
+
+fn ask_under_churn() {
+    const SLACK_KIB: u64 = 4 << 10;
+    let _churn = Churn::start(1000).expect("churn");
+    let everything = Query::processes().fields(Fields::all());
+    let changed = Query::threads().fields(Field::UtimeNs | Field::Cmdline).only_changed();
+    let few = Query::these(1..20).fields(Field::Comm);
+    let own = format!("pid == {} or comm ~ '^zoo'", std::process::id());
+    let filtered = Query::processes()
+        .fields(Field::Cmdline)
+        .filter(taskdiag::Filter::parse(&own).expect("a filter"));
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let mut snapshot = Snapshot::default();
+        let rounds = match source {
+            taskdiag::SourceId::Bpf => common::scaled(10_000),
+            taskdiag::SourceId::Procfs => common::scaled(1_000),
+        } / 4;
+        let mut early = None;
+        for round in 0..rounds {
+            for query in [&everything, &changed, &few, &filtered] {
+                handle.query_into(query, &mut snapshot).expect("an answer");
+            }
+            if round == rounds / 5 {
+                early = Some(held());
+            }
+        }
+        let (early, late) = (early.expect("there are rounds"), held());
+        println!(
+            "{source}: {early:?} after {} answers, {late:?} after {}",
+            rounds / 5 * 4,
+            rounds * 4
+        );
+        assert!(late.0 <= early.0, "{source}: {early:?} {late:?}");
+        assert!(late.1 <= early.1 + SLACK_KIB, "{source}: {early:?} {late:?}");
     }
 }

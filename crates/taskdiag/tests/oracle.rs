@@ -74,11 +74,14 @@ fn single_groups_equal_everything() {
     for source in common::SOURCES {
         for pid in [zombie.pid, animal.pid] {
             let query = Query::process(pid as u32);
-            let whole = handle(source).query(&query.fields(Fields::all())).expect("everything");
-            for &field in Field::ALL {
+            let whole = handle(source)
+                .query(&query.clone().fields(Fields::all()))
+                .expect("everything");
+            // Those of its user's other processes are counted with it.
+            for &field in Field::ALL.iter().filter(|&&field| field != Field::SigQueuedCount) {
                 let single = Handle::new()
                     .with_source(source)
-                    .query(&query.fields(field))
+                    .query(&query.clone().fields(field))
                     .expect("one field");
                 let value = |task: Task<'_>| task.value(field).map(|value| text::plain(field, value));
                 assert_eq!(value(single.task(0)), value(whole.task(0)), "{source} {pid} {field}");
@@ -175,8 +178,8 @@ impl Checker {
             comm,
             cmdline,
             cmdline_raw,
-            environ: _,
-            exe: _,
+            environ,
+            exe,
             state,
             ppid,
             pgid,
@@ -207,11 +210,11 @@ impl Checker {
             rt_priority,
             affinity,
             oom_score_adj,
-            sig_blocked: _,
-            sig_pending: _,
-            sig_shared_pending: _,
-            sig_ignored: _,
-            sig_caught: _,
+            sig_blocked,
+            sig_pending,
+            sig_shared_pending,
+            sig_ignored,
+            sig_caught,
             anon_at_least_bytes,
             file_at_least_bytes,
             shmem_at_least_bytes,
@@ -221,7 +224,9 @@ impl Checker {
             thread_cpu_at_least_ns,
             child_cpu_at_least_ns,
             child_min_faults,
+            fd_at_least_count,
             cgroup,
+            mappings: _,
         } = animal.facts.clone();
         let unsigned = |number: Option<i32>| number.map(|number| number as u32);
         let list = |field: Field| match task.value(field)? {
@@ -386,6 +391,27 @@ impl Checker {
         let cpu = child_cpu_at_least_ns.map(|ns| ns - 2 * text::TICK_NS);
         self.at_least(animal, "cutime_ns and cstime_ns", cpu, used, u64::MAX);
         self.equal(animal, "child_min_faults", child_min_faults, task.child_min_faults());
+        for (name, fact, ours) in [
+            ("sig_blocked", sig_blocked, task.sig_blocked()),
+            ("sig_pending", sig_pending, task.sig_pending()),
+            ("sig_shared_pending", sig_shared_pending, task.sig_shared_pending()),
+            ("sig_ignored", sig_ignored, task.sig_ignored()),
+            ("sig_caught", sig_caught, task.sig_caught()),
+        ] {
+            self.equal(animal, name, fact, ours.map(|set| set.0));
+        }
+        self.equal(animal, "exe", exe, task.exe().map(<[u8]>::to_vec));
+        let environment = task
+            .environ()
+            .map(|environ| environ.iter().map(<[u8]>::to_vec).collect());
+        self.equal(animal, "environ", environ, environment);
+        self.at_least(
+            animal,
+            "fd_count",
+            fd_at_least_count,
+            task.fd_count().map(u64::from),
+            16,
+        );
         self.equal(animal, "cgroup", cgroup, task.cgroup().map(<[u8]>::to_vec));
     }
 }

@@ -18,6 +18,8 @@ pub enum Program {
     Ps,
     /// Ours.
     Taskdiag,
+    /// One that is found by its name.
+    Named(&'static str),
     /// An interpreter that has psutil; it runs our script.
     Python,
 }
@@ -50,6 +52,7 @@ impl Shell {
         let mut argv = match self.program {
             Program::Ps => vec!["ps".to_owned()],
             Program::Taskdiag => vec![tools.taskdiag()?],
+            Program::Named(name) => vec![name.to_owned()],
             Program::Python => vec![tools.python()?, "-c".into(), PSUTIL.into(), "once".into()],
         };
         argv.extend(self.args.iter().map(|&arg| arg.to_owned()));

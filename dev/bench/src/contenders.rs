@@ -8,7 +8,7 @@ use crate::commands::{self, Answer, Program, Shell};
 use crate::library::{self, Ask};
 use crate::loops::{self, Visit};
 use crate::tools::Tools;
-use crate::{floor, procfs_crate, Result};
+use crate::{floor, pagecache, procfs_crate, Result};
 
 /// What one run has shown.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,8 @@ pub struct Contender {
 impl Contender {
     /// The contender of this name.
     pub fn find(name: &str) -> Option<&'static Contender> {
-        ALL.iter().find(|contender| contender.name == name)
+        let mut all = ALL.iter().chain(pagecache::ALL);
+        all.find(|contender| contender.name == name)
     }
 
     /// Makes it ready. An error says why it can't take part.
@@ -106,7 +107,8 @@ const PROCFS_THREADS: Ask = Ask {
     ..BPF_THREADS
 };
 
-const fn call(name: &'static str, lists: Lists, about: &'static str, prepare: fn() -> Result<Runner>) -> Contender {
+/// One that is run in this process.
+pub const fn call(name: &'static str, lists: Lists, about: &'static str, prepare: fn() -> Result<Runner>) -> Contender {
     Contender {
         name,
         about,
@@ -115,7 +117,8 @@ const fn call(name: &'static str, lists: Lists, about: &'static str, prepare: fn
     }
 }
 
-const fn command(
+/// One that is a command.
+pub const fn command(
     name: &'static str,
     lists: Lists,
     about: &'static str,
@@ -162,9 +165,40 @@ const fn json(contender: Contender) -> Contender {
 /// The columns of ps that come nearest to the groups base and cred.
 const PS_COLUMNS: &str = "pid,ppid,pgid,sid,stat,nlwp,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm";
 
+/// Every file that a field is in.
+const ALL_FILES: &[Visit] = &[
+    Read("stat"),
+    Read("status"),
+    Read("schedstat"),
+    Read("cmdline"),
+    Read("oom_score_adj"),
+    Read("oom_score"),
+    Read("cgroup"),
+    Read("io"),
+    Read("limits"),
+    Read("environ"),
+    Read("loginuid"),
+    Read("sessionid"),
+    Read("personality"),
+    Read("timerslack_ns"),
+    Link("exe"),
+    Link("cwd"),
+    Link("root"),
+    Link("ns/pid"),
+    Link("ns/pid_for_children"),
+    Link("ns/mnt"),
+    Link("ns/net"),
+    Link("ns/user"),
+    Link("ns/uts"),
+    Link("ns/ipc"),
+    Link("ns/cgroup"),
+    Link("ns/time"),
+    Look("fd"),
+];
+
 use Lists::{Anything, Processes, Threads};
 use Program::{Ps, Python, Taskdiag};
-use Visit::{Open, Read};
+use Visit::{Link, Look, Open, Read};
 
 /// All of them.
 #[rustfmt::skip]
@@ -204,6 +238,21 @@ pub const ALL: &[Contender] = &[
         || library::again(BPF_THREADS)),
     call("library/procfs-threads", Threads, "base+cred of threads from procfs",
         || library::again(PROCFS_THREADS)),
+
+    call("loop/all-files", Processes, "all files, links and directories that have our fields",
+        || Ok(loops::processes(ALL_FILES))),
+    call("library/bpf-all", Processes, "all groups",
+        library::all_groups),
+    call("library/bpf-base", Processes, "base alone",
+        library::base),
+    call("library/bpf-where-uid", Anything, "base+io+args of 1 % of the processes, by uid",
+        library::one_user),
+    call("library/bpf-ten", Anything, "base+cred of ten processes, listed by pid",
+        library::ten),
+    call("library/bpf-watch-all", Processes, "base+cred+cpu+faults+io, 200 processes active",
+        || library::watch(false)),
+    call("library/bpf-watch-changed", Anything, "the same, only what changed",
+        || library::watch(true)),
 
     call("procfs-crate/all_processes", Processes, "all_processes(), stat(), status()",
         || Ok(procfs_crate::all_processes(false))),

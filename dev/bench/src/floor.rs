@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use taskdiag::btf::{self, Kinds, Types, Wanted};
-use taskdiag::sys::bpf::{self, KernelBtf, ProgramSpec, TaskScope};
+use taskdiag::sys::bpf::{self, AttachType, KernelBtf, ProgramSpec, TaskScope};
 
 use crate::contenders::{Run, Runner};
 use crate::Result;
@@ -37,14 +37,15 @@ fn attach() -> Result<OwnedFd> {
         kinds: Kinds::compatible_with(btf::Kind::Function),
     };
     let (_, found) = Types::scan(kernel.bytes(), &[wanted])?;
-    let &attach_function = found[0]
+    let &attach_to = found[0]
         .first()
         .ok_or_else(|| io::Error::other("the kernel has no task iterator"))?;
-    let program = bpf::load_iterator(&ProgramSpec {
+    let program = bpf::load(&ProgramSpec {
         name: "nothing",
         licence: c"GPL",
         instructions: &NOTHING,
-        attach_function,
+        attach: AttachType::TraceIterator,
+        attach_to,
         sleepable: false,
         functions: None,
     })?;

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot, SourceId};
+use taskdiag::{Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId};
+use taskdiag_zoo::Farm;
 
 use crate::contenders::{Run, Runner};
 use crate::Result;
@@ -104,6 +105,90 @@ pub fn first_query(ask: Ask, one_shot: bool) -> Result<Runner> {
 pub fn first_query_and_loading(ask: Ask) -> Result<Runner> {
     ask.prepared()?;
     Ok(Box::new(move || ask.timed(&mut ask.handle(), &mut Snapshot::default())))
+}
+
+/// A handle that has loaded what a query takes, and has asked it once.
+fn warm(query: &Query) -> Result<(Handle, Snapshot)> {
+    let mut handle = Handle::new().with_source(SourceId::Bpf);
+    let mut snapshot = Snapshot::default();
+    handle.query_into(query, &mut snapshot)?;
+    Ok((handle, snapshot))
+}
+
+/// Asks any query of BPF again and again.
+pub fn any_again(query: Query) -> Result<Runner> {
+    let (mut handle, mut snapshot) = warm(&query)?;
+    Ok(Box::new(move || {
+        let start = Instant::now();
+        handle.query_into(&query, &mut snapshot)?;
+        read_rows(&snapshot, true);
+        let mut run = Run::new(start.elapsed(), snapshot.len());
+        run.record_bytes = snapshot.counters().record_bytes;
+        Ok(run)
+    }))
+}
+
+/// Every group.
+pub fn all_groups() -> Result<Runner> {
+    any_again(Query::processes().fields(Fields::all()))
+}
+
+/// Base alone.
+pub fn base() -> Result<Runner> {
+    any_again(Query::processes().fields(of_group(Group::Base)))
+}
+
+/// The processes of a user that has one in a hundred, with their command lines and what they read and wrote.
+pub fn one_user() -> Result<Runner> {
+    let fields = of_group(Group::Base) | Field::Cmdline | of_group(Group::Io);
+    let filter = Filter::parse(&format!("uid == {}", Farm::OTHER_USER))?;
+    any_again(Query::processes().fields(fields).filter(filter))
+}
+
+/// Ten processes by their numbers.
+pub fn ten() -> Result<Runner> {
+    let pids = some_pids(10)?;
+    any_again(Query::these(pids).fields(of_group(Group::Base) | of_group(Group::Cred)))
+}
+
+/// What `taskdiag watch` asks, while 200 processes do something: of all processes, or of those that changed.
+pub fn watch(only_changed: bool) -> Result<Runner> {
+    let active = some_pids(200)?;
+    let mut query = Query::processes().fields(
+        of_group(Group::Base)
+            | of_group(Group::Cred)
+            | of_group(Group::Faults)
+            | of_group(Group::Io)
+            | of_group(Group::Cpu),
+    );
+    query.changed = only_changed;
+    let mut run = any_again(query)?;
+    Ok(Box::new(move || {
+        // To be stopped and let go on is something to do.
+        for signal in [libc::SIGSTOP, libc::SIGCONT] {
+            for &pid in &active {
+                // SAFETY: no pointers.
+                unsafe { libc::kill(pid as i32, signal) };
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        run()
+    }))
+}
+
+fn of_group(group: Group) -> Fields {
+    let fields = Field::ALL.iter().copied();
+    fields.filter(|field| field.group() == group).collect()
+}
+
+/// Processes of the farm, spread over all of it; of any, where there are not enough.
+fn some_pids(count: usize) -> Result<Vec<u32>> {
+    let snapshot = Handle::new().query(&Query::processes().filter(Filter::parse("comm == 'zoo'")?))?;
+    let pids: Vec<u32> = snapshot.tasks().filter_map(|task| task.pid().ok()).collect();
+    if pids.len() < count {
+        return Err(format!("there are no {count} processes to choose from").into());
+    }
+    Ok((0..count).map(|index| pids[index * pids.len() / count]).collect())
 }
 
 /// Reads some of every row.

@@ -17,6 +17,10 @@ pub enum Visit {
     Open(&'static str),
     /// open, read, close.
     Read(&'static str),
+    /// readlink.
+    Link(&'static str),
+    /// stat.
+    Look(&'static str),
 }
 
 /// The files of every process.
@@ -56,7 +60,7 @@ fn walk_threads(visit: Visit) -> io::Result<usize> {
     let mut rows = 0;
     each_number(&proc, |pid| {
         let mut path = Path::new(pid, "task");
-        let Some(tasks) = unless_gone(open_at(proc.as_raw_fd(), path.as_c_str(), libc::O_DIRECTORY))? else {
+        let Some(tasks) = unless_missing(open_at(proc.as_raw_fd(), path.as_c_str(), libc::O_DIRECTORY))? else {
             return Ok(());
         };
         each_number(&tasks, |tid| {
@@ -69,14 +73,18 @@ fn walk_threads(visit: Visit) -> io::Result<usize> {
 
 /// Visits a file of a task; false if the task is gone.
 fn visit_file(directory: &OwnedFd, task: &[u8], visit: Visit) -> io::Result<bool> {
-    let (Visit::Open(file) | Visit::Read(file)) = visit;
+    let (Visit::Open(file) | Visit::Read(file) | Visit::Link(file) | Visit::Look(file)) = visit;
     let mut path = Path::new(task, file);
-    let Some(file) = unless_gone(open_at(directory.as_raw_fd(), path.as_c_str(), 0))? else {
+    if let Visit::Link(_) | Visit::Look(_) = visit {
+        let seen = look(directory.as_raw_fd(), path.as_c_str(), matches!(visit, Visit::Link(_)));
+        return Ok(unless_missing(seen)?.is_some());
+    }
+    let Some(file) = unless_missing(open_at(directory.as_raw_fd(), path.as_c_str(), 0))? else {
         return Ok(false);
     };
     match visit {
-        Visit::Open(_) => Ok(true),
-        Visit::Read(_) => Ok(unless_gone(read(&file))?.is_some()),
+        Visit::Read(_) => Ok(unless_missing(read(&file))?.is_some()),
+        _ => Ok(true),
     }
 }
 
@@ -113,6 +121,28 @@ fn open_at(directory: i32, path: &CStr, flags: i32) -> io::Result<OwnedFd> {
     }
 }
 
+/// Asks where a link leads to, or what a file is.
+fn look(directory: i32, path: &CStr, is_link: bool) -> io::Result<()> {
+    let mut target = std::mem::MaybeUninit::<[u8; 4096]>::uninit();
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the path ends with a NUL, and the kernel writes at most the buffer's length, or one `stat`.
+    let result = unsafe {
+        match is_link {
+            true => libc::readlinkat(
+                directory,
+                path.as_ptr(),
+                target.as_mut_ptr().cast(),
+                size_of_val(&target),
+            ),
+            false => libc::fstatat(directory, path.as_ptr(), stat.as_mut_ptr(), 0) as isize,
+        }
+    };
+    match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn read(file: &OwnedFd) -> io::Result<usize> {
     let mut buffer = std::mem::MaybeUninit::<[u8; 4096]>::uninit();
     // SAFETY: the kernel writes at most the buffer's length.
@@ -121,10 +151,18 @@ fn read(file: &OwnedFd) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        // Gone, or nobody's to read: the first process of some sandboxes.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::ENOENT | libc::ESRCH | libc::EACCES | libc::EPERM)
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

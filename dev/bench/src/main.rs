@@ -6,10 +6,13 @@
 mod commands;
 mod contenders;
 mod counts;
+mod events;
 mod floor;
 mod library;
 mod loops;
+mod maps;
 mod measure;
+mod pagecache;
 mod procfs_crate;
 mod report;
 mod scale;
@@ -24,7 +27,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use taskdiag_zoo::Farm;
 
 use contenders::{Contender, Lists};
@@ -36,9 +39,25 @@ use tools::Tools;
 /// What can go wrong is only ever told to people.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Compares taskdiag with other ways to list processes
+/// Something that taskdiag is compared at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// Lists of processes and threads
+    Tasks,
+    /// The page cache of files and trees
+    Pagecache,
+    /// Being told of short-lived processes
+    Events,
+    /// Memory maps
+    Maps,
+}
+
+/// Compares taskdiag with other ways to the same answers
 #[derive(Debug, Parser)]
 struct Cli {
+    /// What to compare [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    suite: Vec<Suite>,
     /// How many processes: 100, 1000, 10000, 30000 or any other number; `threads` for 2000 x 5 threads; `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
     scale: Vec<String>,
@@ -69,6 +88,27 @@ struct Cli {
     /// How often --once runs the contender
     #[arg(long, default_value_t = 1)]
     times: u32,
+    /// Be the process that makes short-lived ones
+    #[arg(long, hide = true)]
+    forker: bool,
+}
+
+impl Cli {
+    fn measures(&self, suite: Suite) -> bool {
+        self.suite.is_empty() || self.suite.contains(&suite)
+    }
+
+    fn effort(&self) -> Effort {
+        Effort {
+            rounds: if self.quick { 3 } else { self.rounds.into() },
+            single: self.quick,
+        }
+    }
+
+    /// Whether a contender is to take part.
+    fn passes(&self, contender: &Contender) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|part| contender.name.contains(part.as_str()))
+    }
 }
 
 fn main() -> ExitCode {
@@ -83,10 +123,12 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     if cli.list {
-        contenders::ALL
-            .iter()
-            .for_each(|contender| println!("{:30}  {}", contender.name, contender.about));
+        let all = contenders::ALL.iter().chain(pagecache::ALL);
+        all.for_each(|contender| println!("{:30}  {}", contender.name, contender.about));
         return Ok(());
+    }
+    if cli.forker {
+        return events::forker::serve();
     }
     let tools = Tools::find(cli.taskdiag.as_deref())?;
     if let Some(name) = &cli.once {
@@ -94,13 +136,24 @@ fn run(cli: &Cli) -> Result<()> {
         println!("{}", counts::once(contender, &tools, cli.times)?);
         return Ok(());
     }
-    refuse_pinned_programs()?;
     let scales = scales(&cli.scale)?;
     let mut report = Report::new();
     let counters = Counters::find(!cli.no_counts);
     report.facts(&report::host(&tools.versions()), &counters);
-    for scale in scales {
-        run_scale(scale, cli, &tools, &counters, &mut report)?;
+    if cli.measures(Suite::Tasks) {
+        refuse_pinned_programs()?;
+        for scale in scales {
+            run_scale(scale, cli, &tools, &counters, &mut report)?;
+        }
+    }
+    if cli.measures(Suite::Pagecache) {
+        pagecache::run(cli, &tools, &counters, &mut report)?;
+    }
+    if cli.measures(Suite::Events) {
+        events::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Maps) {
+        maps::run(cli.effort(), &tools, &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),
@@ -143,15 +196,12 @@ fn run_scale(scale: Scale, cli: &Cli, tools: &Tools, counters: &Counters, report
         _ => Some(Farm::start(processes, threads_each)?),
     };
     let (all_processes, all_threads) = settled_census()?;
-    let effort = Effort {
-        rounds: if cli.quick { 3 } else { cli.rounds.into() },
-        single: cli.quick,
-    };
+    let effort = cli.effort();
     let expected = Expected {
         processes,
         threads: processes * threads_each,
     };
-    let entries = measure(&chosen(scale, &cli.filter), expected, effort, tools, counters)?;
+    let entries = measure(&chosen(scale, cli), expected, effort, tools, counters)?;
     let tasks = match scale {
         Scale::Processes(_) => all_processes,
         Scale::Threads => all_threads,
@@ -168,14 +218,13 @@ fn run_scale(scale: Scale, cli: &Cli, tools: &Tools, counters: &Counters, report
     Ok(())
 }
 
-fn chosen(scale: Scale, filter: &[String]) -> Vec<&'static Contender> {
+fn chosen(scale: Scale, cli: &Cli) -> Vec<&'static Contender> {
     let is_meant = |contender: &&Contender| match contender.lists {
         Lists::Anything => true,
         Lists::Processes => scale != Scale::Threads,
         Lists::Threads => scale == Scale::Threads,
     };
-    let passes =
-        |contender: &&Contender| filter.is_empty() || filter.iter().any(|part| contender.name.contains(part.as_str()));
+    let passes = |contender: &&Contender| cli.passes(contender);
     contenders::ALL.iter().filter(is_meant).filter(passes).collect()
 }
 

@@ -120,7 +120,7 @@ pub fn measure(
 }
 
 /// Says on a terminal what is going on, in place of what was said before.
-fn progress(what: &str) {
+pub fn progress(what: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what}");
     }

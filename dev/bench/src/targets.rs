@@ -6,20 +6,24 @@ use crate::scale::Scale;
 
 /// Where a figure is to lie.
 #[derive(Clone, Copy, Debug)]
-enum Bound {
+pub enum Bound {
+    /// This or more.
     AtLeast(f64),
+    /// This or less.
     AtMost(f64),
 }
 
 impl Bound {
-    fn holds(self, value: f64) -> bool {
+    /// Whether a figure lies there.
+    pub fn holds(self, value: f64) -> bool {
         match self {
             Bound::AtLeast(least) => value >= least,
             Bound::AtMost(most) => value <= most,
         }
     }
 
-    fn text(self) -> String {
+    /// It, for the report.
+    pub fn text(self) -> String {
         match self {
             Bound::AtLeast(least) => format!("≥ {least}"),
             Bound::AtMost(most) => format!("≤ {most}"),
@@ -36,6 +40,10 @@ enum Figure {
     Calls(&'static str),
     /// Bytes of records for each task.
     BytesPerTask(&'static str),
+    /// The bytes of records of the first as a multiple of the other's.
+    Bytes(&'static str, &'static str),
+    /// Microseconds.
+    Microseconds(&'static str),
 }
 
 /// Where a target is meant to be reached.
@@ -69,7 +77,7 @@ const fn target(at: At, claim: &'static str, figure: Figure, bound: Bound) -> Ta
 
 use At::{AnyProcesses, Processes, Threads};
 use Bound::{AtLeast, AtMost};
-use Figure::{BytesPerTask, Calls, Times};
+use Figure::{Bytes, BytesPerTask, Calls, Microseconds, Times};
 
 const PROCFS_CRATE: &[&str] = &["procfs-crate/all_processes", "procfs-crate/from_file"];
 
@@ -85,6 +93,11 @@ const TARGETS: &[Target] = &[
     target(Processes(30_000), "with args, again: times as fast as the status+cmdline loop", Times(&["loop/status+cmdline"], "library/bpf+args-again"), AtLeast(20.0)),
     target(Processes(30_000), "base+cred: system calls", Calls("library/bpf"), AtMost(250.0)),
     target(Processes(30_000), "base+cred: bytes a task", BytesPerTask("library/bpf"), AtMost(400.0)),
+    target(Processes(10_000), "all groups: times as fast as a loop over the same files", Times(&["loop/all-files"], "library/bpf-all"), AtLeast(10.0)),
+    target(Processes(30_000), "1 % by uid, with command lines and io: times as long as base of all", Times(&["library/bpf-where-uid"], "library/bpf-base"), AtMost(1.5)),
+    target(Processes(30_000), "ten processes by pid: microseconds", Microseconds("library/bpf-ten"), AtMost(60.0)),
+    target(Processes(30_000), "watching 200 active ones: bytes of all as a multiple of those of changed ones", Bytes("library/bpf-watch-all", "library/bpf-watch-changed"), AtLeast(20.0)),
+    target(Processes(30_000), "watching 200 active ones: times as fast as all", Times(&["library/bpf-watch-all"], "library/bpf-watch-changed"), AtLeast(1.5)),
     target(Threads, "threads, base+cred: times as fast as the status loop", Times(&["loop/thread-status"], "library/bpf-threads"), AtLeast(20.0)),
     target(Processes(100), "taskdiag ps, nothing pinned: times as fast as ps aux", Times(&["command/ps-aux"], "command/taskdiag"), AtLeast(1.0)),
     target(Processes(30_000), "taskdiag ps, nothing pinned: times as fast as ps aux", Times(&["command/ps-aux"], "command/taskdiag"), AtLeast(6.0)),
@@ -134,13 +147,16 @@ fn has_own(target: &Target, scale: Scale) -> bool {
 }
 
 /// A figure and its spread.
-struct Measured {
-    middle: f64,
-    ends: Option<(f64, f64)>,
+pub struct Measured {
+    /// The middle one of all rounds.
+    pub middle: f64,
+    /// The least and the most.
+    pub ends: Option<(f64, f64)>,
 }
 
 impl Measured {
-    fn spread(&self) -> String {
+    /// The spread, for the report.
+    pub fn spread(&self) -> String {
         self.ends.map_or_else(String::new, |(least, most)| {
             format!("{} – {}", number(least), number(most))
         })
@@ -158,6 +174,18 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
             Ok(ratios(slow, figures(entries, fast)?))
         }
         Calls(name) => Ok(single(figures(entries, name)?.counts.calls.clone()? as f64)),
+        Bytes(many, few) => {
+            let bytes = |name| figures(entries, name).map(|figures| figures.record_bytes.max(1) as f64);
+            Ok(single(bytes(many)? / bytes(few)?))
+        }
+        Microseconds(name) => {
+            let figures = figures(entries, name)?;
+            let rounds = || figures.rounds.iter().map(|ms| ms * 1e3);
+            Ok(Measured {
+                middle: figures.median() * 1e3,
+                ends: Some((rounds().fold(f64::INFINITY, f64::min), rounds().fold(0.0, f64::max))),
+            })
+        }
         BytesPerTask(name) => {
             let figures = figures(entries, name)?;
             Ok(single(figures.record_bytes as f64 / figures.rows.max(1) as f64))
@@ -166,7 +194,7 @@ fn measured(figure: Figure, entries: &[Entry]) -> Result<Measured, String> {
 }
 
 /// The median of the ratios of each round, not the ratio of the medians: what disturbs a round disturbs both.
-fn ratios(slow: &Figures, fast: &Figures) -> Measured {
+pub fn ratios(slow: &Figures, fast: &Figures) -> Measured {
     let ratios: Vec<f64> = slow
         .rounds
         .iter()
@@ -181,7 +209,8 @@ fn ratios(slow: &Figures, fast: &Figures) -> Measured {
     }
 }
 
-fn figures<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Figures, String> {
+/// The figures of a contender, or why there are none.
+pub fn figures<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Figures, String> {
     let entry = entries.iter().find(|entry| entry.contender.name == name);
     match entry.map(|entry| &entry.outcome) {
         Some(Ok(figures)) => Ok(figures),

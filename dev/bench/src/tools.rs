@@ -28,6 +28,14 @@ impl Tools {
         })
     }
 
+    /// The same, wherever the working directory is.
+    pub fn absolute(&self) -> Result<Tools> {
+        Ok(Tools {
+            taskdiag: std::path::absolute(&self.taskdiag)?,
+            ..self.clone()
+        })
+    }
+
     /// The path of our command.
     pub fn taskdiag(&self) -> Result<String> {
         match self.taskdiag.is_file() {
@@ -62,7 +70,13 @@ impl Tools {
                 .and_then(|taskdiag| said(&taskdiag, &["--version"])),
             said("ps", &["--version"]),
             self.python().ok().and_then(|python| said(&python, &["-c", SCRIPT])),
+            said("fincore", &["--version"]),
+            said(
+                "dpkg-query",
+                &["--show", "--showformat=vmtouch ${Version}\n", "vmtouch"],
+            ),
             locked_version("procfs").map(|version| format!("procfs crate {version}")),
+            locked_version("blazesym").map(|version| format!("blazesym {version}")),
         ];
         said.into_iter().flatten().collect()
     }

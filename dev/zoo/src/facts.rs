@@ -242,8 +242,12 @@ facts! {
     child_cpu_at_least_ns: u64,
     /// Minor faults of the children waited for, exactly.
     child_min_faults: u64,
+    /// Open file descriptors are as many as this, or a few more.
+    fd_at_least_count: u64,
     /// The path in the cgroup v2 tree.
     cgroup: Vec<u8>,
+    /// Some of its mappings, each as `START-END PERMS OFFSET NAME`, numbers in hexadecimal and the name as it is.
+    mappings: Vec<Vec<u8>>,
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use crate::helper::Helper;
 use crate::sys::{self, ArgArea};
 use crate::FARM;
 
-/// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. Dropping the farm ends them all.
+/// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. As root, one in a hundred is of the user
+/// [`Farm::OTHER_USER`]. Dropping the farm ends them all.
 #[derive(Debug)]
 pub struct Farm {
     pids: Vec<i32>,
@@ -18,6 +19,9 @@ pub struct Farm {
 }
 
 impl Farm {
+    /// The user of one process in a hundred.
+    pub const OTHER_USER: u32 = 54_321;
+
     /// Starts `processes` processes with `threads_each` threads each (the first one counts; 0 is taken for 1) and
     /// returns when all of them sleep.
     ///
@@ -189,6 +193,12 @@ impl Field {
         args[at..at + 7].copy_from_slice(format!("{index:07}").as_bytes());
         for _ in 1..self.threads_each {
             thread::Builder::new().stack_size(16 << 10).spawn(|| sys::rest())?;
+        }
+        if index % 100 == 99 && sys::geteuid() == 0 {
+            let user = Farm::OTHER_USER;
+            sys::setresuid(user, user, user)?;
+            // Which a change of credentials undoes.
+            sys::die_with_parent()?;
         }
         Ok(())
     }

@@ -60,6 +60,20 @@ impl Zoo {
         })
     }
 
+    /// Starts a process with `count` mappings, or a few more. It is none of the animals, as tens of thousands take their time.
+    pub fn with_mappings(&self, count: usize) -> io::Result<Animal> {
+        let mut helper = Helper::start(&format!("{KEEPER}{MANY}{count}"), &["mappings", &count.to_string()])?;
+        let facts = helper
+            .hear()
+            .map_err(|error| io::Error::new(error.kind(), format!("{count} mappings: {error}")))?;
+        Ok(Animal {
+            name: "many mappings",
+            pid: facts.pid,
+            facts,
+            helper,
+        })
+    }
+
     /// Starts one of each, and tells which ones this host refused. What is neither is an error.
     pub fn everything(&self) -> io::Result<(Vec<Animal>, Vec<Refused>)> {
         let (mut animals, mut refused) = (Vec::new(), Vec::new());
@@ -114,6 +128,8 @@ pub type Refused = (&'static str, String);
 
 /// The roles of the zoo binary besides those of exec'd animals.
 const KEEPER: &str = "keeper:";
+/// A keeper of a process with so many mappings.
+const MANY: &str = "mappings=";
 const FARM: &str = "farm:";
 const CHURN: &str = "churn:";
 /// The life of some of the churn's children.
@@ -140,7 +156,9 @@ pub fn play_role_if_any() {
         // not sent SIGHUP when the test dies while one of its processes is stopped.
         let _ = sys::setsid();
     }
-    if let Some(name) = role.strip_prefix(KEEPER) {
+    if let Some(count) = role.strip_prefix(KEEPER).and_then(|name| name.strip_prefix(MANY)) {
+        den::keep(|_| species::mappings::many(count.parse().map_err(io::Error::other)?))
+    } else if let Some(name) = role.strip_prefix(KEEPER) {
         den::keep(|den| match species::all().find(|species| species.name == name) {
             Some(species) => (species.birth)(den),
             None => Err(io::Error::other("the zoo binary doesn't know it: is it out of date?")),

@@ -8,6 +8,7 @@ use crate::facts::Facts;
 mod arguments;
 mod credentials;
 mod files;
+pub(crate) mod mappings;
 mod memory;
 mod namespaces;
 mod scheduling;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Species> {
         scheduling::SPECIES,
         memory::SPECIES,
         files::SPECIES,
+        mappings::SPECIES,
     ]
     .into_iter()
     .flatten()

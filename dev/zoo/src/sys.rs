@@ -1,7 +1,7 @@
 //! System calls, as few and as thin as the animals need. All unsafe code of the crate that is not about one animal's
 //! own trick (rewriting its argv, say) is here.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem;
@@ -375,6 +375,65 @@ pub(crate) fn map(len: usize, flags: c_int, file: Option<RawFd>) -> io::Result<*
         unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
     }
     Ok(at.cast())
+}
+
+/// A fresh mapping at an address where there is none yet.
+pub(crate) fn map_at(
+    at: usize,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    file: Option<(RawFd, usize)>,
+) -> io::Result<()> {
+    let (file, offset) = file.unwrap_or((-1, 0));
+    let flags = flags | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: nothing that exists is replaced (MAP_FIXED_NOREPLACE).
+    let got = unsafe { libc::mmap(at as *mut c_void, len, protection, flags, file, offset as libc::off_t) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A file without a name in any directory.
+pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: a NUL-terminated string that outlives the call.
+    cvt(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }.into()).map(|fd| file(fd as RawFd))
+}
+
+/// Gives private anonymous memory a name.
+pub(crate) fn name_memory(at: usize, len: usize, name: &CStr) -> io::Result<()> {
+    const PR_SET_VMA: c_int = 0x5356_4d41;
+    const PR_SET_VMA_ANON_NAME: c_ulong = 0;
+    // SAFETY: changes what /proc shows of a mapping; the name is a NUL-terminated string that outlives the call.
+    cvt(unsafe { libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at, len, name.as_ptr()) }.into()).map(drop)
+}
+
+/// Maps System V shared memory of its own, which goes with the process.
+pub(crate) fn system_v_memory(at: usize, len: usize) -> io::Result<()> {
+    // SAFETY: numbers only.
+    let id = cvt(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | 0o600) }.into())? as c_int;
+    // SAFETY: without SHM_REMAP nothing that exists is replaced.
+    let got = unsafe { libc::shmat(id, at as *const c_void, 0) };
+    let error = io::Error::last_os_error();
+    // SAFETY: removal takes no buffer; the memory stays as long as it is mapped.
+    cvt(unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) }.into())?;
+    if got as isize == -1 {
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Changes the permissions of pages of [`map_at`].
+pub(crate) fn protect(at: usize, len: usize, protection: c_int) -> io::Result<()> {
+    // SAFETY: callers pass pages of `map_at`, which nothing refers to.
+    cvt(unsafe { libc::mprotect(at as *mut c_void, len, protection) }.into()).map(drop)
+}
+
+/// Gives advice about pages of [`map_at`].
+pub(crate) fn advise(at: usize, len: usize, advice: c_int) -> io::Result<()> {
+    // SAFETY: callers pass pages of `map_at`, which nothing refers to.
+    cvt(unsafe { libc::madvise(at as *mut c_void, len, advice) }.into()).map(drop)
 }
 
 /// Maps a read-only page range of `file` over what is at `at`.

@@ -194,7 +194,9 @@ fn check(animal: &Animal) -> usize {
         thread_cpu_at_least_ns,
         child_cpu_at_least_ns,
         child_min_faults,
+        fd_at_least_count,
         cgroup,
+        mappings,
     } = &animal.facts;
     assert_eq!(*pid, animal.pid);
     assert_eq!(p.stat::<char>(3), state.unwrap_or('S'), "{name} is quiet");
@@ -304,6 +306,11 @@ fn check(animal: &Animal) -> usize {
         (p.stat::<u64>(16) + p.stat::<u64>(17) + 2) * TICK_NS
     );
     same!(child_min_faults, p.stat::<u64>(11));
+    if let Some(count) = fd_at_least_count {
+        let open = fs::read_dir(format!("/proc/{}/fd", animal.pid)).unwrap().count() as u64;
+        assert!((*count..count + 16).contains(&open), "{open} files are open");
+        checked += 1;
+    }
     if let Some(path) = cgroup {
         let text = read(p.pid, "cgroup");
         let line = text
@@ -317,7 +324,28 @@ fn check(animal: &Animal) -> usize {
         );
         checked += 1;
     }
+    for fact in mappings.iter().flatten() {
+        assert!(
+            has_mapping(&read(p.pid, "maps"), fact),
+            "{name}: {}",
+            fact.escape_ascii()
+        );
+        checked += 1;
+    }
     checked
+}
+
+/// Whether a line of the text is that of a mapping: range, permissions, offset (whose zeros in front don't count) and name.
+fn has_mapping(maps: &[u8], fact: &[u8]) -> bool {
+    maps.split(|&byte| byte == b'\n').any(|line| {
+        let words: Vec<&[u8]> = line.splitn(6, |&byte| byte == b' ').collect();
+        let [range, perms, offset, _, _, name] = words[..] else {
+            return false;
+        };
+        let zeros = offset.iter().take_while(|&&byte| byte == b'0').count().min(7);
+        let name = String::from_utf8_lossy(name.trim_ascii_start()).replace("\\012", "\n");
+        [range, perms, &offset[zeros..], name.as_bytes()].join(&b' ') == fact
+    })
 }
 
 #[test]
@@ -489,6 +517,14 @@ fn farm_is_all_there_and_then_gone() {
     assert!(!pids.iter().any(|&pid| exists(pid)));
     assert_eq!(Farm::start(1, 0).unwrap().pids().len(), 1);
     assert_eq!(Farm::start(0, 1).unwrap().pids().len(), 0);
+}
+
+#[test]
+fn mappings_are_as_many_as_wanted() {
+    let animal = Zoo::new().unwrap().with_mappings(500).unwrap();
+    let lines = read(animal.pid, "maps").iter().filter(|&&byte| byte == b'\n').count();
+    assert!((500..520).contains(&lines), "{lines}");
+    assert!(check(&animal) > 0);
 }
 
 #[test]

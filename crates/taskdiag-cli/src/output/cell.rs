@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use taskdiag::value::Arguments;
 use taskdiag::{Field, Kind, Value};
 
-use super::people::{self, Clock, Users};
+use super::names::{Named, Names};
+use super::people::{self, Clock};
 use super::table::Align;
 use super::{text, Absences, Row};
 
@@ -71,28 +72,32 @@ impl Column {
 pub struct Cells {
     exact: bool,
     clock: Option<Clock>,
-    users: Users,
+    /// Whether numbers that have names are shown by them.
+    named: bool,
+    names: Names,
 }
 
 impl Cells {
-    /// Writes sizes and times for people, or exactly: as numbers of bytes and nanoseconds.
-    pub fn new(exact: bool) -> Cells {
+    /// Writes sizes and times for people, or exactly: as numbers of bytes and nanoseconds; and numbers that have names by
+    /// number or by name.
+    pub fn new(exact: bool, named: bool) -> Cells {
         Cells {
             exact,
             clock: None,
-            users: Users::default(),
+            named,
+            names: Names::default(),
         }
     }
 
     /// Appends what `column` shows of `row`.
-    pub fn write(&mut self, out: &mut Vec<u8>, column: Column, row: &impl Row, absences: &mut Absences) {
+    pub fn write(&mut self, out: &mut Vec<u8>, column: Column, row: &impl Row<Key = Field>, absences: &mut Absences) {
         match column.show {
             Show::Field(field) => match absences.value(row, field) {
                 Ok(value) => self.value(out, field, value),
                 Err(_) => out.push(b'-'),
             },
             Show::User => match absences.value(row, Field::Euid) {
-                Ok(Value::Unsigned(uid)) => self.users.name(out, uid as u32),
+                Ok(Value::Unsigned(uid)) => text::escape(out, self.names.user(uid as u32)),
                 _ => out.push(b'-'),
             },
             Show::Terminal => match absences.value(row, Field::TtyNr) {
@@ -115,14 +120,21 @@ impl Cells {
         }
     }
 
-    fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
+    /// Appends a value of this field; an empty one as `""`.
+    pub fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
         let before = out.len();
+        if self.named {
+            if let Some(named) = self.names.of(Some(field.info().kind), &value) {
+                return name(out, &named);
+            }
+        }
         match value {
             Value::Unsigned(value) if self.exact => people::number(out, value),
             Value::Unsigned(value) => match field.info().kind {
                 Kind::Bytes => people::size(out, value),
                 Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value),
                 Kind::Nanoseconds => people::exact_duration(out, value),
+                Kind::Mode => formatted(out, format_args!("{value:04o}")),
                 _ => people::number(out, value),
             },
             Value::Text(bytes) => text::escape(out, bytes),
@@ -139,8 +151,17 @@ impl Cells {
     }
 }
 
+/// Appends a name, or the names of a set's members.
+fn name(out: &mut Vec<u8>, named: &Named) {
+    match named {
+        Named::One(name) => text::escape(out, name),
+        Named::Members(names) if names.is_empty() => out.extend_from_slice(b"\"\""),
+        Named::Members(names) => out.extend_from_slice(names.join(",").as_bytes()),
+    }
+}
+
 /// Appends the command line; the name in brackets for a task without one, like ps.
-pub fn command(out: &mut Vec<u8>, row: &impl Row, absences: &mut Absences) {
+pub fn command(out: &mut Vec<u8>, row: &impl Row<Key = Field>, absences: &mut Absences) {
     if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
         if arguments.as_bytes().iter().any(|&byte| byte != 0) {
             return command_line(out, arguments);
@@ -197,6 +218,7 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
             }
         }
         Value::Cpus(cpus) => formatted(out, format_args!("{cpus}")),
+        Value::Limits(limits) => formatted(out, format_args!("{limits}")),
     }
 }
 
@@ -220,7 +242,7 @@ mod tests {
 
     fn shown(column: Column, exact: bool, row: &Made<'_>) -> String {
         let mut out = Vec::new();
-        Cells::new(exact).write(&mut out, column, row, &mut Absences::new());
+        Cells::new(exact, false).write(&mut out, column, row, &mut Absences::new());
         String::from_utf8(out).expect("cells are UTF-8")
     }
 

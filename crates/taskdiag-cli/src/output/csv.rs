@@ -3,43 +3,77 @@
 //! A missing value is an empty cell, an empty text `""`. The members of a list have a space between them. Bytes that are no
 //! UTF-8 are written as they are; where that won't do, JSON has them losslessly.
 
-use taskdiag::{Field, Value};
+use taskdiag::Value;
 
 use super::cell::plain;
-use super::{people, Absences, Row};
+use super::named::Cell;
+use super::names::{Named, Names};
+use super::{Absences, Extras, Key, Row};
 
-/// Appends the header. With depths, there is one more column for them.
-pub fn header(out: &mut Vec<u8>, fields: &[Field], depth: bool) {
+/// Appends the header: fields, and behind them what the extras of each row are.
+pub fn header<K: Key>(out: &mut Vec<u8>, fields: &[K], extras: &[&str]) {
     let names = fields.iter().map(|field| field.name());
-    for (index, name) in names.chain(depth.then_some("depth")).enumerate() {
+    for (index, name) in names.chain(extras.iter().copied()).enumerate() {
         separate(out, index);
         out.extend_from_slice(name.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a row.
-pub fn row(out: &mut Vec<u8>, fields: &[Field], row: &impl Row, depth: Option<u32>, absences: &mut Absences) {
+/// Appends a row; with names, numbers that have one are written by it.
+pub fn row<R: Row>(
+    out: &mut Vec<u8>,
+    fields: &[R::Key],
+    row: &R,
+    extras: Extras<'_>,
+    mut names: Option<&mut Names>,
+    absences: &mut Absences<R::Key>,
+) {
     for (index, &field) in fields.iter().enumerate() {
         separate(out, index);
-        match absences.value(row, field) {
-            Ok(value @ (Value::Text(_) | Value::Texts(_) | Value::Cpus(_))) => {
-                let start = out.len();
-                plain(out, value, b' ');
-                quote(out, start);
-            }
-            Ok(value) => plain(out, value, b' '),
-            Err(_) => {}
+        let Ok(value) = absences.value(row, field) else {
+            continue;
+        };
+        match names.as_deref_mut().and_then(|names| names.of(field.kind(), &value)) {
+            None => write_value(out, value),
+            Some(Named::One(name)) => write_value(out, Value::Text(&name)),
+            Some(Named::Members(names)) => write_value(out, Value::Text(names.join(" ").as_bytes())),
         }
     }
-    if let Some(depth) = depth {
-        separate(out, fields.len());
-        people::number(out, depth);
+    for (index, (_, extra)) in extras.iter().enumerate() {
+        separate(out, fields.len() + index);
+        if let Some(extra) = extra {
+            extra.write(out);
+        }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn separate(out: &mut Vec<u8>, index: usize) {
+/// Appends a row of named values.
+pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
+    for (index, value) in cells.iter().enumerate() {
+        separate(out, index);
+        if let Ok(value) = value {
+            write_value(out, *value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a value, in quotes if it needs them.
+pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
+    let start = out.len();
+    plain(out, value, b' ');
+    if matches!(
+        value,
+        Value::Text(_) | Value::Texts(_) | Value::Cpus(_) | Value::Limits(_)
+    ) {
+        quote(out, start);
+    }
+}
+
+/// Appends what stands before the cell of this index.
+pub fn separate(out: &mut Vec<u8>, index: usize) {
     if index > 0 {
         out.push(b',');
     }
@@ -67,9 +101,10 @@ fn quote(out: &mut Vec<u8>, start: usize) {
 #[cfg(test)]
 mod tests {
     use super::super::tests::Made;
+    use super::super::Extra;
     use super::*;
     use taskdiag::value::Arguments;
-    use taskdiag::Absent;
+    use taskdiag::{Absent, Field};
 
     /// Check that cells with separators are quoted, quotes doubled, and missing told from empty.
     #[test]
@@ -83,8 +118,9 @@ mod tests {
         ]);
         let fields = [Field::Pid, Field::Comm, Field::Cgroup, Field::RssBytes, Field::Cmdline];
         let mut out = Vec::new();
-        header(&mut out, &fields, true);
-        row(&mut out, &fields, &made, Some(3), &mut Absences::new());
+        header(&mut out, &fields, &["depth"]);
+        let depth = [("depth", Some(Extra::Count(3)))];
+        row(&mut out, &fields, &made, &depth, None, &mut Absences::new());
         let expected = "pid,comm,cgroup,rss_bytes,cmdline,depth\r\n1,\"a,\"\"b\"\"\n\",\"\",,sh -c x,3\r\n";
         assert_eq!(String::from_utf8(out).expect("made of UTF-8"), expected);
     }

@@ -2,32 +2,43 @@
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
-use taskdiag::{Absent, Field, Value};
+use taskdiag::{Absent, Value};
 
 use super::cell::{formatted, plain};
+use super::named::Cell;
+use super::names::{Named, Names};
 use super::text::all;
-use super::{people, Absences, Row};
+use super::{people, Absences, Extras, Key, Row};
 
 /// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of the others.
 #[derive(Debug)]
-pub struct Rows {
+pub struct Rows<K> {
     /// The fields, each with its key as it stands in a row, colon included.
-    keys: Vec<(Field, Vec<u8>)>,
-    absent: Vec<(Field, Absent)>,
+    keys: Vec<(K, Vec<u8>)>,
+    /// If numbers that have names are to be written as these.
+    names: Option<Names>,
+    absent: Vec<(K, Absent)>,
 }
 
-impl Rows {
+impl<K: Key> Rows<K> {
     /// Writes these fields.
-    pub fn new(fields: &[Field]) -> Rows {
-        let key = |field: &Field| format!("\"{}\":", field.name()).into_bytes();
+    pub fn new(fields: &[K], named: bool) -> Rows<K> {
+        let key = |field: &K| format!("\"{}\":", field.name()).into_bytes();
         Rows {
             keys: fields.iter().map(|field| (*field, key(field))).collect(),
+            names: named.then(Names::default),
             absent: Vec::new(),
         }
     }
 
-    /// Appends a row. A depth stands in a key of its own.
-    pub fn write(&mut self, out: &mut Vec<u8>, row: &impl Row, depth: Option<u32>, absences: &mut Absences) {
+    /// Appends a row. Extras stand in keys of their own, behind the fields.
+    pub fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        row: &impl Row<Key = K>,
+        extras: Extras<'_>,
+        absences: &mut Absences<K>,
+    ) {
         self.absent.clear();
         let mut before = b'{';
         for (field, key) in &self.keys {
@@ -36,16 +47,21 @@ impl Rows {
                     out.push(before);
                     before = b',';
                     out.extend_from_slice(key);
-                    write_value(out, value);
+                    match self.names.as_mut().and_then(|names| names.of(field.kind(), &value)) {
+                        None => write_value(out, value),
+                        Some(Named::One(name)) => text(out, &name),
+                        Some(Named::Members(names)) => list(out, names.iter(), |out, name| string(out, name)),
+                    }
                 }
                 Err(reason) => self.absent.push((*field, reason)),
             }
         }
-        if let Some(depth) = depth {
+        for (name, extra) in extras.iter().filter_map(|(name, extra)| Some((name, (*extra)?))) {
             out.push(before);
             before = b',';
-            out.extend_from_slice(b"\"depth\":");
-            people::number(out, depth);
+            string(out, name);
+            out.push(b':');
+            extra.write(out);
         }
         if !self.absent.is_empty() {
             out.push(before);
@@ -62,7 +78,36 @@ impl Rows {
     }
 }
 
-fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
+/// Appends a row of named values: a key for each that there is, and `absent` with the reasons of the others.
+pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
+    let pairs = || keys.iter().zip(cells);
+    let mut before = b'{';
+    for (key, cell) in pairs() {
+        if let Ok(value) = cell {
+            out.push(before);
+            before = b',';
+            string(out, key);
+            out.push(b':');
+            write_value(out, *value);
+        }
+    }
+    let absent = || pairs().filter_map(|(key, cell)| Some((*key, cell.err()?)));
+    if absent().next().is_some() {
+        out.push(before);
+        before = b',';
+        out.extend_from_slice(b"\"absent\":");
+        object(out, absent(), |(key, reason)| {
+            (key, move |out: &mut Vec<u8>| string(out, reason))
+        });
+    }
+    if before == b'{' {
+        out.push(b'{');
+    }
+    out.push(b'}');
+}
+
+/// Appends a value.
+pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::Text(bytes) => text(out, bytes),
         Value::Texts(texts) => list(out, texts.iter(), text),
@@ -73,6 +118,17 @@ fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
             plain(out, value, b',');
             out.push(b'"');
         }
+        Value::Limits(limits) => object(out, limits.iter(), |(name, soft, hard)| {
+            let both = [("soft", soft), ("hard", hard)];
+            (name, move |out: &mut Vec<u8>| {
+                object(out, both, |(which, value)| {
+                    (which, move |out: &mut Vec<u8>| match value {
+                        Some(value) => people::number(out, value),
+                        None => string(out, "unlimited"),
+                    })
+                })
+            })
+        }),
         Value::Unsigned(_) | Value::Signed(_) | Value::Flag(_) => plain(out, value, b','),
     }
 }
@@ -132,13 +188,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::super::tests::Made;
+    use super::super::Extra;
     use super::*;
     use taskdiag::value::Arguments;
+    use taskdiag::Field;
 
     fn written(made: Made<'_>, depth: Option<u32>) -> serde_json::Value {
         let fields: Vec<Field> = made.0.iter().map(|(field, _)| *field).collect();
         let mut out = Vec::new();
-        Rows::new(&fields).write(&mut out, &made, depth, &mut Absences::new());
+        let depth = depth.map(|depth| ("depth", Some(Extra::Count(depth.into()))));
+        Rows::new(&fields, false).write(&mut out, &made, depth.as_slice(), &mut Absences::new());
         serde_json::from_slice(&out).expect("rows are JSON")
     }
 

@@ -3,25 +3,88 @@
 pub mod cell;
 pub mod csv;
 pub mod json;
+pub mod named;
+pub mod names;
 pub mod people;
 pub mod table;
 pub mod text;
 
 use std::io;
+use std::marker::PhantomData;
 
 use rustix::io::Errno;
-use taskdiag::{Absent, Field, Task, Value};
+use taskdiag::{Absent, Field, Kind, Task, Value};
 
 /// A piece that is large enough for system calls not to matter, and small enough to stay in the processor's cache.
 const PIECE: usize = 256 << 10;
 
-/// Something with fields: a task, or what a test puts in its place.
+/// A number in a row that is no field: how deep it is in a tree, how much a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Extra {
+    /// A number of things.
+    Count(u64),
+    /// A number per second, or in a hundred: with one decimal.
+    Rate(f64),
+}
+
+impl Extra {
+    /// Appends the number.
+    pub fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Extra::Count(count) => people::number(out, count),
+            Extra::Rate(rate) => cell::formatted(out, format_args!("{rate:.1}")),
+        }
+    }
+}
+
+/// Extras with their names; none where there is no number yet.
+pub type Extras<'a> = &'a [(&'static str, Option<Extra>)];
+
+/// What the values of a row are called by: a field of tasks, or what another command has instead.
+pub trait Key: Copy + Eq + 'static {
+    /// All there are, each at its index.
+    const ALL: &'static [Self];
+
+    /// Its place among them.
+    fn index(self) -> usize;
+
+    /// Its name: the key in JSON, the heading in CSV.
+    fn name(self) -> &'static str;
+
+    /// What its values are, if some of that kind have names.
+    fn kind(self) -> Option<Kind> {
+        None
+    }
+}
+
+impl Key for Field {
+    const ALL: &'static [Field] = Field::ALL;
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        Field::name(self)
+    }
+
+    fn kind(self) -> Option<Kind> {
+        Some(self.info().kind)
+    }
+}
+
+/// Something with values: a task, or what a test puts in its place.
 pub trait Row {
-    /// The value of a field, or why there is none.
-    fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
+    /// What its values are called by.
+    type Key: Key;
+
+    /// A value, or why there is none.
+    fn value(&self, key: Self::Key) -> Result<Value<'_>, Absent>;
 }
 
 impl Row for Task<'_> {
+    type Key = Field;
+
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         Task::value(self, field)
     }
@@ -57,8 +120,8 @@ impl Output {
         self.flush()
     }
 
-    /// Past `std::io::stdout`, which looks for line ends in all that it is given.
-    fn flush(&mut self) -> io::Result<()> {
+    /// Writes all that has gathered. Past `std::io::stdout`, which looks for line ends in all that it is given.
+    pub fn flush(&mut self) -> io::Result<()> {
         let stdout = rustix::stdio::stdout();
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
@@ -76,24 +139,26 @@ impl Output {
 
 /// Which values of the asked fields are missing, counted by field and reason while they are written.
 #[derive(Clone, Debug)]
-pub struct Absences {
+pub struct Absences<K = Field> {
     counts: Vec<[u32; REASONS.len()]>,
+    keys: PhantomData<K>,
 }
 
 /// The reasons that are worth telling: the others are in a task's nature. A kernel thread has no memory, tasks end.
 const REASONS: [Absent; 3] = [Absent::Denied, Absent::Unsupported, Absent::Truncated];
 
-impl Absences {
+impl<K: Key> Absences<K> {
     /// None so far.
-    pub fn new() -> Absences {
+    pub fn new() -> Absences<K> {
         Absences {
-            counts: vec![[0; REASONS.len()]; Field::ALL.len()],
+            counts: vec![[0; REASONS.len()]; K::ALL.len()],
+            keys: PhantomData,
         }
     }
 
     /// The value of the field; if it is missing, it is counted.
     #[inline]
-    pub fn value<'a, R: Row>(&mut self, row: &'a R, field: Field) -> Result<Value<'a>, Absent> {
+    pub fn value<'a, R: Row<Key = K>>(&mut self, row: &'a R, field: K) -> Result<Value<'a>, Absent> {
         let value = row.value(field);
         if let Err(reason) = value {
             self.count(field, reason);
@@ -103,16 +168,16 @@ impl Absences {
 
     /// Counts a missing value.
     #[cold]
-    pub fn count(&mut self, field: Field, reason: Absent) {
+    pub fn count(&mut self, field: K, reason: Absent) {
         if let Some(index) = REASONS.iter().position(|&told| told == reason) {
-            self.counts[field as usize][index] += 1;
+            self.counts[field.index()][index] += 1;
         }
     }
 
     /// The fields that miss values for the same reason in the same number of rows, with that reason and number.
-    pub fn summary(&self) -> Vec<(Vec<Field>, Absent, u32)> {
-        let mut summary: Vec<(Vec<Field>, Absent, u32)> = Vec::new();
-        for (&field, counts) in Field::ALL.iter().zip(&self.counts) {
+    pub fn summary(&self) -> Vec<(Vec<K>, Absent, u32)> {
+        let mut summary: Vec<(Vec<K>, Absent, u32)> = Vec::new();
+        for (&field, counts) in K::ALL.iter().zip(&self.counts) {
             for (reason, &count) in REASONS.into_iter().zip(counts) {
                 if count == 0 {
                     continue;
@@ -135,6 +200,8 @@ pub mod tests {
     pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
 
     impl Row for Made<'_> {
+        type Key = Field;
+
         fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
             let found = self.0.iter().find(|(has, _)| *has == field);
             found.map_or(Err(Absent::NotAsked), |(_, value)| *value)

@@ -1,8 +1,5 @@
 //! Numbers as people read them: sizes, times, dates, names of users and terminals.
 
-use std::collections::HashMap;
-use std::io::Write;
-
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -140,6 +137,19 @@ impl Clock {
         }
     }
 
+    /// Appends the time of day, to a thousandth of a second: `19:58:03.123`.
+    pub fn time_of_day(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
+        let (then, minute, second) = self.local(since_boot_ns);
+        padded(out, then.hour().unsigned_abs().into(), 2);
+        for part in [minute, second] {
+            out.push(b':');
+            padded(out, part.into(), 2);
+        }
+        let within = (self.boot_ns + i128::from(since_boot_ns)).rem_euclid(i128::from(SECOND));
+        out.push(b'.');
+        padded(out, within as u64 / 1_000_000, 3);
+    }
+
     /// Appends it in five characters, like ps: the time of today, the day of this year, or the year.
     pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
         const MONTHS: [&str; 12] = [
@@ -179,29 +189,6 @@ impl Clock {
 
 fn timestamp(ns: i128) -> Timestamp {
     Timestamp::from_nanosecond(ns).unwrap_or(Timestamp::MAX)
-}
-
-/// The names of users, each looked up once.
-#[derive(Debug, Default)]
-pub struct Users {
-    names: HashMap<u32, Vec<u8>>,
-}
-
-impl Users {
-    /// Appends the name of a user, or the number if there is no name, escaped.
-    pub fn name(&mut self, out: &mut Vec<u8>, uid: u32) {
-        let name = self.names.entry(uid).or_insert_with(|| {
-            let mut name = Vec::new();
-            match uzers::get_user_by_uid(uid) {
-                Some(user) => super::text::escape(&mut name, user.name().as_encoded_bytes()),
-                None => {
-                    let _ = write!(name, "{uid}");
-                }
-            }
-            name
-        });
-        out.extend_from_slice(name);
-    }
 }
 
 #[cfg(test)]
@@ -268,6 +255,10 @@ mod tests {
         };
         let day = 86_400 * SECOND;
         assert_eq!(text(|out| clock.date(out, 400 * day)), "2026-11-21 19:58:03");
+        assert_eq!(
+            text(|out| clock.time_of_day(out, 400 * day + 7_654_321)),
+            "19:58:03.007"
+        );
         assert_eq!(text(|out| clock.short_date(out, 400 * day)), "19:58");
         assert_eq!(text(|out| clock.short_date(out, 399 * day)), "Nov20");
         assert_eq!(text(|out| clock.short_date(out, 0)), "2025");

@@ -96,6 +96,12 @@ impl Table {
         Ok(())
     }
 
+    /// Forgets the rows, but not how wide they were: for tables that are written piece by piece.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.cells.clear();
+    }
+
     /// How wide columns of text may be for lines to have no more than `limit` characters.
     fn cut(&self, limit: usize) -> usize {
         let length = |cut: usize| {

@@ -61,6 +61,17 @@ fn changes_the_display(character: char) -> bool {
     )
 }
 
+/// Whether the locale says that the terminal understands UTF-8.
+pub fn locale_is_utf8() -> bool {
+    let variables = ["LC_ALL", "LC_CTYPE", "LANG"];
+    let locale = variables
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .find(|value| !value.is_empty());
+    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
 fn hex(out: &mut Vec<u8>, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend_from_slice(&[

@@ -1,12 +1,15 @@
 //! What has to be known of this host besides its tasks. Small reads, made once.
 
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::thread::{capabilities, CapabilitySet};
 
 use crate::support::{Fact, Support};
 use crate::sys::pages::FreshPages;
+use crate::sys::procmap::{self, QueryFlags};
 
 /// Inode number of the initial user namespace, the same on every kernel since 3.8 (`PROC_USER_INIT_INO`).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
@@ -45,6 +48,8 @@ pub(crate) fn probe(built: &'static str, pinned: &Path) -> Support {
         },
         pinned: pinned_programs(pinned),
         cgroup2: cgroup2(),
+        cachestat: crate::pagecache::probe(),
+        procmap_query: procmap_query(),
         tasks: tasks(),
     }
 }
@@ -116,7 +121,7 @@ fn effective_capabilities() -> Option<CapabilitySet> {
     Some(capabilities(None).ok()?.effective)
 }
 
-fn bpf_load() -> Fact {
+pub(crate) fn bpf_load() -> Fact {
     let Some(held) = effective_capabilities() else {
         return Fact::unknown("the capabilities of this thread can't be read");
     };
@@ -165,8 +170,24 @@ fn cgroup2() -> Fact {
     }
 }
 
+/// Asks for the first of our own mappings.
+fn procmap_query() -> Fact {
+    let maps = match fs::File::open("/proc/self/maps") {
+        Ok(maps) => maps,
+        Err(error) => return Fact::unknown(format!("/proc/self/maps: {error}")),
+    };
+    match procmap::query(maps.as_fd(), 0, QueryFlags::COVERING_OR_NEXT, &mut [], &mut []) {
+        Ok(_) => Fact::yes("mappings are looked up by ioctl"),
+        Err(Errno::NOTTY) => Fact::no(
+            "this kernel lacks the PROCMAP_QUERY ioctl, which came with 6.11: mappings are read as text",
+            "",
+        ),
+        Err(error) => Fact::unknown(format!("PROCMAP_QUERY: {error}")),
+    }
+}
+
 /// The number of tasks, threads included: the fourth value of `/proc/loadavg`, else what sysinfo(2) says.
-fn tasks() -> Option<u32> {
+pub(crate) fn tasks() -> Option<u32> {
     let from_loadavg = || {
         fs::read_to_string("/proc/loadavg")
             .ok()?

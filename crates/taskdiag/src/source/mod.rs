@@ -1,5 +1,6 @@
 //! Sources of task data.
 
 pub mod bpf;
+pub(crate) mod connector;
 pub(crate) mod host;
 pub(crate) mod procfs;

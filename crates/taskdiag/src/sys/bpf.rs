@@ -30,6 +30,7 @@ enum Command {
     ObjectPin = 6,
     ObjectGet = 7,
     ObjectInfo = 15,
+    RawTracepointOpen = 17,
     BtfLoad = 18,
     BtfById = 19,
     MapFreeze = 22,
@@ -38,7 +39,6 @@ enum Command {
 }
 
 const PROGRAM_TYPE_TRACING: u32 = 26;
-const ATTACH_TRACE_ITERATOR: u32 = 28;
 const PROGRAM_SLEEPABLE: u32 = 1 << 4;
 const NAME_LEN: usize = 16;
 
@@ -108,10 +108,12 @@ pub enum MapKind {
     Hash = 1,
     Array = 2,
     PerCpuArray = 6,
+    LruHash = 9,
+    RingBuffer = 27,
 }
 
 /// Those with one value for a key, not one for each processor.
-const PLAIN_MAP_KINDS: [MapKind; 2] = [MapKind::Hash, MapKind::Array];
+const PLAIN_MAP_KINDS: [MapKind; 3] = [MapKind::Hash, MapKind::Array, MapKind::LruHash];
 
 bitflags! {
     /// How a map is made.
@@ -375,6 +377,16 @@ fn unmap(start: NonNull<u8>, len: usize) {
     debug_assert!(result.is_ok(), "munmap: {result:?}");
 }
 
+/// What programs are attached to: `enum bpf_attach_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum AttachType {
+    /// A tracepoint, with its arguments as the kernel's own code has them.
+    RawTracepoint = 23,
+    /// An iterator.
+    TraceIterator = 28,
+}
+
 /// A program to be loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramSpec<'a> {
@@ -384,8 +396,10 @@ pub struct ProgramSpec<'a> {
     pub licence: &'a CStr,
     /// Its instructions.
     pub instructions: &'a [u64],
-    /// The type of the kernel function that stands for the iterator.
-    pub attach_function: u32,
+    /// What kind of thing it is attached to.
+    pub attach: AttachType,
+    /// The type that stands for that.
+    pub attach_to: u32,
     /// It may sleep.
     pub sleepable: bool,
     /// What functions it is made of, if the verifier needs to know.
@@ -426,8 +440,8 @@ struct ProgramLoadAttr {
     attach_btf_id: u32,
 }
 
-/// Loads an iterator program.
-pub fn load_iterator(spec: &ProgramSpec<'_>) -> io::Result<OwnedFd> {
+/// Loads a program.
+pub fn load(spec: &ProgramSpec<'_>) -> io::Result<OwnedFd> {
     load_with_log(spec, &mut [])
 }
 
@@ -460,7 +474,7 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
         prog_flags: if spec.sleepable { PROGRAM_SLEEPABLE } else { 0 },
         prog_name: object_name(spec.name),
         prog_ifindex: 0,
-        expected_attach_type: ATTACH_TRACE_ITERATOR,
+        expected_attach_type: spec.attach as u32,
         prog_btf_fd: functions.map_or(0, |functions| fd_number(functions.btf)),
         func_info_rec_size: functions.map_or(0, |_| mem::size_of::<[u32; 2]>() as u32),
         func_info: functions.map_or(0, |functions| address(functions.records)),
@@ -471,7 +485,7 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
         line_info_rec_size: 0,
         line_info: 0,
         line_info_cnt: 0,
-        attach_btf_id: spec.attach_function,
+        attach_btf_id: spec.attach_to,
     };
     let mut attempts = LOAD_ATTEMPTS;
     loop {
@@ -561,14 +575,30 @@ struct MapInfo {
     map_flags: u32,
 }
 
+/// `struct bpf_prog_info` up to the last member that we ask for.
+#[derive(Default, FromBytes, IntoBytes)]
+#[repr(C)]
+struct ProgramInfo {
+    before: [u64; 26],
+    recursion_misses: u64,
+}
+
+/// How often a program was not run because it was running already, on the same processor (Linux 5.12).
+pub fn missed_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut info = ProgramInfo::default();
+    object_info(program, &mut info)?;
+    Ok(info.recursion_misses)
+}
+
 /// Asks what an object is.
-fn object_info(object: BorrowedFd<'_>, info: &mut MapInfo) -> io::Result<()> {
+fn object_info<I: FromBytes + IntoBytes>(object: BorrowedFd<'_>, info: &mut I) -> io::Result<()> {
     let attr = ObjectInfoAttr {
         bpf_fd: fd_number(object),
         info_len: mem::size_of_val(info) as u32,
         info: ptr::from_mut(info) as u64,
     };
     // SAFETY: the kernel writes at most `info_len` bytes to `info`, which is borrowed mutably; any bytes are valid there.
+    // It writes through no pointer in it, as the lengths beside those are zero.
     unsafe { bpf(Command::ObjectInfo, &attr) }.map(drop)
 }
 
@@ -625,7 +655,7 @@ pub fn link_tasks(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> io::Result<O
     let attr = LinkCreateAttr {
         prog_fd: fd_number(program),
         target_fd: 0,
-        attach_type: ATTACH_TRACE_ITERATOR,
+        attach_type: AttachType::TraceIterator as u32,
         flags: 0,
         iter_info: info.as_ref().map_or(0, address),
         iter_info_len: info.as_ref().map_or(0, |info| mem::size_of_val(info) as u32),
@@ -633,6 +663,25 @@ pub fn link_tasks(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> io::Result<O
     };
     // SAFETY: `info` lives until the call returns, and its length stands beside it.
     unsafe { bpf_fd(Command::LinkCreate, &attr) }
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct RawTracepointOpenAttr {
+    name: u64,
+    prog_fd: u32,
+    padding: u32,
+}
+
+/// Attaches a program to the tracepoint that it was loaded for, until what is returned is closed.
+pub fn attach_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attr = RawTracepointOpenAttr {
+        name: 0,
+        prog_fd: fd_number(program),
+        padding: 0,
+    };
+    // SAFETY: the structure has no pointers: a program that was loaded for a tracepoint wants no name.
+    unsafe { bpf_fd(Command::RawTracepointOpen, &attr) }
 }
 
 #[derive(IntoBytes, Immutable)]

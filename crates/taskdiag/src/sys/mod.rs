@@ -1,4 +1,8 @@
 //! Raw system calls: all of the unsafe code.
 
 pub mod bpf;
+pub mod pagecache;
 pub mod pages;
+pub mod procmap;
+pub mod ring;
+pub mod signals;

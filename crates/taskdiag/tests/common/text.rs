@@ -23,6 +23,8 @@ pub enum Plain {
     Letter(char),
     Bytes(Vec<u8>),
     List(Vec<u64>),
+    /// Name, soft and hard limit, as words.
+    Limits(Vec<[String; 3]>),
 }
 
 /// A plain value, or why there is none.
@@ -78,7 +80,7 @@ pub fn threads_of(pid: u32) -> Vec<Id> {
         .collect()
 }
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 13] = [
     "status",
     "stat",
     "schedstat",
@@ -86,7 +88,15 @@ const FILES: [&str; 7] = [
     "oom_score_adj",
     "oom_score",
     "cgroup",
+    "io",
+    "limits",
+    "environ",
+    "loginuid",
+    "sessionid",
+    "personality",
 ];
+
+const PATHS: [&str; 3] = ["exe", "cwd", "root"];
 
 const NAMESPACES: [&str; 9] = [
     "pid",
@@ -106,6 +116,9 @@ pub struct Text {
     files: BTreeMap<&'static str, Result<Vec<u8>, Absent>>,
     links: BTreeMap<&'static str, Result<Vec<u8>, Absent>>,
     cgroup_id: Result<u64, Absent>,
+    timer_slack: Result<Vec<u8>, Absent>,
+    /// How many names are in `fd`.
+    fd_count: Result<usize, Absent>,
     /// What stands in the parentheses of `stat`, and the words behind it.
     stat: Result<(Vec<u8>, Vec<String>), Absent>,
     /// The lines of `status`, by what stands before the colon; not the name, which can be anything.
@@ -134,7 +147,11 @@ impl Text {
             let target = fs::read_link(directory.join("ns").join(name)).map_err(absent);
             (*name, target.map(|target| target.into_os_string().into_encoded_bytes()))
         };
-        let links = NAMESPACES.iter().map(link).collect();
+        let mut links: BTreeMap<_, _> = NAMESPACES.iter().map(link).collect();
+        for name in PATHS {
+            let target = fs::read_link(directory.join(name)).map_err(absent);
+            links.insert(name, target.map(|target| target.into_os_string().into_encoded_bytes()));
+        }
         let stat = files["stat"].as_deref().map(split_stat).map_err(|&reason| reason);
         let status = files["status"].as_deref().map(split_status).map_err(|&reason| reason);
         if stat == Err(Absent::Gone) || status == Err(Absent::Gone) {
@@ -144,6 +161,9 @@ impl Text {
             files,
             links,
             cgroup_id: Err(Absent::Unsupported),
+            // Only the directories of processes have it; but there is one for each thread, too, that is not listed.
+            timer_slack: fs::read(format!("/proc/{}/timerslack_ns", id.tid)).map_err(absent),
+            fd_count: fd_count(&directory.join("fd")).map_err(absent),
             stat,
             status,
         };
@@ -210,6 +230,59 @@ impl Text {
             .parse()
             .expect("a number in status");
         Ok(Plain::Number(number * 1024))
+    }
+
+    /// An address, which tasks without memory do not have, and which the kernel replaces for those who may not see it: the
+    /// first two by 1, the others by 0.
+    fn address(&self, number: usize) -> Said {
+        if !self.has_memory()? {
+            return Err(Absent::NoMemory);
+        }
+        match (self.stat(26)?, self.stat(27)?) {
+            (1, 1) => Err(Absent::Denied),
+            _ => self.stat(number).map(Plain::Number),
+        }
+    }
+
+    fn link(&self, name: &str) -> Result<Vec<u8>, Absent> {
+        self.links[name].clone()
+    }
+
+    /// The number behind a key in `io`.
+    fn io(&self, key: &str) -> Said {
+        let text = std::str::from_utf8(self.file("io")?).expect("io is ASCII");
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        let number = line.expect("a line of io").parse().expect("a number in io");
+        Ok(Plain::Number(number))
+    }
+
+    fn limits(&self) -> Said {
+        let text = std::str::from_utf8(self.file("limits")?).expect("limits is ASCII");
+        let names = [
+            ("Max cpu time", "cpu"),
+            ("Max file size", "fsize"),
+            ("Max data size", "data"),
+            ("Max stack size", "stack"),
+            ("Max core file size", "core"),
+            ("Max resident set", "rss"),
+            ("Max processes", "nproc"),
+            ("Max open files", "nofile"),
+            ("Max locked memory", "memlock"),
+            ("Max address space", "as"),
+            ("Max file locks", "locks"),
+            ("Max pending signals", "sigpending"),
+            ("Max msgqueue size", "msgqueue"),
+            ("Max nice priority", "nice"),
+            ("Max realtime priority", "rtprio"),
+            ("Max realtime timeout", "rttime"),
+        ];
+        let limit = |(long, short): (&str, &str)| {
+            let line = text.lines().find_map(|line| line.strip_prefix(long));
+            let mut words = line.expect("a limit").split_ascii_whitespace();
+            let mut word = || words.next().expect("a limit").to_owned();
+            [short.to_owned(), word(), word()]
+        };
+        Ok(Plain::Limits(names.into_iter().map(limit).collect()))
     }
 
     fn has_memory(&self) -> Result<bool, Absent> {
@@ -322,6 +395,15 @@ impl Text {
             }
             Field::VoluntarySwitches => self.number("voluntary_ctxt_switches", 0, 10),
             Field::InvoluntarySwitches => self.number("nonvoluntary_ctxt_switches", 0, 10),
+            Field::GuestNs => number(43),
+            Field::CguestNs => number(44),
+            Field::BlockDelayNs => number(42),
+            Field::TimerSlackNs => {
+                let text = self.timer_slack.as_deref().map_err(|&reason| reason)?;
+                let text = std::str::from_utf8(text).expect("ASCII");
+                Ok(Plain::Number(text.trim().parse().expect("a number")))
+            }
+            Field::TimeslicesCount => self.schedstat(2),
             Field::MinFaults => number(10),
             Field::MajFaults => number(12),
             Field::ChildMinFaults => number(11),
@@ -341,6 +423,7 @@ impl Text {
             Field::LockedBytes => self.memory("VmLck"),
             Field::PinnedBytes => self.memory("VmPin"),
             Field::PageTableBytes => self.memory("VmPTE"),
+            Field::HugetlbBytes => self.memory("HugetlbPages"),
             Field::Cmdline => match self.has_memory()? {
                 true => Ok(Plain::Bytes(self.file("cmdline")?.to_vec())),
                 false => Err(Absent::NoMemory),
@@ -359,6 +442,56 @@ impl Text {
             Field::Nspids => self.ids("NSpid"),
             Field::CgroupId => self.cgroup_id.map(|id| Plain::Number(id.into())),
             Field::Cgroup => Ok(Plain::Bytes(self.cgroup()?.to_vec())),
+            Field::ReadChars => self.io("rchar"),
+            Field::WriteChars => self.io("wchar"),
+            Field::ReadSyscalls => self.io("syscr"),
+            Field::WriteSyscalls => self.io("syscw"),
+            Field::ReadBytes => self.io("read_bytes"),
+            Field::WriteBytes => self.io("write_bytes"),
+            Field::CancelledWriteBytes => self.io("cancelled_write_bytes"),
+            Field::SigPending => self.number("SigPnd", 0, 16),
+            Field::SigSharedPending => self.number("ShdPnd", 0, 16),
+            Field::SigBlocked => self.number("SigBlk", 0, 16),
+            Field::SigIgnored => self.number("SigIgn", 0, 16),
+            Field::SigCaught => self.number("SigCgt", 0, 16),
+            Field::SigQueuedCount => {
+                let line = self.line("SigQ")?.expect("status has SigQ");
+                let (queued, _) = line.split_once('/').expect("two numbers in SigQ");
+                Ok(Plain::Number(queued.parse().expect("a number in SigQ")))
+            }
+            Field::Limits => self.limits(),
+            Field::Environ => match self.has_memory()? {
+                true => Ok(Plain::Bytes(self.file("environ")?.to_vec())),
+                false => Err(Absent::NoMemory),
+            },
+            Field::Exe => match self.link("exe") {
+                Err(Absent::Gone) if !self.has_memory()? => Err(Absent::NoMemory),
+                path => Ok(Plain::Bytes(path?)),
+            },
+            Field::Cwd => Ok(Plain::Bytes(self.link("cwd")?)),
+            Field::Root => Ok(Plain::Bytes(self.link("root")?)),
+            Field::Umask => match self.line("Umask")? {
+                Some(mask) => Ok(Plain::Number(i128::from_str_radix(mask, 8).expect("an octal number"))),
+                None => Err(Absent::Gone),
+            },
+            Field::FdCount => self.fd_count.map(|count| Plain::Number(count as i128)),
+            Field::FdTableSize => self.number("FDSize", 0, 10),
+            Field::Loginuid => self.whole("loginuid"),
+            Field::AuditSession => self.whole("sessionid"),
+            Field::StartCode => self.address(26),
+            Field::EndCode => self.address(27),
+            Field::StartStack => self.address(28),
+            Field::StartData => self.address(45),
+            Field::EndData => self.address(46),
+            Field::StartBrk => self.address(47),
+            Field::ArgStart => self.address(48),
+            Field::ArgEnd => self.address(49),
+            Field::EnvStart => self.address(50),
+            Field::EnvEnd => self.address(51),
+            Field::Personality => {
+                let text = std::str::from_utf8(self.file("personality")?).expect("ASCII");
+                Ok(Plain::Number(i128::from_str_radix(text.trim(), 16).expect("a mask")))
+            }
         }
     }
 }
@@ -367,7 +500,14 @@ impl Text {
 pub fn plain(field: Field, value: Value<'_>) -> Plain {
     let in_ticks = matches!(
         field,
-        Field::StartNs | Field::UtimeNs | Field::StimeNs | Field::CutimeNs | Field::CstimeNs
+        Field::StartNs
+            | Field::UtimeNs
+            | Field::StimeNs
+            | Field::CutimeNs
+            | Field::CstimeNs
+            | Field::GuestNs
+            | Field::CguestNs
+            | Field::BlockDelayNs
     );
     match value {
         Value::Unsigned(ns) if in_ticks => Plain::Number((ns / TICK_NS).into()),
@@ -379,6 +519,13 @@ pub fn plain(field: Field, value: Value<'_>) -> Plain {
         Value::Texts(arguments) => Plain::Bytes(arguments.as_bytes().to_vec()),
         Value::Ids(ids) => Plain::List(ids.iter().map(u64::from).collect()),
         Value::Cpus(cpus) => Plain::List(cpus.iter().map(|cpu| cpu as u64).collect()),
+        Value::Limits(limits) => {
+            let word = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+            let words = limits
+                .iter()
+                .map(|(name, soft, hard)| [name.to_owned(), word(soft), word(hard)]);
+            Plain::Limits(words.collect())
+        }
     }
 }
 
@@ -426,6 +573,19 @@ fn ranges(list: &str) -> Vec<u64> {
         .filter(|part| !part.is_empty())
         .flat_map(range)
         .collect()
+}
+
+/// How many files are open: since 6.2 the size of the directory; to list it adds one to those of who lists.
+fn fd_count(directory: &Path) -> io::Result<usize> {
+    match fs::metadata(directory)?.len() {
+        0 if has_no_size() => fs::read_dir(directory).map(Iterator::count),
+        size => Ok(size as usize),
+    }
+}
+
+/// Whether this kernel does not tell, of this process either.
+fn has_no_size() -> bool {
+    fs::metadata("/proc/self/fd").is_ok_and(|own| own.len() == 0)
 }
 
 /// The inode number of the directory of a cgroup.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{species, Species};
 use crate::den::{exec_child, fork_child, Den, Doing as _};
@@ -17,8 +17,32 @@ pub(super) const SPECIES: &[Species] = &[
         "its executable was renamed, to a name with a newline",
         |den| executable(den, Some("another\nname (deleted)")),
     ),
-    species("cgroup", "in a cgroup two deep with spaces in its name", cgroup),
+    species("files-10000", "10,000 open files", |_| files(10_000)),
+    species("cgroup", "in a cgroup two deep with spaces in its name", |den| {
+        cgroup(den, &["in ner \\ (x)"])
+    }),
+    species(
+        "cgroup-deep",
+        "in a cgroup 20 deep, with a path of more than 1,000 bytes",
+        |den| {
+            let name = "a name of sixty bytes".repeat(3);
+            cgroup(den, &[&name[..60]; 19])
+        },
+    ),
 ];
+
+/// Opens the same file again and again.
+fn files(count: usize) -> io::Result<Facts> {
+    let mut facts = fork_child(|_| {
+        sys::raise_limit(libc::RLIMIT_NOFILE, count as u64 + 100)?;
+        for _ in 0..count {
+            std::mem::forget(fs::File::open("/dev/null")?);
+        }
+        Ok(())
+    })?;
+    facts.fd_at_least_count = Some(count as u64);
+    Ok(facts)
+}
 
 /// Runs a copy of this executable and then removes or renames the file.
 fn executable(den: &mut Den, new_name: Option<&str>) -> io::Result<Facts> {
@@ -51,12 +75,15 @@ fn cgroup2_mount() -> io::Result<PathBuf> {
     mount.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 tree is mounted"))
 }
 
-fn cgroup(den: &mut Den) -> io::Result<Facts> {
+/// A process in a cgroup of its own, within which the others are.
+fn cgroup(den: &mut Den, below: &[&str]) -> io::Result<Facts> {
     let mount = cgroup2_mount()?;
-    let outer = format!("taskdiag zoo {}", sys::getpid());
-    let inner = Path::new(&outer).join("in ner \\ (x)");
-    den.make_cgroup(mount.join(&outer))?;
+    let mut inner = PathBuf::from(format!("taskdiag zoo {}", sys::getpid()));
     den.make_cgroup(mount.join(&inner))?;
+    for name in below {
+        inner.push(name);
+        den.make_cgroup(mount.join(&inner))?;
+    }
     let mut facts = fork_child(|_| Ok(()))?;
     fs::write(mount.join(&inner).join("cgroup.procs"), facts.pid.to_string()).doing("moving into a cgroup")?;
     facts.cgroup = Some([b"/", inner.as_os_str().as_bytes()].concat());

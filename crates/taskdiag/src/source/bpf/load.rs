@@ -7,10 +7,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::thread::{capabilities, CapabilitySet};
 
 use super::instruction::POISON_IN_LOG;
-use super::recipe::{DataSection, Program};
+use super::recipe::{Attach, DataSection, Program};
 use super::relocate::{describe, Linker, RelocationError};
 use crate::btf::BtfError;
-use crate::sys::bpf::{self, FunctionInfo, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
+use crate::sys::bpf::{self, AttachType, FunctionInfo, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
 
 /// Why a program is not in the kernel.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub enum LoadError {
     NoSuchProgram(String),
     /// The kernel's type information cannot be read.
     Btf(BtfError),
-    /// The kernel lacks what the program would be attached to: it is older than the iterator, or built without it.
+    /// The kernel lacks what the program would be attached to: it is older than that, or built without it.
     NoAttachPoint(&'static str),
     /// One instruction could not be fitted to this kernel.
     Relocation {
@@ -75,7 +75,10 @@ impl fmt::Display for LoadError {
             Self::NoSuchProgram(name) => write!(f, "there is no BPF program {name}"),
             Self::Btf(error) => write!(f, "the kernel's BTF: {error}"),
             Self::NoAttachPoint(name) => {
-                write!(f, "this kernel has no {name}: its iterator is not there")
+                write!(
+                    f,
+                    "this kernel has no {name}: what the program is attached to is not there"
+                )
             }
             Self::Relocation {
                 program,
@@ -138,8 +141,8 @@ impl Linker<'_> {
             .find(|(_, program)| program.name == name)
             .ok_or_else(|| LoadError::NoSuchProgram(name.to_owned()))?;
         let attach_to = self
-            .attach_function(index)
-            .ok_or(LoadError::NoAttachPoint(program.attach_function))?;
+            .attach_type(index)
+            .ok_or(LoadError::NoAttachPoint(program.attach.name()))?;
         let function_btf = program
             .functions
             .map(|functions| bpf::btf_load(functions.btf))
@@ -152,11 +155,15 @@ impl Linker<'_> {
                 name: program.name,
                 licence: recipe.licence,
                 instructions: &instructions,
-                attach_function: attach_to,
+                attach: match program.attach {
+                    Attach::Iterator(_) => AttachType::TraceIterator,
+                    Attach::Tracepoint(_) => AttachType::RawTracepoint,
+                },
+                attach_to,
                 sleepable: program.sleepable,
                 functions,
             };
-            match bpf::load_iterator(&spec) {
+            match bpf::load(&spec) {
                 Ok(loaded) => return Ok(loaded),
                 // A variable without address, among other things.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) && self.forget_weak_variables() => {}
@@ -230,7 +237,8 @@ fn poisoned_instruction(log: &str) -> Option<u32> {
         .and_then(|(number, _)| number.trim().parse().ok())
 }
 
-fn missing_capabilities() -> Vec<&'static str> {
+/// Those of the two capabilities it takes to load programs that this thread lacks.
+pub(crate) fn missing_capabilities() -> Vec<&'static str> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     if held.contains(CapabilitySet::SYS_ADMIN) {
         return Vec::new();

@@ -6,3 +6,5 @@ pub(crate) mod pass;
 pub mod recipe;
 pub mod relocate;
 mod remembered;
+pub(crate) mod tracing;
+pub mod vma;

@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Group, Groups};
 use crate::plan::BpfWay;
 use crate::query::Scope;
-use crate::record::{self, attr, Record};
-use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
+use crate::record::{self, attr, KernelTest, Record, TESTS};
+use crate::snapshot::{Row, Snapshot};
 use crate::source::host;
 use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 
@@ -28,7 +28,7 @@ const PROGRAM: &str = "task_record";
 /// The section of `td_groups`, which it begins with.
 const CONSTANTS: &str = ".rodata";
 
-const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// `struct td_config` of `bpf/record.h`.
 #[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
@@ -43,19 +43,25 @@ struct Config {
     remember: u32,
     epoch: u32,
     remembered_mask: u32,
-    reserved: u32,
+    tests_count: u32,
     total_pages: u64,
+    changed: u32,
+    changed_epoch: u32,
+    seen_mask: u32,
+    reserved: u32,
+    tests: [KernelTest; TESTS],
 }
 
 /// Where `next_slot` stands in `struct td_reader`.
 const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 26_200;
+const READER_SIZE: u32 = 43_248;
 const READER_KEY_SIZE: u32 = 8;
 const REMEMBERED_SIZE: u32 = 64;
+const SEEN_SIZE: u32 = 24;
 
-/// Tasks that arguments are remembered of. Two whose numbers are alike modulo this take turns.
+/// Tasks that something is remembered of. Two whose numbers are alike modulo this take turns.
 const REMEMBERED_ENTRIES: u32 = 1 << 16;
 
 /// The most that one read of an iterator returns.
@@ -67,6 +73,34 @@ pub(crate) struct Bpf {
     program: Option<Program>,
     host: Option<HostFacts>,
     arguments: ArgumentMemory,
+}
+
+/// What a pass is to bring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub scope: Scope,
+    /// If not empty, the processes to visit, each with an iterator of its own.
+    pub pids: &'a [u32],
+    pub groups: Groups,
+    /// Whether arguments are to be remembered for a next pass.
+    pub remember: bool,
+    pub tests: &'a [KernelTest],
+    /// Only tasks that used processor time since the last pass that asked so.
+    pub changed: bool,
+}
+
+impl Request<'_> {
+    /// Which tasks there are in this scope, and nothing about them.
+    pub(crate) fn ids(scope: Scope) -> Request<'static> {
+        Request {
+            scope,
+            pids: &[],
+            groups: Groups::NONE,
+            remember: false,
+            tests: &[],
+            changed: false,
+        }
+    }
 }
 
 /// What the programs have to be told of this host.
@@ -110,15 +144,24 @@ impl Bpf {
         let groups = groups.or(self.loaded().unwrap_or_default());
         self.program = Some(match way {
             BpfWay::Loaded => return Ok(()),
-            BpfWay::Pinned => Program::pinned(pinned, groups.contains(Group::Args))?,
+            BpfWay::Pinned => Program::pinned(pinned, groups.intersects(Groups::FROM_USER_MEMORY))?,
             BpfWay::ToLoad => Program::load(groups)?,
         });
         self.arguments.forget();
         Ok(())
     }
 
+    /// Whether the loaded program itself leaves out tasks that have not changed.
+    pub(crate) fn knows_changes(&self) -> bool {
+        let program = self.program.as_ref().filter(|program| program.is_ours());
+        program.is_some_and(|program| {
+            matches!(program.settings, Settings::Private(_)) && program.groups.covers(Groups::TESTABLE)
+        })
+    }
+
     /// Appends the records and rows of one pass to `snapshot`.
-    pub(crate) fn read(&mut self, scope: Scope, groups: Groups, remember: bool, snapshot: &mut Snapshot) -> Result<()> {
+    pub(crate) fn read(&mut self, request: &Request<'_>, snapshot: &mut Snapshot) -> Result<()> {
+        let Request { scope, groups, .. } = *request;
         let host = *self.host.get_or_insert_with(|| HostFacts {
             cpus: host::possible_cpus(),
             full_names: host::kernel_version().is_some_and(|version| version >= (6, 11)),
@@ -133,8 +176,9 @@ impl Bpf {
                 ))
             }
         };
-        let remember = remember && groups.contains(Group::Args) && matches!(program.settings, Settings::Private(_));
-        let config = Config {
+        let remember =
+            request.remember && groups.contains(Group::Args) && matches!(program.settings, Settings::Private(_));
+        let mut config = Config {
             groups: groups.0,
             threads: scope.is_threads().into(),
             ppid: match scope {
@@ -147,15 +191,32 @@ impl Bpf {
             remember: remember.into(),
             epoch: self.arguments.epoch(),
             remembered_mask: REMEMBERED_ENTRIES - 1,
-            reserved: 0,
+            tests_count: 0,
             total_pages: if groups.contains(Group::Oom) {
                 host::total_pages()
             } else {
                 0
             },
+            changed: request.changed.into(),
+            changed_epoch: 1,
+            seen_mask: REMEMBERED_ENTRIES - 1,
+            reserved: 0,
+            tests: [KernelTest::default(); TESTS],
         };
+        // Without them more tasks come, no fewer.
+        if program.groups.covers(Groups::TESTABLE) {
+            config.tests_count = request.tests.len() as u32;
+            config.tests[..request.tests.len()].copy_from_slice(request.tests);
+        }
         let reader = program.configure(config, self.arguments.next_slot())?;
-        let result = program.run(scope, snapshot);
+        let narrow = |pid| match scope.is_threads() {
+            true => Scope::ThreadsOf(pid),
+            false => Scope::Process(pid),
+        };
+        let result = match request.pids {
+            [] => program.run(scope, snapshot),
+            pids => pids.iter().try_for_each(|&pid| program.run(narrow(pid), snapshot)),
+        };
         reader.forget(program);
         result?;
         if remember {
@@ -167,13 +228,13 @@ impl Bpf {
 
 impl Program {
     fn load(groups: Groups) -> Result<Program> {
-        let recipe = built(match groups.contains(Group::Args) {
+        let recipe = built(match groups.intersects(Groups::FROM_USER_MEMORY) {
             true => &recipe::TASK_SLEEPABLE,
             false => &recipe::TASK,
         })?;
         let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
-        let mut maps = maps(recipe)?;
+        let mut maps = maps(recipe, groups.covers(Groups::TESTABLE))?;
         let mut memory = None;
         for data in recipe.data {
             let mut content = data.content.to_vec();
@@ -208,9 +269,9 @@ impl Program {
             bpf::object_get(&program).map_err(|error| Error::io(program_path.display().to_string(), error))?;
         let (readers_path, readers) = path(READERS);
         let readers = Map::open(&readers).map_err(|error| Error::io(readers_path.display().to_string(), error))?;
-        let mut groups = Groups::ALL;
+        let mut groups = Groups::ALL.or(Groups::TESTABLE);
         if !sleepable {
-            groups = groups.without(Groups::NONE.with(Group::Args));
+            groups = groups.without(Groups::FROM_USER_MEMORY);
         }
         Program::new(program, groups, Settings::Shared(readers))
     }
@@ -273,7 +334,13 @@ impl Program {
             match rustix::io::read(&pass, spare_capacity(&mut snapshot.records)) {
                 Ok(0) => return Ok(()),
                 // While the records are in the cache.
-                Ok(_) => index(snapshot, start)?,
+                Ok(_) => {
+                    index(snapshot, start)?;
+                    // There is no other record of one process.
+                    if matches!(scope, Scope::Process(_)) {
+                        return Ok(());
+                    }
+                }
                 // The kernel pauses after a million tasks without a record.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(Error::io("reading a BPF iterator", error)),
@@ -334,7 +401,7 @@ pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
     let load = |recipe| {
         let recipe = built(recipe)?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
-        let mut maps = maps(recipe)?;
+        let mut maps = maps(recipe, true)?;
         for data in recipe.data {
             maps.push((
                 data.name,
@@ -353,20 +420,20 @@ pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
 }
 
 /// The recipe, if the build made one.
-fn built(recipe: &'static std::result::Result<Recipe, &str>) -> Result<&'static Recipe> {
+pub(super) fn built(recipe: &'static std::result::Result<Recipe, &str>) -> Result<&'static Recipe> {
     let built = recipe.as_ref();
     built.map_err(|why| Error::new(ErrorKind::Unsupported, format!("built without the BPF programs: {why}")))
 }
 
-type NamedMap = (&'static str, Map);
+pub(super) type NamedMap = (&'static str, Map);
 
-fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a>> {
+pub(super) fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a>> {
     let (_, map) = maps.iter().find(|(other, _)| *other == name)?;
     Some(map.as_fd())
 }
 
 /// Makes the maps that every load has of its own.
-fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
+fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
     let make = |name: &&'static str| {
         let name = *name;
         let map = match name {
@@ -376,6 +443,14 @@ fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
                 key_size: 4,
                 value_size: 8,
                 max_entries: 1,
+                flags: MapFlags::empty(),
+            }),
+            "seen" => Map::create(&MapSpec {
+                kind: MapKind::Array,
+                name,
+                key_size: 4,
+                value_size: SEEN_SIZE,
+                max_entries: if is_testable { REMEMBERED_ENTRIES } else { 1 },
                 flags: MapFlags::empty(),
             }),
             "remembered" => Map::create(&MapSpec {
@@ -396,7 +471,7 @@ fn maps(recipe: &Recipe) -> Result<Vec<NamedMap>> {
     recipe.maps.iter().filter_map(make).collect()
 }
 
-fn load_error(error: LoadError) -> Error {
+pub(super) fn load_error(error: LoadError) -> Error {
     let kind = match &error {
         LoadError::Denied { .. } => ErrorKind::Denied,
         _ => ErrorKind::Unsupported,
@@ -418,11 +493,7 @@ fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
         if record.has(record::DEFERRED | record::TITLE) {
             snapshot.unsettled.push(snapshot.rows.len());
         }
-        snapshot.rows.push(Row {
-            record: offset,
-            supplement: NO_SUPPLEMENT,
-            remembered: None,
-        });
+        snapshot.rows.push(Row::new(offset));
         offset = bytes.len() - rest.len();
     }
     if offset != bytes.len() {

@@ -33,8 +33,8 @@ pub struct Recipe {
 pub struct Program {
     /// Name of its C function.
     pub name: &'static str,
-    /// The kernel function that stands for the iterator's type, such as `bpf_iter_task`.
-    pub attach_function: &'static str,
+    /// What it is attached to.
+    pub attach: Attach,
     /// Loaded as a program that may sleep.
     pub sleepable: bool,
     /// Instructions, its subprograms' after its own.
@@ -43,6 +43,32 @@ pub struct Program {
     pub relocations: &'static [Relocation],
     /// Needed only by programs that hand a subprogram to the kernel.
     pub functions: Option<Functions>,
+}
+
+/// What a program is attached to: the name of what stands for it in the kernel's BTF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attach {
+    /// An iterator, a function such as `bpf_iter_task`.
+    Iterator(&'static str),
+    /// A raw tracepoint, a typedef such as `btf_trace_sched_process_fork`.
+    Tracepoint(&'static str),
+}
+
+impl Attach {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Attach::Iterator(name) | Attach::Tracepoint(name) => name,
+        }
+    }
+
+    /// What the name is of.
+    pub fn kind(self) -> Kind {
+        match self {
+            Attach::Iterator(_) => Kind::Function,
+            Attach::Tracepoint(_) => Kind::Typedef,
+        }
+    }
 }
 
 /// Type information that tells the kernel which functions a program is made of.

@@ -76,7 +76,7 @@ pub struct Linker<'a> {
     /// For each field, where it is in each of its root's candidates.
     locations: Vec<Option<Vec<Location>>>,
     symbols: Vec<Option<TypeId>>,
-    attach_functions: Vec<Option<TypeId>>,
+    attach_types: Vec<Option<TypeId>>,
 }
 
 impl<'a> Linker<'a> {
@@ -86,7 +86,7 @@ impl<'a> Linker<'a> {
         let (types, mut candidates) = Types::scan(btf, &wanted)?;
         let first = |ids: Vec<TypeId>| ids.first().copied();
         let programs_at = recipe.roots.len() + recipe.kernel_symbols.len();
-        let attach_functions = candidates.drain(programs_at..).map(first).collect();
+        let attach_types = candidates.drain(programs_at..).map(first).collect();
         let symbols = candidates.drain(recipe.roots.len()..).map(first).collect();
         Ok(Self {
             recipe,
@@ -94,7 +94,7 @@ impl<'a> Linker<'a> {
             candidates,
             locations: vec![None; recipe.fields.len()],
             symbols,
-            attach_functions,
+            attach_types,
         })
     }
 
@@ -103,9 +103,9 @@ impl<'a> Linker<'a> {
         self.recipe
     }
 
-    /// The type of the function that stands for an iterator on this kernel, by the program's index in the recipe.
-    pub fn attach_function(&self, program: usize) -> Option<TypeId> {
-        self.attach_functions.get(program).copied().flatten()
+    /// The type that stands for what a program is attached to on this kernel, by the program's index in the recipe.
+    pub fn attach_type(&self, program: usize) -> Option<TypeId> {
+        self.attach_types.get(program).copied().flatten()
     }
 
     /// Takes the kernel variables that may be missing for missing; false if there was none. A kernel built without
@@ -287,7 +287,7 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// All names of a recipe: roots, then kernel symbols, then the programs' attach functions.
+/// All names of a recipe: roots, then kernel symbols, then what the programs are attached to.
 fn wanted_names(recipe: &Recipe) -> impl Iterator<Item = Wanted<'static>> {
     let root = |root: &Root| Wanted {
         name: root.name,
@@ -297,11 +297,11 @@ fn wanted_names(recipe: &Recipe) -> impl Iterator<Item = Wanted<'static>> {
         name: symbol.name,
         kinds: Kinds::compatible_with(symbol.kind),
     });
-    let functions = recipe.programs.iter().map(|program| Wanted {
-        name: program.attach_function,
-        kinds: Kinds::compatible_with(Kind::Function),
+    let attach = recipe.programs.iter().map(|program| Wanted {
+        name: program.attach.name(),
+        kinds: Kinds::compatible_with(program.attach.kind()),
     });
-    recipe.roots.iter().map(root).chain(symbols).chain(functions)
+    recipe.roots.iter().map(root).chain(symbols).chain(attach)
 }
 
 fn agree(agreed: &mut Option<u64>, value: u64) -> Result<(), RelocationError> {

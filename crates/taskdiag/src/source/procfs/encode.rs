@@ -3,13 +3,32 @@
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::IntoBytes;
 
-use super::parse::{self, Line, Lines, Stat, Status};
+use super::parse::{self, LateNumbers, Line, Lines, Stat, Status};
 use crate::absent::Absent;
-use crate::field::{files_for, Field, Fields, Files, Group, Groups};
+use crate::field::{files_for, Field, Fields, Files, Group, Groups, Kind};
 use crate::record::{self, attr, AbsentField, Header, Writer};
 
-/// How many of [`Files`] are files; [`Files::NS`] is a directory of links.
-pub(super) const FILES: usize = 7;
+/// How many of [`Files`] are files; the others are links and directories.
+pub(super) const FILES: usize = 14;
+
+/// The links of paths, in the order of [`Evidence::paths`].
+pub(super) const PATHS: [(Files, Field, u16); 3] = [
+    (Files::EXE, Field::Exe, attr::EXE),
+    (Files::CWD, Field::Cwd, attr::CWD),
+    (Files::ROOT, Field::Root, attr::ROOT),
+];
+
+/// Files that open to everybody who may see the task, and that every kernel has: each field in them is there.
+const ALWAYS_THERE: Files = Files::STAT.or(Files::STATUS).or(Files::CMDLINE);
+
+/// Files that may be read by everybody who may see the task. One of them has to be read first: see `task`.
+const ANCHORS: Files = Files::STAT
+    .or(Files::STATUS)
+    .or(Files::SCHEDSTAT)
+    .or(Files::CMDLINE)
+    .or(Files::OOM_SCORE_ADJ)
+    .or(Files::OOM_SCORE)
+    .or(Files::CGROUP);
 
 /// The links in `ns/`, in the order of [`record::Namespaces`].
 pub(super) const NAMESPACES: [Field; 9] = [
@@ -51,8 +70,7 @@ impl Plan {
         let namespaces = (0..NAMESPACES.len())
             .filter(|&n| fields.contains(NAMESPACES[n]))
             .fold(0, |bits, n| bits | 1 << n);
-        // Links are not files that stay with their task once they are open. One such file has to be there: see `gather`.
-        if namespaces != 0 && files == Files::NS {
+        if files != Files::NONE && !files.intersects(ANCHORS) {
             files = files.or(Files::STAT);
         }
         let mut lines = Lines::NONE;
@@ -112,7 +130,16 @@ fn lines_of(field: Field) -> Lines {
         Field::LockedBytes => &[Line::VmSize, Line::VmLck],
         Field::PinnedBytes => &[Line::VmSize, Line::VmPin],
         Field::PageTableBytes => &[Line::VmSize, Line::VmPte],
+        Field::HugetlbBytes => &[Line::VmSize, Line::Hugetlb],
         Field::Nspids => &[Line::NsPid],
+        Field::SigPending => &[Line::SigPnd],
+        Field::SigSharedPending => &[Line::ShdPnd],
+        Field::SigBlocked => &[Line::SigBlk],
+        Field::SigIgnored => &[Line::SigIgn],
+        Field::SigCaught => &[Line::SigCgt],
+        Field::SigQueuedCount => &[Line::SigQ],
+        Field::Umask => &[Line::Umask],
+        Field::FdTableSize => &[Line::FdSize],
         _ => &[],
     };
     Lines::of(lines)
@@ -126,6 +153,9 @@ pub(super) struct Evidence<'a> {
     /// Inode numbers, in the order of [`NAMESPACES`].
     pub namespaces: [Result<u64, Absent>; NAMESPACES.len()],
     pub cgroup_id: Result<u64, Absent>,
+    /// The targets of links, in the order of [`PATHS`].
+    pub paths: [Result<&'a [u8], Absent>; PATHS.len()],
+    pub fd_count: Result<u32, Absent>,
     /// Whether it was seen that the task has no address space.
     pub no_memory: bool,
 }
@@ -135,6 +165,8 @@ impl<'a> Evidence<'a> {
         texts: [Err(Absent::NotAsked); FILES],
         namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
         cgroup_id: Err(Absent::NotAsked),
+        paths: [Err(Absent::NotAsked); PATHS.len()],
+        fd_count: Err(Absent::NotAsked),
         no_memory: false,
     };
 
@@ -249,7 +281,7 @@ impl Encoder {
                         record.put(attr::GROUPS, 0, self.list(ids));
                     }
                 }
-                Group::Cpu => self.put_cpu(&mut record, stat, status, evidence),
+                Group::Cpu => self.put_cpu(&mut record, plan, stat, status, evidence),
                 Group::Faults => put_faults(&mut record, stat),
                 Group::Mem => put_mem(&mut record, status),
                 Group::Args => match evidence.text(Files::CMDLINE) {
@@ -258,7 +290,7 @@ impl Encoder {
                     Err(_) => {}
                 },
                 Group::Oom => {
-                    let number = |file| I32::new(number(evidence, file).unwrap_or_default());
+                    let number = |file| I32::new(parsed(evidence, file, parse::number).unwrap_or(0));
                     let oom = record::Oom {
                         oom_score_adj: number(Files::OOM_SCORE_ADJ),
                         oom_score: number(Files::OOM_SCORE),
@@ -280,16 +312,67 @@ impl Encoder {
                         record.put(attr::CGROUP_PATH, 0, path);
                     }
                 }
+                Group::Io => {
+                    if let Some(numbers) = parsed(evidence, Files::IO, parse::io) {
+                        record.put(attr::IO, 0, numbers.map(U64::new).as_bytes());
+                    }
+                }
+                Group::Signals => put_signals(&mut record, status),
+                Group::Limits => {
+                    if let Some(limits) = parsed(evidence, Files::LIMITS, parse::limits) {
+                        let limits = limits.map(|(soft, hard)| [soft, hard].map(U64::new));
+                        record.put(attr::LIMITS, 0, limits.as_bytes());
+                    }
+                }
+                Group::Env => match evidence.text(Files::ENVIRON) {
+                    Ok(b"") if no_memory => {}
+                    Ok(text) => record.put(attr::ENV, 0, text),
+                    Err(_) => {}
+                },
+                Group::Paths => {
+                    for ((_, _, kind), path) in PATHS.into_iter().zip(evidence.paths) {
+                        if let Ok(path) = path {
+                            record.put(kind, 0, path);
+                        }
+                    }
+                    if let Some(status) = status.filter(|s| s.found().contains(Line::Umask)) {
+                        record.put(attr::UMASK, 0, &status.id(Line::Umask).to_ne_bytes());
+                    }
+                }
+                Group::Fds => {
+                    let fds = record::Fds {
+                        fd_count: U32::new(evidence.fd_count.unwrap_or(0)),
+                        fd_table_size: U32::new(status.map_or(0, |status| status.id(Line::FdSize))),
+                    };
+                    record.put(attr::FDS, 0, fds.as_bytes());
+                }
+                Group::Audit => {
+                    let number = |file| U32::new(parsed(evidence, file, parse::number).unwrap_or(0));
+                    let audit = record::Audit {
+                        loginuid: number(Files::LOGINUID),
+                        audit_session: number(Files::SESSIONID),
+                    };
+                    record.put(attr::AUDIT, 0, audit.as_bytes());
+                }
+                Group::Layout => {
+                    if let Some(stat) = stat.filter(|stat| stat.has_memory()) {
+                        put_layout(&mut record, stat);
+                    }
+                    if let Some(personality) = parsed(evidence, Files::PERSONALITY, parse::mask) {
+                        record.put(attr::PERSONALITY, 0, &personality.to_ne_bytes());
+                    }
+                }
             }
         }
 
         // Of nearly all tasks everything is there. For the others, go through what was asked.
         if !is_complete(plan, evidence, status) {
+            let late = stat.map(Stat::late_numbers);
             let missing = plan.fields.iter().filter_map(|field| {
-                if no_memory && field.group().needs_memory() {
+                if no_memory && field.needs_memory() {
                     return None;
                 }
-                let reason = why_absent(field, evidence, status)?;
+                let reason = why_absent(field, evidence, status, late, no_memory)?;
                 let entry = AbsentField {
                     field: U16::new(field as u16),
                     reason: U16::new(reason as u16),
@@ -312,6 +395,7 @@ impl Encoder {
     fn put_cpu(
         &mut self,
         record: &mut Writer<'_>,
+        plan: &Plan,
         stat: Option<&Stat<'_>>,
         status: Option<&Status<'_>>,
         evidence: &Evidence<'_>,
@@ -330,10 +414,23 @@ impl Encoder {
             cpu.rt_priority = U32::new(stat.rt_priority);
             cpu.policy = U32::new(stat.policy);
             cpu.cpu = U32::new(stat.processor);
+            // Few ask for these, and they stand far behind.
+            let late = [Field::BlockDelayNs, Field::GuestNs, Field::CguestNs];
+            if late.into_iter().any(|field| plan.fields.contains(field)) {
+                let late = stat.late_numbers();
+                let ns = |number| U64::new(self.nanoseconds(late.get(number).unwrap_or(0)));
+                cpu.block_delay_ns = ns(42);
+                cpu.guest_ns = ns(43);
+                cpu.cguest_ns = ns(44);
+            }
         }
-        if let Some([runtime, run_delay, _]) = schedstat(evidence) {
+        if let Some([runtime, run_delay, timeslices]) = parsed(evidence, Files::SCHEDSTAT, parse::schedstat) {
             cpu.runtime_ns = U64::new(runtime);
             cpu.run_delay_ns = U64::new(run_delay);
+            cpu.timeslices_count = U64::new(timeslices);
+        }
+        if let Some(slack) = parsed(evidence, Files::TIMERSLACK_NS, parse::number::<i64>) {
+            cpu.timer_slack_ns = U64::new(slack.unsigned_abs());
         }
         if let Some(status) = status {
             let number = |line| U64::new(status.number(line));
@@ -447,36 +544,83 @@ fn put_mem(record: &mut Writer<'_>, status: Option<&Status<'_>>) {
         locked_bytes: bytes(Line::VmLck),
         pinned_bytes: bytes(Line::VmPin),
         page_table_bytes: bytes(Line::VmPte),
+        hugetlb_bytes: bytes(Line::Hugetlb),
     };
     record.put(attr::MEM, 0, mem.as_bytes());
 }
 
-fn schedstat(evidence: &Evidence<'_>) -> Option<[u64; 3]> {
-    parse::schedstat(evidence.text(Files::SCHEDSTAT).ok()?)
+fn put_signals(record: &mut Writer<'_>, status: Option<&Status<'_>>) {
+    let Some(status) = status else { return };
+    let number = |line| U64::new(status.number(line));
+    let signals = record::Signals {
+        sig_pending: number(Line::SigPnd),
+        sig_shared_pending: number(Line::ShdPnd),
+        sig_blocked: number(Line::SigBlk),
+        sig_ignored: number(Line::SigIgn),
+        sig_caught: number(Line::SigCgt),
+        sig_queued_count: number(Line::SigQ),
+    };
+    record.put(attr::SIGNALS, 0, signals.as_bytes());
 }
 
-fn number(evidence: &Evidence<'_>, file: Files) -> Option<i32> {
-    parse::number(evidence.text(file).ok()?)
+fn put_layout(record: &mut Writer<'_>, stat: &Stat<'_>) {
+    let late = stat.late_numbers();
+    let address = |number| U64::new(late.get(number).unwrap_or(0));
+    let layout = record::Layout {
+        start_code: address(26),
+        end_code: address(27),
+        start_stack: address(28),
+        start_data: address(45),
+        end_data: address(46),
+        start_brk: address(47),
+        arg_start: address(48),
+        arg_end: address(49),
+        env_start: address(50),
+        env_end: address(51),
+    };
+    record.put(attr::LAYOUT, 0, layout.as_bytes());
+}
+
+fn parsed<'a, T>(evidence: &Evidence<'a>, file: Files, parse: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
+    parse(evidence.text(file).ok()?)
 }
 
 /// Whether all that the plan reads was there, so that no field can be absent.
 fn is_complete(plan: &Plan, evidence: &Evidence<'_>, status: Option<&Status<'_>>) -> bool {
     (0..FILES).all(|file| !contains(plan.files, file) || evidence.texts[file].is_ok())
         && status.is_none_or(|status| plan.lines.is_subset(status.found()))
-        && !plan.reads(Files::NS.or(Files::CGROUP).or(Files::SCHEDSTAT))
-        && !plan.reads(Files::OOM_SCORE.or(Files::OOM_SCORE_ADJ))
+        && plan.files.is_subset(ALWAYS_THERE)
+        && !plan.groups.contains(Group::Layout)
 }
 
 /// The reason for which the field of a task that has what it is about is missing; none if it is there.
-fn why_absent(field: Field, evidence: &Evidence<'_>, status: Option<&Status<'_>>) -> Option<Absent> {
+fn why_absent(
+    field: Field,
+    evidence: &Evidence<'_>,
+    status: Option<&Status<'_>>,
+    late: Option<LateNumbers>,
+    no_memory: bool,
+) -> Option<Absent> {
     const UNREADABLE: Absent = Absent::Unsupported;
     let files = field.info().files;
+    if field.info().kind == Kind::Address && late.is_some_and(|late| late.are_addresses_denied()) {
+        return Some(Absent::Denied);
+    }
     if files == Files::NONE || evidence.text(Files::STAT).is_ok() && files.intersects(Files::STAT) {
         return None;
     }
     if files == Files::NS {
         let which = NAMESPACES.iter().position(|&namespace| namespace == field)?;
         return evidence.namespaces[which].err();
+    }
+    if let Some(which) = PATHS.iter().position(|&(_, path, _)| path == field) {
+        return match evidence.paths[which] {
+            Err(Absent::Gone) if field == Field::Exe && no_memory => None,
+            path => path.err(),
+        };
+    }
+    if files == Files::FD {
+        return evidence.fd_count.err();
     }
     // The cheapest file that has it is the one that the plan chose, unless stat was not chosen for what status has too.
     let file = match files.intersects(Files::STATUS) {
@@ -486,13 +630,22 @@ fn why_absent(field: Field, evidence: &Evidence<'_>, status: Option<&Status<'_>>
     if let Err(reason) = evidence.text(file) {
         return Some(reason);
     }
+    // A task that ended has no such line.
+    if field == Field::Umask && status.is_some_and(|status| !status.found().contains(Line::Umask)) {
+        return Some(Absent::Gone);
+    }
     let is_there = match file {
         Files::STATUS => {
             let lines = lines_of(field);
             status.is_some_and(|status| lines.is_subset(status.found()))
         }
-        Files::SCHEDSTAT => schedstat(evidence).is_some(),
-        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => number(evidence, file).is_some(),
+        Files::SCHEDSTAT => parsed(evidence, file, parse::schedstat).is_some(),
+        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => parsed(evidence, file, parse::number::<i32>).is_some(),
+        Files::TIMERSLACK_NS => parsed(evidence, file, parse::number::<i64>).is_some(),
+        Files::LOGINUID | Files::SESSIONID => parsed(evidence, file, parse::number::<u32>).is_some(),
+        Files::PERSONALITY => parsed(evidence, file, parse::mask).is_some(),
+        Files::IO => parsed(evidence, file, parse::io).is_some(),
+        Files::LIMITS => parsed(evidence, file, parse::limits).is_some(),
         Files::CGROUP if field == Field::CgroupId => return evidence.cgroup_id.err(),
         Files::CGROUP => evidence.text(file).ok().and_then(parse::cgroup).is_some(),
         _ => true,
@@ -506,7 +659,7 @@ mod tests {
 
     use super::*;
     use crate::record::Record;
-    use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
+    use crate::snapshot::{Row, Snapshot};
     use crate::value::Value;
 
     const STAT: &[u8] =
@@ -519,11 +672,7 @@ mod tests {
         snapshot.clear(fields);
         let plan = Plan::new(fields, Files::NONE);
         Encoder::new(100).encode(&plan, (7, 7), evidence, &mut snapshot.records)?;
-        snapshot.rows.push(Row {
-            record: 0,
-            supplement: NO_SUPPLEMENT,
-            remembered: None,
-        });
+        snapshot.rows.push(Row::new(0));
         Ok(snapshot)
     }
 

@@ -27,10 +27,12 @@ use rustix::io::Errno;
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind};
 use crate::field::{Field, Fields, Files};
-use crate::query::Scope;
+use crate::filter::Filter;
+use crate::query::{Query, Scope};
 use crate::record::Record;
-use crate::snapshot::{Row, Snapshot, NO_SUPPLEMENT};
-use encode::{Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES};
+use crate::snapshot::{Row, Snapshot};
+use crate::source::host;
+use encode::{Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES, PATHS};
 use parse::Stat;
 
 /// The names of files, by [`encode::index`].
@@ -42,10 +44,20 @@ const NAMES: [&str; FILES] = [
     "oom_score_adj",
     "oom_score",
     "cgroup",
+    "io",
+    "limits",
+    "environ",
+    "loginuid",
+    "sessionid",
+    "personality",
+    "timerslack_ns",
 ];
 
+/// The names of links, in the order of [`PATHS`].
+const PATH_LINKS: [&str; PATHS.len()] = ["exe", "cwd", "root"];
+
 /// The names of links, in the order of [`NAMESPACES`].
-const LINKS: [&str; NAMESPACES.len()] = [
+const NAMESPACE_LINKS: [&str; NAMESPACES.len()] = [
     "ns/pid",
     "ns/pid_for_children",
     "ns/mnt",
@@ -120,12 +132,14 @@ impl Procfs {
 
     /// Appends a record and a row for each task of `scope`, by ascending ids, with the values of `fields` and no others, and
     /// counts the tasks that it lost.
-    pub(crate) fn read(&mut self, scope: Scope, fields: Fields, snapshot: &mut Snapshot) -> Result<(), Error> {
-        let pass = match scope {
-            Scope::Processes | Scope::Threads | Scope::ThreadsOf(_) => self.pass(fields, Files::NONE, Only::Any)?,
-            Scope::Process(_) => self.pass(fields, Files::STAT, Only::Leader)?,
+    pub(crate) fn read(&mut self, query: &Query, fields: Fields, snapshot: &mut Snapshot) -> Result<(), Error> {
+        let scope = query.scope;
+        let mut pass = match scope {
+            Scope::Process(_) | Scope::Listed => self.pass(fields, Files::STAT, Only::Leader)?,
             Scope::ChildrenOf(pid) => self.pass(fields, Files::STAT, Only::ChildOf(pid))?,
+            _ => self.pass(fields, Files::NONE, Only::Any)?,
         };
+        pass.filter = query.filter.as_ref().map(|filter| Sieve::new(filter, pass.only));
         let first = snapshot.rows.len();
         let proc = self.proc.as_fd();
         let worker = &mut self.worker;
@@ -143,11 +157,32 @@ impl Procfs {
                     .threads(proc, pid, &pass, snapshot)
                     .map_err(|lost| lost.about(pid))?;
                 // It ended after it was listed.
-                if snapshot.rows.len() == first {
+                if snapshot.rows.len() == first && pass.filter.is_none() {
                     return Err(Lost::Gone.about(pid));
                 }
             }
-            Scope::Processes | Scope::Threads | Scope::ChildrenOf(_) => {
+            Scope::Listed | Scope::ThreadsOfListed => {
+                for &pid in &query.pids {
+                    let before = snapshot.rows.len();
+                    let done = match scope {
+                        Scope::Listed => worker.add(&Place::process(proc, pid), &pass, snapshot),
+                        _ => worker
+                            .leader(proc, pid)
+                            .and_then(|()| worker.threads(proc, pid, &pass, snapshot)),
+                    };
+                    match done {
+                        Err(Lost::Gone | Lost::Other) => snapshot.missing.push(pid),
+                        Err(lost) => lost.count(snapshot).map_err(|lost| lost.about(pid))?,
+                        Ok(()) if scope == Scope::ThreadsOfListed && pass.filter.is_none() => {
+                            if snapshot.rows.len() == before {
+                                snapshot.missing.push(pid);
+                            }
+                        }
+                        Ok(()) => {}
+                    }
+                }
+            }
+            Scope::Processes | Scope::Threads | Scope::ChildrenOf(_) | Scope::DescendantsOf(_) => {
                 if let Scope::ChildrenOf(pid) = scope {
                     worker.leader(proc, pid).map_err(|lost| lost.about(pid))?;
                 }
@@ -166,7 +201,7 @@ impl Procfs {
                 }
             }
         }
-        if scope == Scope::Threads {
+        if matches!(scope, Scope::Threads | Scope::ThreadsOfListed) {
             let records = &snapshot.records;
             snapshot.rows[first..].sort_by_key(|row| {
                 let record = Record::split_first(&records[row.record..]);
@@ -198,7 +233,7 @@ impl Procfs {
             false => Place::process(proc, pid),
         };
         let offset = records.len();
-        match self.worker.task(&place, &pass, records) {
+        match self.worker.task(&place, &pass, &pass.plan, records) {
             Ok(()) => Ok(offset),
             Err(Lost::Gone | Lost::Other) => Err(Absent::Gone),
             Err(Lost::Denied) => Err(Absent::Denied),
@@ -206,7 +241,7 @@ impl Procfs {
         }
     }
 
-    fn pass(&mut self, fields: Fields, also: Files, only: Only) -> Result<Pass, Error> {
+    fn pass<'a>(&mut self, fields: Fields, also: Files, only: Only) -> Result<Pass<'a>, Error> {
         let plan = Plan::new(fields, also);
         self.lacks.probe(self.proc.as_fd(), &plan);
         self.worker.cgroups.clear();
@@ -219,17 +254,40 @@ impl Procfs {
             only,
             lacks: self.lacks,
             mount,
+            filter: None,
         })
     }
 }
 
 /// What is the same for all tasks of a pass.
 #[derive(Debug)]
-struct Pass {
+struct Pass<'a> {
     plan: Plan,
     only: Only,
     lacks: Lacks,
     mount: Option<Mount>,
+    filter: Option<Sieve<'a>>,
+}
+
+/// A filter, and the part of it that few files are enough for.
+#[derive(Debug)]
+struct Sieve<'a> {
+    filter: &'a Filter,
+    first: Option<(Filter, Plan)>,
+}
+
+impl<'a> Sieve<'a> {
+    fn new(filter: &'a Filter, only: Only) -> Sieve<'a> {
+        let also = match only {
+            Only::Any => Files::NONE,
+            _ => Files::STAT,
+        };
+        let first = filter.cheap_part().map(|part| {
+            let plan = Plan::new(part.fields(), also);
+            (part, plan)
+        });
+        Sieve { filter, first }
+    }
 }
 
 /// Which of the tasks that are looked at are meant. All but the first need `stat`.
@@ -320,7 +378,7 @@ fn reason(errno: Errno) -> Result<Absent, Lost> {
     }
 }
 
-/// What a refusal of the first file means for the task. Every file of ours may be read by everybody who may see the task.
+/// What a refusal of the first file means for the task: everybody who may see the task may read that one.
 fn first_reason(errno: Errno) -> Result<Absent, Lost> {
     match reason(errno)? {
         Absent::Gone => Err(Lost::Gone),
@@ -371,6 +429,8 @@ struct Place<'a> {
     directory: BorrowedFd<'a>,
     /// Ends with a slash.
     path: Path,
+    /// The way from `directory` to `/proc`.
+    up: &'static str,
     pid: u32,
     tid: u32,
 }
@@ -380,6 +440,7 @@ impl<'a> Place<'a> {
         Place {
             directory: proc,
             path: Path::EMPTY.number(pid).text("/"),
+            up: "",
             pid,
             tid: pid,
         }
@@ -389,6 +450,7 @@ impl<'a> Place<'a> {
         Place {
             directory: proc,
             path: Path::EMPTY.number(pid).text("/task/").number(tid).text("/"),
+            up: "",
             pid,
             tid,
         }
@@ -399,15 +461,43 @@ impl<'a> Place<'a> {
         Place {
             directory: task,
             path: Path::EMPTY.number(tid).text("/"),
+            up: "../../",
             pid,
             tid,
         }
     }
 
     fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let path = self.path.text(name);
-        rustix::fs::openat(self.directory, path.as_c_str(), flags, Mode::empty())
+        self.open_as(self.path.text(name), OFlags::RDONLY)
+    }
+
+    fn open_as(&self, path: Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(self.directory, path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// Opens one of [`NAMES`].
+    fn open_file(&self, file: usize) -> Result<OwnedFd, Errno> {
+        match NAMES[file] {
+            // The directories of threads do not have it. Each thread has a directory as if it were a process, though.
+            name @ "timerslack_ns" => {
+                let path = Path::EMPTY.text(self.up).number(self.tid).text("/").text(name);
+                self.open_as(path, OFlags::RDONLY)
+            }
+            name => self.open(name),
+        }
+    }
+
+    /// How many files are open. Since f1f1f2569901 ("proc: report open files as size in stat() for /proc/pid/fd", 6.2) that is
+    /// the size of the directory, which everybody may ask for; before, it has to be listed.
+    fn fd_count(&self, is_size: bool, listing: &mut Listing) -> Result<u32, Errno> {
+        let path = self.path.text("fd");
+        if is_size {
+            let stat = rustix::fs::statat(self.directory, path.as_c_str(), AtFlags::empty())?;
+            return u32::try_from(stat.st_size).or(Err(Errno::INVAL));
+        }
+        let directory = self.open_as(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        listing.all(directory.as_fd())?;
+        Ok(listing.ids.len() as u32)
     }
 
     /// The inode number that a link in `ns/` has in its target.
@@ -454,6 +544,19 @@ impl Buffer {
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Reads where a link leads to.
+    fn read_link(&mut self, place: &Place<'_>, name: &str) -> Result<Span, Errno> {
+        // The kernel prints paths into one page.
+        let start = self.used;
+        if self.bytes.len() - start < ROOM {
+            self.bytes.resize((start + ROOM).next_power_of_two().max(BUFFER), 0);
+        }
+        let path = place.path.text(name);
+        let len = rustix::fs::readlinkat_raw(place.directory, path.as_c_str(), &mut self.bytes[start..])?;
+        self.used = start + len;
+        Ok((start, self.used))
     }
 
     fn text(&self, (start, end): Span) -> &[u8] {
@@ -505,6 +608,11 @@ struct Worker {
     buffer: Buffer,
     encoder: Encoder,
     tids: Listing,
+    /// What of a task is read before the rest.
+    first: Snapshot,
+    fds: Listing,
+    /// Whether the size of `fd` is the number of open files.
+    fds_have_size: bool,
     /// The ids of cgroups that were met in this pass.
     cgroups: HashMap<Box<[u8]>, Result<u64, Absent>>,
 }
@@ -518,24 +626,55 @@ impl Worker {
             },
             encoder: Encoder::new(ticks_per_second),
             tids: Listing::default(),
+            first: Snapshot::default(),
+            fds: Listing::default(),
+            fds_have_size: host::kernel_version().is_none_or(|version| version >= (6, 2)),
             cgroups: HashMap::new(),
         }
     }
 
     /// Adds one task to the answer.
-    fn add(&mut self, place: &Place<'_>, pass: &Pass, snapshot: &mut Snapshot) -> Result<(), Lost> {
+    fn add(&mut self, place: &Place<'_>, pass: &Pass<'_>, snapshot: &mut Snapshot) -> Result<(), Lost> {
         let record = snapshot.records.len();
-        self.task(place, pass, &mut snapshot.records)?;
-        snapshot.rows.push(Row {
-            record,
-            supplement: NO_SUPPLEMENT,
-            remembered: None,
-        });
+        let Some(sieve) = &pass.filter else {
+            self.task(place, pass, &pass.plan, &mut snapshot.records)?;
+            snapshot.rows.push(Row::new(record));
+            return Ok(());
+        };
+        // Nobody pays for the command line of a task that its user already ruled out.
+        if let Some((part, plan)) = sieve.first.as_ref().filter(|(_, plan)| plan.files != pass.plan.files) {
+            self.first.clear(plan.fields);
+            let mut records = std::mem::take(&mut self.first.records);
+            let read = self.task(place, pass, plan, &mut records);
+            self.first.records = records;
+            read?;
+            self.first.rows.push(Row::new(0));
+            if part.decide(&self.first.task(0)) == Some(false) {
+                return Ok(());
+            }
+        }
+        self.task(place, pass, &pass.plan, &mut snapshot.records)?;
+        snapshot.rows.push(Row::new(record));
+        let mut counters = snapshot.counters;
+        let is_meant = sieve
+            .filter
+            .admits(&snapshot.task(snapshot.rows.len() - 1), &mut counters);
+        snapshot.counters = counters;
+        if !is_meant {
+            snapshot.rows.pop();
+            snapshot.records.truncate(record);
+        }
         Ok(())
     }
 
     /// Adds the threads of a process to the answer. Fails if the process is gone as a whole.
-    fn threads(&mut self, proc: BorrowedFd<'_>, pid: u32, pass: &Pass, snapshot: &mut Snapshot) -> Result<(), Lost> {
+    fn threads(
+        &mut self,
+        proc: BorrowedFd<'_>,
+        pid: u32,
+        pass: &Pass<'_>,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), Lost> {
         let path = Path::EMPTY.number(pid).text("/task");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let refused = |errno| match first_reason(errno) {
@@ -567,9 +706,9 @@ impl Worker {
         }
     }
 
-    /// Appends the record of one task.
-    fn task(&mut self, place: &Place<'_>, pass: &Pass, records: &mut Vec<u8>) -> Result<(), Lost> {
-        let Pass { plan, only, .. } = pass;
+    /// Appends the record of one task, with what `plan` reads.
+    fn task(&mut self, place: &Place<'_>, pass: &Pass<'_>, plan: &Plan, records: &mut Vec<u8>) -> Result<(), Lost> {
+        let only = &pass.only;
         self.buffer.used = 0;
         // Most processes are no child of the one asked about: find that out before more is read.
         if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
@@ -583,6 +722,8 @@ impl Worker {
             buffer,
             encoder,
             cgroups,
+            fds,
+            fds_have_size,
             ..
         } = self;
         let mut spans = [Err(Absent::NotAsked); FILES];
@@ -593,7 +734,7 @@ impl Worker {
                 spans[file] = Err(Absent::Unsupported);
                 continue;
             }
-            let opened = place.open(NAMES[file]);
+            let opened = place.open_file(file);
             if anchor.is_none() {
                 match opened {
                     Ok(opened) => anchor = Some((file, opened)),
@@ -609,10 +750,24 @@ impl Worker {
         for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
             namespaces[which] = match pass.lacks.namespaces >> which & 1 != 0 {
                 true => Err(Absent::Unsupported),
-                false => match place.namespace(LINKS[which]) {
+                false => match place.namespace(NAMESPACE_LINKS[which]) {
                     Ok(inode) => Ok(inode),
                     Err(errno) => Err(reason(errno)?),
                 },
+            };
+        }
+        let mut paths = [Err(Absent::NotAsked); PATHS.len()];
+        for which in (0..PATHS.len()).filter(|&which| plan.reads(PATHS[which].0)) {
+            paths[which] = match buffer.read_link(place, PATH_LINKS[which]) {
+                Ok(span) => Ok(span),
+                Err(errno) => Err(reason(errno)?),
+            };
+        }
+        let mut fd_count = Err(Absent::NotAsked);
+        if plan.reads(Files::FD) {
+            fd_count = match place.fd_count(*fds_have_size, fds) {
+                Ok(count) => Ok(count),
+                Err(errno) => Err(reason(errno)?),
             };
         }
         let mut no_memory = false;
@@ -621,11 +776,13 @@ impl Worker {
                 Ok(span) => Ok(span),
                 Err(errno) => Err(first_reason(errno)?),
             };
-            // Empty are the command lines of tasks without memory, and of processes that emptied them. The size of the memory
-            // tells which, if it is looked at after the command line: memory that is gone does not come back. As an anchor,
-            // stat was. Else read it now, and then a byte of the anchor once more, to see that the task is still there.
-            let args = spans[encode::index(Files::CMDLINE)];
-            if args.is_ok_and(|(start, end)| start == end) && !plan.reads(Files::STAT) {
+            // Empty are the command lines and environments of tasks without memory, and of processes that emptied them; no
+            // executable have tasks without memory, and some that the kernel started. The size of the memory tells which, if
+            // it is looked at afterwards: memory that is gone does not come back. As an anchor, stat was. Else read it now,
+            // and then a byte of the anchor once more, to see that the task is still there.
+            let is_empty = |file| spans[encode::index(file)].is_ok_and(|(start, end)| start == end);
+            let is_unclear = is_empty(Files::CMDLINE) || is_empty(Files::ENVIRON) || paths[0] == Err(Absent::Gone);
+            if is_unclear && !plan.reads(Files::STAT) {
                 no_memory = !look(buffer, place)?.has_memory();
                 if let Err(errno) = rustix::io::pread(anchor, &mut [0; 1][..], 0) {
                     first_reason(errno)?;
@@ -636,6 +793,8 @@ impl Worker {
         let mut evidence = Evidence {
             texts: spans.map(|span| span.map(|span| buffer.text(span))),
             namespaces,
+            paths: paths.map(|path| path.map(|span| buffer.text(span))),
+            fd_count,
             no_memory,
             ..Evidence::NONE
         };
@@ -644,7 +803,7 @@ impl Worker {
         }
         if plan.fields.contains(Field::CgroupId) {
             evidence.cgroup_id = match evidence.text(Files::CGROUP).map(parse::cgroup) {
-                Ok(Some(path)) => cgroup_id(cgroups, pass.mount.as_ref(), path),
+                Ok(Some(path)) => known_cgroup_id(cgroups, pass.mount.as_ref(), path),
                 Ok(None) => Err(Absent::Unsupported),
                 Err(reason) => Err(reason),
             };
@@ -696,10 +855,17 @@ impl Lacks {
         let own = Place {
             directory: proc,
             path: Path::EMPTY.text("thread-self/"),
+            up: "",
             pid: 0,
             tid: 0,
         };
-        for file in [Files::SCHEDSTAT, Files::CGROUP] {
+        for file in [
+            Files::SCHEDSTAT,
+            Files::CGROUP,
+            Files::IO,
+            Files::LOGINUID,
+            Files::SESSIONID,
+        ] {
             if !plan.reads(file) || self.probed.0.intersects(file) {
                 continue;
             }
@@ -714,7 +880,7 @@ impl Lacks {
                 self.files = self.files.or(file);
             }
         }
-        for (which, name) in LINKS.iter().enumerate() {
+        for (which, name) in NAMESPACE_LINKS.iter().enumerate() {
             let bit = 1 << which;
             if plan.namespaces & bit == 0 || self.probed.1 & bit != 0 {
                 continue;
@@ -786,7 +952,13 @@ impl Mount {
     }
 }
 
-fn cgroup_id(
+/// The id of a cgroup by its path, as far as the unified hierarchy can be seen.
+pub(crate) fn cgroup_id(path: &[u8]) -> Option<u64> {
+    let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    Mount::find(proc.as_fd()).ok()??.id(path).ok()
+}
+
+fn known_cgroup_id(
     known: &mut HashMap<Box<[u8]>, Result<u64, Absent>>,
     mount: Option<&Mount>,
     path: &[u8],

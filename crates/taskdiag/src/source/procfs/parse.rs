@@ -2,6 +2,8 @@
 //!
 //! Nothing here does I/O, allocates, or panics, whatever the bytes are. What does not parse is `None`, never a 0.
 
+use crate::record::LIMITS;
+
 /// The number that `text` is, all of it.
 fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -33,9 +35,24 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
     })
 }
 
+fn octal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 20 {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, &byte| {
+        let digit = char::from(byte).to_digit(8)?;
+        Some(value << 3 | u64::from(digit))
+    })
+}
+
 /// The number that a file of one number holds.
-pub(super) fn number(text: &[u8]) -> Option<i32> {
+pub(super) fn number<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
     signed(text.trim_ascii())?.try_into().ok()
+}
+
+/// The bit mask that a file holds, in hexadecimal.
+pub(super) fn mask(text: &[u8]) -> Option<u32> {
+    hexadecimal(text.trim_ascii())?.try_into().ok()
 }
 
 /// The number that a directory's name is, if it is that of a task.
@@ -71,12 +88,38 @@ pub(super) struct Stat<'a> {
     pub processor: u32,
     pub rt_priority: u32,
     pub policy: u32,
+    /// What stands behind `vsize`.
+    rest: &'a [u8],
 }
 
 /// `PF_KTHREAD`, in the flags of `stat`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
+/// The numbers of `stat` behind `vsize`, by their numbers in proc(5). Few ask for them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LateNumbers([Option<u64>; LateNumbers::LAST - LateNumbers::FIRST + 1]);
+
+impl LateNumbers {
+    const FIRST: usize = 24;
+    const LAST: usize = 51;
+
+    /// `None` also for a number below 0, and for one that this kernel does not print.
+    pub(super) fn get(&self, number: usize) -> Option<u64> {
+        *self.0.get(number.checked_sub(LateNumbers::FIRST)?)?
+    }
+
+    /// Whether the kernel keeps the addresses from the reader. In their places it prints 1 twice, and zeros.
+    pub(super) fn are_addresses_denied(&self) -> bool {
+        (self.get(26), self.get(27)) == (Some(1), Some(1))
+    }
+}
+
 impl Stat<'_> {
+    pub(super) fn late_numbers(&self) -> LateNumbers {
+        let mut words = Words(self.rest);
+        LateNumbers([(); LateNumbers::LAST - LateNumbers::FIRST + 1].map(|()| decimal(words.word()?)))
+    }
+
     pub(super) fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
     }
@@ -133,6 +176,7 @@ pub(super) fn stat(text: &[u8]) -> Option<Stat<'_>> {
             numbers.unsigned()?
         },
         vsize_bytes: numbers.unsigned()?,
+        rest: numbers.0,
         exit_signal: {
             for _ in 24..38 {
                 numbers.word()?; // rss to cnswap
@@ -213,8 +257,9 @@ lines! {
     State b"State"; Ppid b"PPid"; TracerPid b"TracerPid"; Uid b"Uid"; Gid b"Gid"; Groups b"Groups"; NsPid b"NSpid";
     VmPeak b"VmPeak"; VmSize b"VmSize"; VmLck b"VmLck"; VmPin b"VmPin"; VmHwm b"VmHWM"; VmRss b"VmRSS"; RssAnon b"RssAnon";
     RssFile b"RssFile"; RssShmem b"RssShmem"; VmData b"VmData"; VmStk b"VmStk"; VmExe b"VmExe"; VmLib b"VmLib"; VmPte b"VmPTE";
-    VmSwap b"VmSwap"; Threads b"Threads"; CapInh b"CapInh"; CapPrm b"CapPrm"; CapEff b"CapEff"; CapBnd b"CapBnd"; CapAmb b"CapAmb";
-    NoNewPrivs b"NoNewPrivs"; Seccomp b"Seccomp"; CpusAllowed b"Cpus_allowed";
+    VmSwap b"VmSwap"; Hugetlb b"HugetlbPages"; Threads b"Threads"; CapInh b"CapInh"; CapPrm b"CapPrm"; CapEff b"CapEff"; CapBnd b"CapBnd"; CapAmb b"CapAmb";
+    SigQ b"SigQ"; SigPnd b"SigPnd"; ShdPnd b"ShdPnd"; SigBlk b"SigBlk"; SigIgn b"SigIgn"; SigCgt b"SigCgt";
+    Umask b"Umask"; FdSize b"FDSize"; NoNewPrivs b"NoNewPrivs"; Seccomp b"Seccomp"; CpusAllowed b"Cpus_allowed";
     Voluntary b"voluntary_ctxt_switches"; Involuntary b"nonvoluntary_ctxt_switches";
 }
 
@@ -301,8 +346,12 @@ fn checked(line: Line, value: &[u8]) -> Option<u64> {
                 .then_some(0)
         }
         Line::CapInh | Line::CapPrm | Line::CapEff | Line::CapBnd | Line::CapAmb => hexadecimal(words.next()?),
-        // In kB, all that begin with a V or an R.
-        _ if (Line::VmPeak as u8..=Line::VmSwap as u8).contains(&(line as u8)) => {
+        Line::SigPnd | Line::ShdPnd | Line::SigBlk | Line::SigIgn | Line::SigCgt => hexadecimal(words.next()?),
+        // How many there are, and may be.
+        Line::SigQ => decimal(words.next()?.split(|&byte| byte == b'/').next()?),
+        Line::Umask => octal(words.next()?),
+        // In kB, all that begin with a V, an R or an H.
+        _ if (Line::VmPeak as u8..=Line::Hugetlb as u8).contains(&(line as u8)) => {
             decimal(words.next()?)?.checked_mul(1024)
         }
         Line::Voluntary | Line::Involuntary => decimal(words.next()?),
@@ -385,6 +434,44 @@ pub(super) fn schedstat(text: &[u8]) -> Option<[u64; 3]> {
     ])
 }
 
+/// Parses `io`: the numbers of its seven lines, in the order of [`crate::record::Io`].
+pub(super) fn io(text: &[u8]) -> Option<[u64; 7]> {
+    const KEYS: [&[u8]; 7] = [
+        b"rchar: ",
+        b"wchar: ",
+        b"syscr: ",
+        b"syscw: ",
+        b"read_bytes: ",
+        b"write_bytes: ",
+        b"cancelled_write_bytes: ",
+    ];
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let mut numbers = [0; 7];
+    for (number, key) in numbers.iter_mut().zip(KEYS) {
+        *number = decimal(lines.next()?.strip_prefix(key)?)?;
+    }
+    Some(numbers)
+}
+
+/// Parses `limits`: soft and hard limit by number, all ones being no limit. The names of limits have blanks in them, so the
+/// columns count, which are as wide in each line as in the first.
+pub(super) fn limits(text: &[u8]) -> Option<[(u64, u64); LIMITS]> {
+    const NAME: usize = 26;
+    let mut lines = text.split(|&byte| byte == b'\n');
+    if !lines.next()?.get(NAME..)?.starts_with(b"Soft Limit ") {
+        return None;
+    }
+    let mut limits = [(0, 0); LIMITS];
+    for limit in &mut limits {
+        let mut numbers = words(lines.next()?.get(NAME..)?).map(|word| match word {
+            b"unlimited" => Some(u64::MAX),
+            number => decimal(number),
+        });
+        *limit = (numbers.next()??, numbers.next()??);
+    }
+    Some(limits)
+}
+
 /// The path in the unified hierarchy, from `cgroup`. The kernel lets no cgroup have a newline in its name.
 pub(super) fn cgroup(text: &[u8]) -> Option<&[u8]> {
     text.split(|&byte| byte == b'\n')
@@ -441,6 +528,26 @@ mod tests {
         Seccomp:\t2\nSeccomp_filters:\t3\nCpus_allowed:\t5,80000000,00000003\nCpus_allowed_list:\t0-1,63,64,66\n\
         voluntary_ctxt_switches:\t10\nnonvoluntary_ctxt_switches:\t11\n";
 
+    const IO: &[u8] = b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
+        cancelled_write_bytes: 18446744073709551615\n";
+
+    /// Check that limits come from their columns.
+    #[test]
+    fn limits_of_a_process() {
+        let mut text = format!(
+            "{:<25} {:<20} {:<20} {:<10}\n",
+            "Limit", "Soft Limit", "Hard Limit", "Units"
+        );
+        for number in 0..LIMITS {
+            let name = format!("Max open files {number}");
+            text += &format!("{name:<25} {:<20} {:<20} {:<10}\n", number * 2, "unlimited", "");
+        }
+        let expected: Vec<_> = (0..LIMITS as u64).map(|number| (number * 2, u64::MAX)).collect();
+        assert_eq!(limits(text.as_bytes()).map(|limits| limits.to_vec()), Some(expected));
+        let (cut, _) = text.rsplit_once("Max").unwrap();
+        assert_eq!((limits(cut.as_bytes()), limits(b"")), (None, None));
+    }
+
     fn all_lines() -> Lines {
         Line::ALL
             .iter()
@@ -465,6 +572,14 @@ mod tests {
         );
         assert_eq!((stat.processor, stat.rt_priority, stat.policy), (1, 0, 0));
         assert!(stat.is_leader() && stat.has_memory() && !stat.is_kernel_thread() && !stat.is_released());
+        let late = stat.late_numbers();
+        assert_eq!((late.get(24), late.get(28)), (Some(397), Some(140729606887040)));
+        assert_eq!(
+            (late.get(45), late.get(51)),
+            (Some(94705657539632), Some(140729606893547))
+        );
+        assert_eq!((late.get(23), late.get(52)), (None, None));
+        assert!(!late.are_addresses_denied());
     }
 
     /// Check that a kernel thread, and a task released while its line was written, are known as what they are.
@@ -529,7 +644,15 @@ mod tests {
     fn small_files() {
         assert_eq!(number(b"-1000\n"), Some(-1000));
         assert_eq!(number(b"666\n"), Some(666));
-        assert_eq!((number(b""), number(b"-\n"), number(b"1 2")), (None, None, None));
+        assert_eq!(number(b"4294967295"), Some(u32::MAX));
+        assert_eq!(number::<u32>(b"-1"), None);
+        assert_eq!(
+            (number::<i32>(b""), number::<i32>(b"-\n"), number::<i32>(b"1 2")),
+            (None, None, None)
+        );
+        assert_eq!((mask(b"00040000\n"), mask(b"x")), (Some(0x40000), None));
+        assert_eq!(io(IO), Some([1, 2, 3, 4, 5, 6, u64::MAX]));
+        assert_eq!((io(b"rchar: 1\nwchar: \n"), io(b"")), (None, None));
         assert_eq!(schedstat(b"235881677 30486716 453\n"), Some([235881677, 30486716, 453]));
         assert_eq!(schedstat(b"1 2\n"), None);
         assert_eq!(cgroup(b"1:cpu:/x\n0::/a b (deleted)\n"), Some(&b"/a b (deleted)"[..]));
@@ -582,12 +705,13 @@ mod tests {
         /// Check that nothing makes the parsers panic.
         #[test]
         fn parsers_take_any_bytes(text in hostile()) {
-            let _ = stat(&text);
+            let _ = stat(&text).map(|stat| stat.late_numbers());
             let status = status(&text, all_lines());
             for (line, _) in Line::ALL {
                 let _ = (status.ids(line).count(), status.number(line), status.state());
             }
-            let _ = (status.processors().count(), number(&text), schedstat(&text), cgroup(&text), namespace(&text));
+            let _ = (status.processors().count(), number::<i32>(&text), schedstat(&text), cgroup(&text), namespace(&text));
+            let _ = (io(&text), limits(&text), mask(&text));
             let _ = (cgroup_mounts(&text).count(), unescape(&text).count(), task_id(&text));
         }
     }
@@ -604,6 +728,7 @@ mod tests {
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..200),
             change(CAT),
+            change(IO),
             change(STATUS)
         ]
     }

@@ -13,7 +13,7 @@ fn ask(scope: Scope, fields: impl Into<Fields>) -> Result<Snapshot, Error> {
     let fields = fields.into() | Field::Pid | Field::Tid;
     let mut snapshot = Snapshot::default();
     snapshot.clear(fields);
-    Procfs::open()?.read(scope, fields, &mut snapshot)?;
+    Procfs::open()?.read(&Query::new(scope), fields, &mut snapshot)?;
     Ok(snapshot)
 }
 
@@ -99,7 +99,7 @@ fn fixed_values_are_those_of_the_files() {
     );
     let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
     assert_eq!(task.oom_score_adj().unwrap().to_string(), score.trim());
-    for (field, name) in NAMESPACES.into_iter().zip(LINKS) {
+    for (field, name) in NAMESPACES.into_iter().zip(NAMESPACE_LINKS) {
         let Ok(namespace) = fs::metadata(format!("/proc/{pid}/{name}")) else {
             assert_eq!(task.value(field), Err(Absent::Unsupported));
             continue;

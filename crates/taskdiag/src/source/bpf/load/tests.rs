@@ -349,11 +349,12 @@ fn measure_once(way: &str) {
         name: program.name,
         licence: recipe.licence,
         instructions: &instructions,
-        attach_function: linker.attach_function(0).unwrap(),
+        attach: AttachType::TraceIterator,
+        attach_to: linker.attach_type(0).unwrap(),
         sleepable: program.sleepable,
         functions: function_info(program, function_btf.as_ref()),
     };
-    let loaded = bpf::load_iterator(&spec).unwrap();
+    let loaded = bpf::load(&spec).unwrap();
     phase_ends("prog_load");
     let link = bpf::link_tasks(loaded.as_fd(), TaskScope::All).unwrap();
     phase_ends("attach");

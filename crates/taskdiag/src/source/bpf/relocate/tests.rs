@@ -1,6 +1,7 @@
 use super::*;
 use crate::btf::tests::Builder;
 use crate::btf::{Base, FieldPath, Shape};
+use crate::source::bpf::recipe::Attach;
 
 const INTEGER: Shape<'static> = Shape {
     dimensions: 0,
@@ -44,7 +45,7 @@ static RECIPE: Recipe = Recipe {
 
 const PROGRAM: Program = Program {
     name: "program",
-    attach_function: "bpf_iter_task",
+    attach: Attach::Iterator("bpf_iter_task"),
     sleepable: false,
     instructions: &[LOAD, MOVE, MOVE],
     relocations: &[

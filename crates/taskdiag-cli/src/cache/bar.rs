@@ -1,0 +1,299 @@
+//! `taskdiag cache --map`: which parts of a file are cached.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{fstat, open, stat, FileType, Mode, OFlags};
+use taskdiag::pagecache::{map, ByteRange, Quantity, Refusal, Run, Source, State};
+use taskdiag::{Absent, Value};
+
+use super::report::{begin_document, size, Style};
+use crate::listing::{Format, Machine};
+use crate::outcome::{Failure, Outcome};
+use crate::output::table::terminal_width;
+use crate::output::text::{escape, locale_is_utf8};
+use crate::output::{cell, csv, json, Absences, Key, Output, Row};
+
+/// Characters on a line if it is unknown how many fit.
+const WIDTH: usize = 80;
+
+/// What the values of a run are called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Column {
+    Offset,
+    Size,
+    State,
+    Cached,
+    Dirty,
+    Writeback,
+}
+
+impl Key for Column {
+    const ALL: &'static [Column] = &[
+        Column::Offset,
+        Column::Size,
+        Column::State,
+        Column::Cached,
+        Column::Dirty,
+        Column::Writeback,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Column::Offset => "offset_bytes",
+            Column::Size => Quantity::Size.name(),
+            Column::State => "state",
+            Column::Cached => Quantity::Cached.name(),
+            Column::Dirty => Quantity::Dirty.name(),
+            Column::Writeback => Quantity::Writeback.name(),
+        }
+    }
+}
+
+struct RunRow(Run);
+
+impl Row for RunRow {
+    type Key = Column;
+
+    fn value(&self, column: Column) -> Result<Value<'_>, Absent> {
+        let bytes = |quantity| self.0.bytes(quantity).map(Value::Unsigned);
+        match column {
+            Column::Offset => Ok(Value::Unsigned(self.0.first_page * rustix::param::page_size() as u64)),
+            Column::Size => bytes(Quantity::Size),
+            Column::State => Ok(Value::Text(state_name(self.0.state).as_bytes())),
+            Column::Cached => bytes(Quantity::Cached),
+            Column::Dirty => bytes(Quantity::Dirty),
+            Column::Writeback => bytes(Quantity::Writeback),
+        }
+    }
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::Uncached => "uncached",
+        State::Clean => "clean",
+        State::Dirty => "dirty",
+        State::Writeback => "writeback",
+        State::Mixed => "mixed",
+    }
+}
+
+/// Shows which parts of a file are cached.
+pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
+    let failure = |why: &dyn std::fmt::Display| {
+        let mut name = Vec::new();
+        escape(&mut name, path.as_os_str().as_encoded_bytes());
+        Failure::Unanswered(format!("{}: {why}", String::from_utf8_lossy(&name)))
+    };
+    let kind = stat(path).map_err(|errno| failure(&errno))?.st_mode;
+    if FileType::from_raw_mode(kind) != FileType::RegularFile {
+        return Err(failure(&"only a regular file has a map"));
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = open(path, flags, Mode::empty()).map_err(|errno| failure(&errno))?;
+    let file = File::from(file);
+    let refused = |refusal: Refusal| match refusal {
+        Refusal::Denied => failure(&format_args!("{refusal} (root is: try sudo)")),
+        refusal => failure(&refusal),
+    };
+    let mut output = Output::new();
+    match style.format {
+        Format::Table => {
+            let size_bytes = fstat(&file).map_err(|errno| failure(&errno))?.st_size as u64;
+            let drawing = Drawing::new(style.range, size_bytes, style.source);
+            drawing.draw(path, &file, style, output.buffer()).map_err(refused)?;
+        }
+        Format::Machine(machine) => write_runs(&file, style, machine, &mut output)?.map_err(refused)?,
+    }
+    output.finish()?;
+    Ok(Outcome::Complete)
+}
+
+/// Writes runs for programs, each as soon as it is known.
+fn write_runs(
+    file: &File,
+    style: &Style,
+    machine: Machine,
+    output: &mut Output,
+) -> std::io::Result<Result<(), Refusal>> {
+    let mut rows = json::Rows::new(Column::ALL, false);
+    let mut absences = Absences::new();
+    match machine {
+        Machine::Json => begin_document(output.buffer(), style.source),
+        Machine::Csv if style.header => csv::header(output.buffer(), Column::ALL, &[]),
+        _ => {}
+    }
+    let mut first = true;
+    let mut written = Ok(());
+    let answer = map(style.source, file, style.range, 1, &mut |run| {
+        let (out, row) = (output.buffer(), RunRow(run));
+        match machine {
+            Machine::Json => {
+                out.extend_from_slice(if first { b"\n" } else { b",\n" });
+                rows.write(out, &row, &[], &mut absences);
+            }
+            Machine::Jsonl => {
+                rows.write(out, &row, &[], &mut absences);
+                out.push(b'\n');
+            }
+            Machine::Csv => csv::row(out, Column::ALL, &row, &[], None, &mut absences),
+        }
+        first = false;
+        if written.is_ok() {
+            written = output.row_ended();
+        }
+    });
+    written?;
+    if machine == Machine::Json && answer.is_ok() {
+        output.buffer().extend_from_slice(b"\n],\"counters\":{}}\n");
+    }
+    Ok(answer)
+}
+
+/// A bar in which each character stands for so many pages.
+struct Drawing {
+    pages: u64,
+    grain: u64,
+    first_page: u64,
+    source: Source,
+}
+
+/// What a character says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    cached: u64,
+    dirty: bool,
+}
+
+impl Drawing {
+    fn new(range: ByteRange, size_bytes: u64, source: Source) -> Drawing {
+        let width = terminal_width().unwrap_or(WIDTH).saturating_sub(2).max(1) as u64;
+        let (first_page, pages) = range.pages(size_bytes);
+        Drawing {
+            pages,
+            grain: pages.div_ceil(width).max(1),
+            first_page,
+            source,
+        }
+    }
+
+    fn draw(&self, path: &Path, file: &File, style: &Style, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let mut marks = vec![Mark::default(); self.pages.div_ceil(self.grain) as usize];
+        let (mut cached, mut dirty, mut writeback) = (0, 0, 0);
+        map(self.source, file, style.range, self.grain, &mut |run| {
+            cached += run.bytes(Quantity::Cached).unwrap_or(0);
+            dirty += run.bytes(Quantity::Dirty).unwrap_or(0);
+            writeback += run.bytes(Quantity::Writeback).unwrap_or(0);
+            self.mark(&mut marks, &run);
+        })?;
+        let signs = if locale_is_utf8() { &UTF8 } else { &ASCII };
+        let page_size = rustix::param::page_size() as u64;
+        let amount = |out: &mut Vec<u8>, bytes| size(out, bytes, style.unit);
+        escape(out, path.as_os_str().as_encoded_bytes());
+        out.extend_from_slice(b": ");
+        amount(out, cached);
+        out.extend_from_slice(b" of ");
+        amount(out, self.pages * page_size);
+        out.extend_from_slice(b" cached");
+        if self.source.gives(Quantity::Dirty) {
+            out.extend_from_slice(b", ");
+            amount(out, dirty);
+            out.extend_from_slice(b" dirty, ");
+            amount(out, writeback);
+            out.extend_from_slice(b" being written");
+        }
+        out.extend_from_slice(b"; a character is ");
+        amount(out, self.grain * page_size);
+        out.extend_from_slice(b"\n[");
+        for (index, mark) in marks.iter().enumerate() {
+            let pages = self.grain.min(self.pages - index as u64 * self.grain);
+            out.extend_from_slice(signs.of(*mark, pages).as_bytes());
+        }
+        out.extend_from_slice(b"]\n");
+        cell::formatted(
+            out,
+            format_args!(
+                "{} cached, {} in part, {} not, {} dirty or being written\n",
+                signs.full,
+                signs.parts.concat(),
+                signs.none,
+                signs.dirty
+            ),
+        );
+        Ok(())
+    }
+
+    /// Adds a run to the characters that it is part of. It begins where one does.
+    fn mark(&self, marks: &mut [Mark], run: &Run) {
+        let page_size = rustix::param::page_size() as u64;
+        let is_dirty = [Quantity::Dirty, Quantity::Writeback]
+            .into_iter()
+            .any(|quantity| run.bytes(quantity).is_ok_and(|bytes| bytes > 0));
+        let first = run.first_page - self.first_page;
+        for (index, mark) in marks.iter_mut().enumerate().skip((first / self.grain) as usize) {
+            let begin = index as u64 * self.grain;
+            if begin >= first + run.pages {
+                break;
+            }
+            let pages = self.grain.min(self.pages - begin);
+            mark.cached = match run.state {
+                State::Mixed => run.bytes(Quantity::Cached).unwrap_or(0) / page_size,
+                State::Uncached => 0,
+                _ => pages,
+            };
+            mark.dirty = is_dirty;
+        }
+    }
+}
+
+/// What a bar is drawn with.
+struct Signs {
+    none: &'static str,
+    /// From little to much.
+    parts: [&'static str; 3],
+    full: &'static str,
+    dirty: &'static str,
+}
+
+const UTF8: Signs = Signs {
+    none: "·",
+    parts: ["░", "▒", "▓"],
+    full: "█",
+    dirty: "D",
+};
+
+const ASCII: Signs = Signs {
+    none: ".",
+    parts: ["-", "=", "+"],
+    full: "#",
+    dirty: "D",
+};
+
+impl Signs {
+    fn of(&self, mark: Mark, pages: u64) -> &'static str {
+        match mark {
+            Mark { dirty: true, .. } => self.dirty,
+            Mark { cached: 0, .. } => self.none,
+            Mark { cached, .. } if cached >= pages => self.full,
+            Mark { cached, .. } => self.parts[(cached * 3 / pages).min(2) as usize],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that not all is never drawn as all, nor something as nothing.
+    #[test]
+    fn parts_are_neither_nothing_nor_all() {
+        let sign = |cached, dirty| ASCII.of(Mark { cached, dirty }, 1000);
+        assert_eq!([sign(0, false), sign(1, false), sign(500, false)], [".", "-", "="]);
+        assert_eq!([sign(999, false), sign(1000, false), sign(1000, true)], ["+", "#", "D"]);
+    }
+}

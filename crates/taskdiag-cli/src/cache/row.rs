@@ -1,0 +1,245 @@
+//! Rows of the page cache, and what they are in a table.
+
+use std::cmp::Ordering;
+
+use taskdiag::pagecache::{ByteRange, Quantity, Usage};
+use taskdiag::{Absent, Value};
+
+use crate::outcome::Failure;
+use crate::output::table::Align;
+use crate::output::{Key, Row};
+
+/// What the values of a row are called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The name of the file.
+    Path,
+    /// A number of bytes.
+    Bytes(Quantity),
+}
+
+impl Key for Column {
+    const ALL: &'static [Column] = &[
+        Column::Path,
+        Column::Bytes(Quantity::Size),
+        Column::Bytes(Quantity::Cached),
+        Column::Bytes(Quantity::Dirty),
+        Column::Bytes(Quantity::Writeback),
+        Column::Bytes(Quantity::Evicted),
+        Column::Bytes(Quantity::RecentlyEvicted),
+    ];
+
+    fn index(self) -> usize {
+        match self {
+            Column::Path => 0,
+            Column::Bytes(quantity) => 1 + quantity as usize,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Column::Path => "path",
+            Column::Bytes(quantity) => quantity.name(),
+        }
+    }
+}
+
+impl Column {
+    /// On which side it is straight.
+    pub fn align(self) -> Align {
+        match self {
+            Column::Path => Align::Left,
+            Column::Bytes(_) => Align::Right,
+        }
+    }
+
+    /// The columns that a list of names means, in order, each once.
+    pub fn parse_list(lists: &[String]) -> Result<Vec<Column>, Failure> {
+        let mut columns = Vec::new();
+        for name in lists.iter().flat_map(|list| list.split(',')) {
+            let named = match name {
+                "all" => Column::ALL.to_vec(),
+                name => vec![Column::parse(name)?],
+            };
+            for column in named {
+                if !columns.contains(&column) {
+                    columns.push(column);
+                }
+            }
+        }
+        Ok(columns)
+    }
+
+    fn parse(name: &str) -> Result<Column, Failure> {
+        Column::ALL
+            .iter()
+            .copied()
+            .find(|column| column.name() == name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+                Failure::Unanswered(format!("unknown field {name:?}; there are {}", names.join(", ")))
+            })
+    }
+}
+
+/// A file or a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its path.
+    pub path: &'a [u8],
+    /// Its size; of a directory, the sum of the sizes of its files.
+    pub size_bytes: Result<u64, Absent>,
+    /// What is known of its page cache.
+    pub usage: Result<Usage, Absent>,
+}
+
+impl Entry<'_> {
+    /// A number of bytes.
+    pub fn bytes(&self, quantity: Quantity) -> Result<u64, Absent> {
+        match quantity {
+            Quantity::Size => self.size_bytes,
+            other => self.usage?.bytes(other),
+        }
+    }
+
+    /// The cached part of the pages in `range`, in tenths of a percent. Not all is less than 1000, and something more than 0.
+    pub fn permille(&self, range: ByteRange) -> Option<u64> {
+        let (_, pages) = range.pages(self.size_bytes.ok()?);
+        match (pages, self.usage.ok()?.cached_pages()) {
+            (0, _) => None,
+            (_, 0) => Some(0),
+            (pages, cached) if cached >= pages => Some(1000),
+            (pages, cached) => Some((cached * 1000 / pages).max(1)),
+        }
+    }
+}
+
+impl Row for Entry<'_> {
+    type Key = Column;
+
+    fn value(&self, column: Column) -> Result<Value<'_>, Absent> {
+        match column {
+            Column::Path => Ok(Value::Text(self.path)),
+            Column::Bytes(quantity) => self.bytes(quantity).map(Value::Unsigned),
+        }
+    }
+}
+
+/// An entry that is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    path: Vec<u8>,
+    size_bytes: Result<u64, Absent>,
+    usage: Result<Usage, Absent>,
+}
+
+impl Kept {
+    /// Keeps a copy of it.
+    pub fn new(entry: &Entry<'_>) -> Kept {
+        Kept {
+            path: entry.path.to_vec(),
+            size_bytes: entry.size_bytes,
+            usage: entry.usage,
+        }
+    }
+
+    /// It.
+    pub fn entry(&self) -> Entry<'_> {
+        Entry {
+            path: &self.path,
+            size_bytes: self.size_bytes,
+            usage: self.usage,
+        }
+    }
+}
+
+/// What rows are sorted by, and whether the largest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortKey {
+    column: Column,
+    descending: bool,
+}
+
+impl SortKey {
+    /// The most cached first.
+    pub const MOST_CACHED: SortKey = SortKey {
+        column: Column::Bytes(Quantity::Cached),
+        descending: true,
+    };
+
+    /// The keys that `--sort` options name.
+    pub fn parse_list(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
+        let names = lists.iter().flat_map(|list| list.split(','));
+        names
+            .map(|name| {
+                Ok(SortKey {
+                    column: Column::parse(name.strip_prefix(['-', '+']).unwrap_or(name))?,
+                    descending: name.starts_with('-'),
+                })
+            })
+            .collect()
+    }
+
+    fn compare(self, a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
+        let order = match self.column {
+            Column::Path => a.path.cmp(b.path),
+            Column::Bytes(quantity) => match (a.bytes(quantity), b.bytes(quantity)) {
+                (Ok(a), Ok(b)) => a.cmp(&b),
+                // Whichever way the others go, what has no value comes last.
+                (a, b) => return b.is_ok().cmp(&a.is_ok()),
+            },
+        };
+        if self.descending {
+            order.reverse()
+        } else {
+            order
+        }
+    }
+}
+
+/// The order of rows by these keys, and by path where those are the same: rows are found in no certain order.
+pub fn compare(keys: &[SortKey], a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
+    keys.iter()
+        .map(|key| key.compare(a, b))
+        .find(|order| order.is_ne())
+        .unwrap_or_else(|| a.path.cmp(b.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &[u8], size_bytes: Result<u64, Absent>) -> Entry<'_> {
+        Entry {
+            path,
+            size_bytes,
+            usage: Err(Absent::Denied),
+        }
+    }
+
+    /// Check that columns are named as they are, once, and stand where they say.
+    #[test]
+    fn columns_have_names() {
+        let all = Column::parse_list(&["cached_bytes,path".to_owned(), "all".to_owned()]).expect("names");
+        assert_eq!(all.len(), Column::ALL.len());
+        assert_eq!(all[..2], [Column::Bytes(Quantity::Cached), Column::Path]);
+        assert!(Column::parse_list(&["cached".to_owned()]).is_err());
+        for (index, column) in Column::ALL.iter().enumerate() {
+            assert_eq!(column.index(), index);
+        }
+    }
+
+    /// Check that rows without a value come last either way, and that equal ones go by path.
+    #[test]
+    fn rows_without_a_value_come_last() {
+        let (small, large) = (entry(b"b", Ok(1)), entry(b"a", Ok(2)));
+        let none = entry(b"0", Err(Absent::Denied));
+        for (name, first) in [("size_bytes", Ordering::Less), ("-size_bytes", Ordering::Greater)] {
+            let keys = SortKey::parse_list(&[name.to_owned()]).expect("a name");
+            assert_eq!(compare(&keys, &small, &large), first);
+            assert_eq!(compare(&keys, &none, &small), Ordering::Greater);
+            assert_eq!(compare(&keys, &large, &none), Ordering::Less);
+            assert_eq!(compare(&keys, &entry(b"a", Ok(1)), &small), Ordering::Less);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `taskdiag normalize`.
+
+use std::io::{self, BufRead as _};
+
+use clap::Args as ClapArgs;
+use taskdiag::maps::{BuildId, Known, Normalized, Normalizer, Outcome as Place, Reason};
+use taskdiag::{Absent, ErrorKind, Value};
+
+use crate::listing::Format;
+use crate::maps::{address, build_id_cell, Choice, OutputOptions};
+use crate::outcome::{say, Failure, Outcome};
+use crate::output::named::{Cell, Head, Rows};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::{cell, text, Output};
+
+/// Turn addresses of a process into offsets in files, with the files' build ids
+///
+/// There is a row for each address, in the order given. One that lies in no file has the reason instead: unmapped, anonymous (heap,
+/// stack, or code made by the program), vdso (the kernel's library, which has a build id) or special (something else of the
+/// kernel's).
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag normalize 1234 0x7f0dcafe0123\n  \
+    taskdiag normalize 1234 --json - <addresses")]
+pub struct Args {
+    /// The process
+    pid: u32,
+    /// Addresses, decimal or hexadecimal with 0x; `-` reads them from standard input, one a line
+    #[arg(value_name = "ADDR", required = true, allow_hyphen_values = true)]
+    addresses: Vec<String>,
+    /// What is to answer
+    #[arg(long, value_enum, default_value_t)]
+    source: Choice,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+const KEYS: [&str; 5] = ["addr", "file_offset", "name", "build_id", "deleted"];
+
+/// The addresses that the words mean.
+fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) -> Result<Vec<u64>, Failure> {
+    let mut input = Some(input);
+    let mut addresses = Vec::with_capacity(words.len());
+    let parse = |word: &str| address(word).map_err(Failure::Unanswered);
+    for word in words {
+        if word != "-" {
+            addresses.push(parse(word)?);
+            continue;
+        }
+        let read = input
+            .take()
+            .ok_or_else(|| Failure::Unanswered("standard input can be read only once".to_owned()))?;
+        let lines = read().map_err(|error| Failure::Unanswered(format!("reading standard input: {error}")))?;
+        for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
+            addresses.push(parse(line)?);
+        }
+    }
+    Ok(addresses)
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
+    let normalized = args
+        .source
+        .open(args.pid)
+        .and_then(|mut maps| Normalizer::new().normalize(&mut maps, &addresses));
+    let normalized = normalized.map_err(|error| {
+        Failure::Unanswered(match error.kind() {
+            ErrorKind::NoSuchTask => format!("pid {}: no such process", args.pid),
+            _ => error.to_string(),
+        })
+    })?;
+    let rows = || {
+        addresses
+            .iter()
+            .zip(&normalized.outcomes)
+            .map(|(&address, place)| Row::new(address, place, &normalized))
+    };
+    let unmapped = normalized
+        .outcomes
+        .iter()
+        .filter(|place| **place == Place::Nowhere(Reason::Unmapped))
+        .count();
+    match args.output.formats.format() {
+        Format::Table => write_table(&args, rows())?,
+        Format::Machine(machine) => {
+            let head = Head {
+                command: "normalize",
+                sources: vec![("maps", normalized.source.name())],
+                counters: vec![
+                    ("addresses", addresses.len() as u64),
+                    ("unmapped", unmapped as u64),
+                    ("mappings", normalized.mappings as u64),
+                    ("files", normalized.files.len() as u64),
+                ],
+            };
+            let mut output = Rows::begin(machine, &head, KEYS.to_vec(), !args.output.no_header);
+            for row in rows() {
+                output.row(&row.cells())?;
+            }
+            output.finish()?;
+        }
+    }
+    let denied = rows().filter(|row| row.build_id == Err(Absent::Denied)).count();
+    if unmapped > 0 {
+        say(format_args!(
+            "nothing is mapped at {unmapped} of {} addresses",
+            addresses.len()
+        ));
+    }
+    if denied > 0 {
+        say(format_args!(
+            "build ids: denied for {denied} addresses (root may read them: try sudo)"
+        ));
+    }
+    Ok(match unmapped + denied {
+        0 => Outcome::Complete,
+        _ => Outcome::Partial,
+    })
+}
+
+/// What is to be said of an address.
+struct Row<'a> {
+    address: u64,
+    file_offset: Result<u64, &'static str>,
+    name: Result<&'a [u8], &'static str>,
+    /// `None` for what can't have one, which is the reason for its missing name.
+    build_id: Known<Option<BuildId>>,
+    written_build_id: String,
+    deleted: Result<bool, &'static str>,
+}
+
+impl<'a> Row<'a> {
+    fn new(address: u64, place: &Place, normalized: &'a Normalized) -> Row<'a> {
+        let nowhere = |reason| Row {
+            address,
+            file_offset: Err(reason),
+            name: Err(reason),
+            build_id: Ok(None),
+            written_build_id: String::new(),
+            deleted: Err(reason),
+        };
+        let mut row = match *place {
+            Place::InFile { file, offset } => {
+                let file = &normalized.files[file];
+                Row {
+                    address,
+                    file_offset: Ok(offset),
+                    name: file.path.as_deref().map_err(|reason| reason.as_str()),
+                    build_id: file.build_id,
+                    written_build_id: String::new(),
+                    deleted: Ok(file.deleted),
+                }
+            }
+            Place::Nowhere(Reason::Vdso { build_id, .. }) => Row {
+                name: Ok(b"[vdso]"),
+                build_id,
+                ..nowhere("vdso")
+            },
+            Place::Nowhere(Reason::Unmapped) => nowhere("unmapped"),
+            Place::Nowhere(Reason::Anonymous) => nowhere("anonymous"),
+            Place::Nowhere(Reason::Special) => nowhere("special"),
+        };
+        if let Ok(Some(id)) = row.build_id {
+            row.written_build_id = id.to_string();
+        }
+        row
+    }
+
+    /// The cells of [`KEYS`].
+    fn cells(&self) -> [Cell<'_>; KEYS.len()] {
+        [
+            Ok(Value::Mask(self.address)),
+            self.file_offset.map(Value::Unsigned),
+            self.name.map(Value::Text),
+            match (self.name, self.build_id) {
+                (Err(reason), Ok(None)) => Err(reason),
+                _ => build_id_cell(self.build_id, &self.written_build_id),
+            },
+            self.deleted.map(Value::Flag),
+        ]
+    }
+}
+
+/// The table for people.
+fn write_table<'a>(args: &Args, rows: impl Iterator<Item = Row<'a>>) -> io::Result<()> {
+    let headings = [
+        ("ADDR", Align::Right),
+        ("OFFSET", Align::Right),
+        ("BUILD-ID", Align::Left),
+        ("NAME", Align::Left),
+    ];
+    let mut table = Table::new(headings.map(|(_, align)| align), 0);
+    if !args.output.no_header {
+        for (heading, _) in headings {
+            table.cell(|out| out.extend_from_slice(heading.as_bytes()));
+        }
+    }
+    for row in rows {
+        table.cell(|out| cell::formatted(out, format_args!("{:#x}", row.address)));
+        table.cell(|out| match row.file_offset {
+            Ok(offset) if args.output.bytes => cell::formatted(out, format_args!("{offset}")),
+            Ok(offset) => cell::formatted(out, format_args!("{offset:#x}")),
+            Err(_) => out.push(b'-'),
+        });
+        table.cell(|out| match row.written_build_id.is_empty() {
+            true => out.push(b'-'),
+            false => out.extend_from_slice(row.written_build_id.as_bytes()),
+        });
+        table.cell(|out| match row.name {
+            Ok(name) => {
+                text::escape(out, name);
+                if row.deleted == Ok(true) {
+                    out.extend_from_slice(b" (deleted)");
+                }
+            }
+            Err(reason) => cell::formatted(out, format_args!("({reason})")),
+        });
+    }
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str], input: &str) -> Result<Vec<u64>, String> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let read = || Ok(input.lines().map(str::to_owned).collect());
+        addresses(&words, read).map_err(|failure| format!("{failure:?}"))
+    }
+
+    /// Check that addresses come from arguments and from standard input, in order, and that input is read once.
+    #[test]
+    fn addresses_come_from_both_places() {
+        assert_eq!(words(&["1", "-", "0x2"], "0x10\n\n 17 \n"), Ok(vec![1, 16, 17, 2]));
+        assert_eq!(words(&["-"], ""), Ok(vec![]));
+        assert!(words(&["-", "-"], "1").is_err_and(|error| error.contains("only once")));
+        assert!(words(&["-"], "cafe").is_err_and(|error| error.contains("0xcafe")));
+    }
+}

@@ -1,0 +1,501 @@
+//! `taskdiag watch`: the tasks that do something, again and again, with what they do in a second.
+
+use std::collections::{HashMap, HashSet};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::termios::{isatty, tcgetwinsize};
+use taskdiag::{Field, Fields, Handle, Query, Snapshot, Task};
+
+use crate::library;
+use crate::listing::{Format, Machine};
+use crate::outcome::{Failure, Outcome};
+use crate::output::cell::{Cells, Column, Show};
+use crate::output::names::Names;
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::{csv, json, Absences, Extra, Output};
+use crate::ps;
+use crate::selection;
+
+/// How often `taskdiag watch` looks unless it is said.
+const INTERVAL: f64 = 2.0;
+
+/// Runs the command.
+pub fn run(args: ps::Args) -> Result<Outcome, Failure> {
+    watch(&args, duration(args.watch.unwrap_or(INTERVAL))?)
+}
+
+/// The interval of `--watch`.
+pub fn duration(seconds: f64) -> Result<Duration, Failure> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration >= Duration::from_millis(10) => Ok(duration),
+        _ => Err(Failure::Unanswered(format!(
+            "--watch {seconds}: the interval is in seconds, 0.01 at least"
+        ))),
+    }
+}
+
+/// What a task does in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rate {
+    Cpu,
+    MinFaults,
+    MajFaults,
+    ReadBytes,
+    WriteBytes,
+}
+
+impl Rate {
+    const ALL: [Rate; 5] = [
+        Rate::Cpu,
+        Rate::MinFaults,
+        Rate::MajFaults,
+        Rate::ReadBytes,
+        Rate::WriteBytes,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Rate::Cpu => "cpu_percent",
+            Rate::MinFaults => "min_faults_per_s",
+            Rate::MajFaults => "maj_faults_per_s",
+            Rate::ReadBytes => "read_bytes_per_s",
+            Rate::WriteBytes => "write_bytes_per_s",
+        }
+    }
+
+    fn heading(self) -> &'static str {
+        match self {
+            Rate::Cpu => "%CPU",
+            Rate::MinFaults => "FAULTS/s",
+            Rate::MajFaults => "MAJOR/s",
+            Rate::ReadBytes => "READ/s",
+            Rate::WriteBytes => "WRITE/s",
+        }
+    }
+
+    /// What grows, of which this is the growth in a second.
+    fn fields(self) -> &'static [Field] {
+        match self {
+            Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
+            Rate::MinFaults => &[Field::MinFaults],
+            Rate::MajFaults => &[Field::MajFaults],
+            Rate::ReadBytes => &[Field::ReadBytes],
+            Rate::WriteBytes => &[Field::WriteBytes],
+        }
+    }
+
+    fn total(self, task: &Task<'_>) -> Option<u64> {
+        Some(match self {
+            Rate::Cpu => task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?),
+            Rate::MinFaults => task.min_faults().ok()?,
+            Rate::MajFaults => task.maj_faults().ok()?,
+            Rate::ReadBytes => task.read_bytes().ok()?,
+            Rate::WriteBytes => task.write_bytes().ok()?,
+        })
+    }
+
+    /// The growth of a total in some time, as this rate is given.
+    fn of(self, growth: u64, time: Duration) -> f64 {
+        let per_second = growth as f64 / time.as_secs_f64();
+        match self {
+            Rate::Cpu => per_second / 1e9 * 100.0,
+            _ => per_second,
+        }
+    }
+}
+
+/// Something that `-o` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Column(Column),
+    Rate(Rate),
+}
+
+/// The table without `-o`.
+fn usual(threads: bool) -> Vec<Shown> {
+    let label = |heading, show| Shown::Column(Column { heading, show });
+    let mut shown = vec![
+        label("USER", Show::User),
+        label("PID", Show::Field(Field::Pid)),
+        Shown::Rate(Rate::Cpu),
+        label("RSS", Show::Field(Field::RssBytes)),
+        Shown::Rate(Rate::ReadBytes),
+        Shown::Rate(Rate::WriteBytes),
+        Shown::Rate(Rate::MinFaults),
+        label("TIME", Show::Time),
+        label("COMMAND", Show::Command),
+    ];
+    if threads {
+        shown.insert(2, label("TID", Show::Field(Field::Tid)));
+    }
+    shown
+}
+
+/// The fields for programs without `-o`; all rates go with them.
+const USUAL_FIELDS: [Field; 9] = [
+    Field::Pid,
+    Field::Tid,
+    Field::StartNs,
+    Field::Euid,
+    Field::State,
+    Field::RssBytes,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::Comm,
+];
+
+fn rate(name: &str) -> Option<Rate> {
+    Rate::ALL.into_iter().find(|rate| rate.name() == name)
+}
+
+fn shown(args: &ps::Args) -> Result<Vec<Shown>, Failure> {
+    let mut shown = Vec::new();
+    for name in args.options.fields.iter().flat_map(|list| list.split(',')) {
+        match rate(name) {
+            Some(rate) => shown.push(Shown::Rate(rate)),
+            None => {
+                let fields = selection::fields(&[name.to_owned()])?;
+                shown.extend(fields.into_iter().map(|field| Shown::Column(Column::of(field))));
+            }
+        }
+    }
+    match (args.options.format(), shown.is_empty()) {
+        (_, false) => {}
+        (Format::Table, true) => shown = usual(args.threads),
+        (Format::Machine(_), true) => {
+            shown.extend(USUAL_FIELDS.map(|field| Shown::Column(Column::of(field))));
+            shown.extend(Rate::ALL.map(Shown::Rate));
+        }
+    }
+    Ok(shown)
+}
+
+/// By what rows are ordered: one rate, or fields.
+enum Order {
+    Rate { rate: Rate, descending: bool },
+    Fields(Vec<selection::SortKey>),
+}
+
+impl Order {
+    fn new(sort: &[String]) -> Result<Order, Failure> {
+        let name = match sort {
+            [] => "-cpu_percent",
+            [one] => one,
+            _ => "",
+        };
+        match rate(name.trim_start_matches(['-', '+'])) {
+            Some(rate) => Ok(Order::Rate {
+                rate,
+                descending: name.starts_with('-'),
+            }),
+            None => Ok(Order::Fields(selection::sort_keys(sort)?)),
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        match self {
+            Order::Rate { rate, .. } => rate.fields().iter().copied().collect(),
+            Order::Fields(keys) => keys.iter().map(|key| key.field).collect(),
+        }
+    }
+}
+
+/// What is known of a task from earlier samples.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    start_ns: u64,
+    totals: [Option<u64>; Rate::ALL.len()],
+}
+
+/// The rates of one task: none before there is something to compare with.
+type Rates = [Option<f64>; Rate::ALL.len()];
+
+/// Totals of the samples before, from which rates are made.
+#[derive(Debug, Default)]
+struct History {
+    /// By thread id.
+    known: HashMap<u32, Known>,
+    /// When the sample before was taken, and how long after boot that was.
+    before: Option<Instant>,
+}
+
+impl History {
+    /// The rates of all tasks of a sample. A task that is not in a sample has not run since the one before: what is known of
+    /// it stays right.
+    fn rates(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Rates> {
+        let before = self.before.replace(now);
+        let rates = snapshot.tasks().map(|task| {
+            let header = task.record().header();
+            let totals = Rate::ALL.map(|rate| rate.total(&task));
+            let fresh = Known {
+                start_ns: header.start_ns.get(),
+                totals,
+            };
+            let known = self.known.insert(header.tid.get(), fresh);
+            let Some(before) = before else {
+                return [None; Rate::ALL.len()];
+            };
+            // A task that was not there before began from nothing.
+            let then = match known {
+                Some(known) if known.start_ns == fresh.start_ns => known.totals,
+                _ => [Some(0); Rate::ALL.len()],
+            };
+            let time = now.duration_since(before);
+            std::array::from_fn(|index| {
+                let growth = totals[index]?.saturating_sub(then[index]?);
+                Some(Rate::ALL[index].of(growth, time))
+            })
+        });
+        rates.collect()
+    }
+
+    /// Forgets tasks that ended.
+    fn prune(&mut self, handle: &mut Handle, threads: bool) -> Result<(), Failure> {
+        let query = if threads { Query::threads() } else { Query::processes() };
+        let snapshot = handle.query(&query)?;
+        let there: HashSet<u32> = snapshot.tasks().map(|task| task.record().header().tid.get()).collect();
+        self.known.retain(|tid, _| there.contains(tid));
+        Ok(())
+    }
+}
+
+/// After so many samples what is known of ended tasks is forgotten.
+const PRUNED_AFTER: u64 = 64;
+
+/// Watches until nobody reads, or `--count` samples were shown.
+pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
+    let format = args.options.format();
+    if format == Format::Machine(Machine::Json) {
+        return Err(Failure::Unanswered(
+            "watching has no end, and so makes no JSON document: use --jsonl".to_owned(),
+        ));
+    }
+    let shown = shown(args)?;
+    let order = Order::new(&args.sort)?;
+    let mut fields: Fields = shown.iter().fold(Fields::NONE, |fields, shown| match shown {
+        Shown::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
+        Shown::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
+    });
+    fields |= order.fields() | Field::StartNs;
+    let query = ps::query(args)?.fields(fields).only_changed();
+
+    let mut handle = library::handle_for_many(args.options.source);
+    let mut snapshot = Snapshot::default();
+    let mut history = History::default();
+    let mut screen = Screen::new(args, shown);
+    let count = args.count.unwrap_or(u64::MAX);
+    let mut next = Instant::now();
+    for sample in 0..count {
+        sleep(next.saturating_duration_since(Instant::now()));
+        next = (next + interval).max(Instant::now());
+        handle.query_into(&query, &mut snapshot)?;
+        let rates = history.rates(&snapshot, Instant::now());
+        let rows = ordered(&snapshot, &rates, &order, args.limit.unwrap_or(usize::MAX));
+        screen.show(sample, &rows)?;
+        if sample % PRUNED_AFTER == PRUNED_AFTER - 1 {
+            history.prune(&mut handle, args.threads)?;
+        }
+    }
+    Ok(screen.outcome())
+}
+
+/// A task and what it does.
+type Row<'a> = (Task<'a>, Rates);
+
+fn ordered<'a>(snapshot: &'a Snapshot, rates: &[Rates], order: &Order, limit: usize) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'a>> = match order {
+        Order::Rate { rate, descending } => {
+            let mut rows: Vec<Row<'a>> = snapshot.tasks().zip(rates.iter().copied()).collect();
+            let key = |row: &Row<'_>| row.1[*rate as usize];
+            rows.sort_by(|a, b| match (key(a), key(b)) {
+                (Some(a), Some(b)) if *descending => b.total_cmp(&a),
+                (Some(a), Some(b)) => a.total_cmp(&b),
+                // Whichever way the others go.
+                (a, b) => b.is_some().cmp(&a.is_some()),
+            });
+            rows
+        }
+        Order::Fields(keys) => {
+            let rates_of: HashMap<u32, Rates> = snapshot
+                .tasks()
+                .map(|task| task.record().header().tid.get())
+                .zip(rates.iter().copied())
+                .collect();
+            let mut tasks: Vec<Task<'a>> = snapshot.tasks().collect();
+            selection::sort(&mut tasks, keys, &mut Absences::new(), |_| false);
+            let rates_of = |task: &Task<'_>| rates_of[&task.record().header().tid.get()];
+            tasks.into_iter().map(|task| (task, rates_of(&task))).collect()
+        }
+    };
+    rows.truncate(limit);
+    rows
+}
+
+/// Where samples are shown.
+struct Screen<'a> {
+    args: &'a ps::Args,
+    shown: Vec<Shown>,
+    fields: Vec<Field>,
+    rates: Vec<Rate>,
+    missing: Absences,
+    cells: Cells,
+    names: Names,
+    rows: json::Rows<Field>,
+}
+
+impl<'a> Screen<'a> {
+    fn new(args: &'a ps::Args, shown: Vec<Shown>) -> Screen<'a> {
+        let fields: Vec<Field> = shown
+            .iter()
+            .filter_map(|shown| match shown {
+                Shown::Column(Column {
+                    show: Show::Field(field),
+                    ..
+                }) => Some(*field),
+                _ => None,
+            })
+            .collect();
+        let rates = shown.iter().filter_map(|shown| match shown {
+            Shown::Rate(rate) => Some(*rate),
+            Shown::Column(_) => None,
+        });
+        Screen {
+            args,
+            rates: rates.collect(),
+            missing: Absences::new(),
+            cells: Cells::new(args.options.bytes, args.options.names),
+            names: Names::default(),
+            rows: json::Rows::new(&fields, args.options.names),
+            fields,
+            shown,
+        }
+    }
+
+    fn extras(&self, sample: u64, rates: &Rates) -> Vec<(&'static str, Option<Extra>)> {
+        let number = |rate: &Rate| (rate.name(), rates[*rate as usize].map(Extra::Rate));
+        let sample = ("sample", Some(Extra::Count(sample)));
+        [sample].into_iter().chain(self.rates.iter().map(number)).collect()
+    }
+
+    fn show(&mut self, sample: u64, rows: &[Row<'_>]) -> Result<(), Failure> {
+        let mut output = Output::new();
+        match self.args.options.format() {
+            Format::Table => self.table(sample, rows, &mut output)?,
+            Format::Machine(Machine::Csv) => {
+                if sample == 0 && !self.args.options.no_header {
+                    let names: Vec<&str> = ["sample"]
+                        .into_iter()
+                        .chain(self.rates.iter().map(|rate| rate.name()))
+                        .collect();
+                    csv::header(output.buffer(), &self.fields, &names);
+                }
+                for (task, rates) in rows {
+                    let extras = self.extras(sample, rates);
+                    let names = self.args.options.names.then_some(&mut self.names);
+                    csv::row(output.buffer(), &self.fields, task, &extras, names, &mut self.missing);
+                    output.row_ended()?;
+                }
+            }
+            Format::Machine(_) => {
+                for (task, rates) in rows {
+                    let extras = self.extras(sample, rates);
+                    self.rows.write(output.buffer(), task, &extras, &mut self.missing);
+                    output.buffer().push(b'\n');
+                    output.row_ended()?;
+                }
+            }
+        }
+        Ok(output.finish()?)
+    }
+
+    /// A table for each sample: on a terminal in the place of the one before, and no longer than fits.
+    fn table(&mut self, sample: u64, rows: &[Row<'_>], output: &mut Output) -> Result<(), Failure> {
+        let stdout = rustix::stdio::stdout();
+        let height = isatty(stdout).then(|| tcgetwinsize(stdout).map_or(24, |size| usize::from(size.ws_row)));
+        let rows = &rows[..rows
+            .len()
+            .min(height.map_or(usize::MAX, |height| height.saturating_sub(2)))];
+        match height {
+            Some(_) => output.buffer().extend_from_slice(b"\x1b[H\x1b[2J"),
+            None if sample > 0 => output.buffer().push(b'\n'),
+            None => {}
+        }
+        let aligns = self.shown.iter().map(|shown| match shown {
+            Shown::Column(column) => column.align(),
+            Shown::Rate(_) => Align::Right,
+        });
+        let mut table = Table::new(aligns, rows.len());
+        if !self.args.options.no_header {
+            let named = !self.args.options.fields.is_empty();
+            for shown in &self.shown {
+                let heading = match shown {
+                    Shown::Column(column) => column.heading,
+                    Shown::Rate(rate) if named => rate.name(),
+                    Shown::Rate(rate) => rate.heading(),
+                };
+                table.cell(|out| out.extend_from_slice(heading.as_bytes()));
+            }
+        }
+        for (task, rates) in rows {
+            for shown in &self.shown {
+                match shown {
+                    Shown::Column(column) => table.cell(|out| self.cells.write(out, *column, task, &mut self.missing)),
+                    Shown::Rate(rate) => table.cell(|out| match rates[*rate as usize] {
+                        None => out.push(b'-'),
+                        Some(bytes)
+                            if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !self.args.options.bytes =>
+                        {
+                            crate::output::people::size(out, bytes as u64);
+                        }
+                        Some(rate) => Extra::Rate(rate).write(out),
+                    }),
+                }
+            }
+        }
+        Ok(table.write(output, terminal_width())?)
+    }
+
+    /// Values that may not be seen are no news in every sample, but make the whole partial.
+    fn outcome(&self) -> Outcome {
+        crate::listing::report_absences(&[(&self.missing, 0)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that processor time becomes a part in a hundred, and the rest a number per second.
+    #[test]
+    fn growth_becomes_rates() {
+        let two_seconds = Duration::from_secs(2);
+        assert_eq!(Rate::Cpu.of(1_000_000_000, two_seconds), 50.0);
+        assert_eq!(Rate::ReadBytes.of(4096, two_seconds), 2048.0);
+    }
+
+    /// Check that intervals are those that somebody can mean.
+    #[test]
+    fn intervals_are_times() {
+        assert_eq!(duration(0.5).expect("a time"), Duration::from_millis(500));
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// Check that rates have names of their own, in `-o` and `--sort`.
+    #[test]
+    fn rates_have_names() {
+        assert_eq!(rate("cpu_percent"), Some(Rate::Cpu));
+        assert_eq!(rate("cpu"), None);
+        let order = Order::new(&["-write_bytes_per_s".to_owned()]).expect("a rate");
+        assert!(matches!(
+            order,
+            Order::Rate {
+                rate: Rate::WriteBytes,
+                descending: true
+            }
+        ));
+        assert!(Order::new(&["cpu_percents".to_owned()]).is_err());
+    }
+}

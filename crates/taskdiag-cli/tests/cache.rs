@@ -1,0 +1,559 @@
+//! `taskdiag cache` from outside.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{symlink, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{command, free_pid, run, run_as_nobody};
+use serde_json::{json, Value};
+
+/// A directory in memory, where what is written is cached and not dirty, until the test is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = Path::new("/dev/shm").join(format!("taskdiag-cli-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a directory for the test");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("our own directory");
+        Scratch(path)
+    }
+
+    /// Writes files of so many bytes, with the directories above them.
+    fn with_files(name: &str, files: &[(&str, usize)]) -> Scratch {
+        let scratch = Scratch::new(name);
+        for (path, size) in files {
+            let path = scratch.0.join(path);
+            fs::create_dir_all(path.parent().expect("below the directory")).expect("directories");
+            fs::write(path, vec![b'x'; *size]).expect("room");
+        }
+        scratch
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("made of UTF-8").to_owned()
+    }
+
+    fn root(&self) -> String {
+        self.0.to_str().expect("made of UTF-8").to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Whether this kernel tells more than what is cached.
+fn has_cachestat() -> bool {
+    run(&["doctor", "--json"]).json()["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .any(|row| row["fact"] == "cachestat" && row["verdict"] == "yes")
+}
+
+/// Rows of a document by their paths.
+fn rows(document: &Value) -> Vec<(String, u64, u64)> {
+    let mut rows: Vec<_> = document["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| {
+            let number = |key: &str| row[key].as_u64().expect(key);
+            (
+                row["path"].as_str().expect("a path").to_owned(),
+                number("size_bytes"),
+                number("cached_bytes"),
+            )
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+const TREE: &[(&str, usize)] = &[("a/one", 1), ("a/b/two", 5000), ("a/b/three", 10_000), ("four", 3)];
+
+/// Check that files have rows with all that is known of them, in a document with all of its parts.
+#[test]
+fn files_have_rows() {
+    let scratch = Scratch::with_files("files", TREE);
+    let found = run(&["cache", "--json", &scratch.root()]);
+    assert_eq!((found.code, found.stderr.as_str()), (Some(0), ""));
+    let document = found.json();
+    assert_eq!(
+        (&document["schema"], &document["command"]),
+        (&json!(1), &json!("cache"))
+    );
+    let source = if has_cachestat() { "cachestat" } else { "mincore" };
+    assert_eq!(document["sources"], json!({ "pagecache": source }));
+    let page = page_size();
+    let pages = |size: u64| size.div_ceil(page) * page;
+    let expected: Vec<_> = [("a/b/three", 10_000), ("a/b/two", 5000), ("a/one", 1), ("four", 3)]
+        .map(|(name, size)| (scratch.path(name), size, pages(size)))
+        .into();
+    assert_eq!(rows(&document), expected);
+    for row in document["rows"].as_array().expect("rows") {
+        for key in [
+            "dirty_bytes",
+            "writeback_bytes",
+            "evicted_bytes",
+            "recently_evicted_bytes",
+        ] {
+            match has_cachestat() {
+                true => assert_eq!(row[key], 0),
+                false => assert_eq!((&row[key], &row["absent"][key]), (&Value::Null, &json!("unsupported"))),
+            }
+        }
+    }
+    let counters = &document["counters"];
+    assert_eq!(
+        (&counters["files"], &counters["directories"], &counters["denied"]),
+        (&json!(4), &json!(3), &json!(0))
+    );
+}
+
+/// Check that directories add up, to any level, and that a sum is that of its PATH alone.
+#[test]
+fn directories_add_up() {
+    let scratch = Scratch::with_files("sums", TREE);
+    let root = scratch.root();
+    let sizes = |args: &[&str]| {
+        let document = run(&[&["cache", "--json"], args].concat()).json();
+        rows(&document)
+            .into_iter()
+            .map(|(path, size, _)| (path, size))
+            .collect::<Vec<_>>()
+    };
+    let (a, b) = (scratch.path("a"), scratch.path("a/b"));
+    assert_eq!(sizes(&["-s", &root]), [(root.clone(), 15_004)]);
+    assert_eq!(
+        sizes(&["-d", "1", &root]),
+        [(root.clone(), 15_004), (a.clone(), 15_001)]
+    );
+    let all = [(root.clone(), 15_004), (a.clone(), 15_001), (b.clone(), 15_000)];
+    assert_eq!(sizes(&["-d", "9", &root]), all);
+    assert_eq!(sizes(&["-s", &root, &a, &b]), all);
+    assert_eq!(sizes(&["-s", &scratch.path("four")]), [(scratch.path("four"), 3)]);
+    // Rows of files, on the other hand, come once.
+    assert_eq!(sizes(&[&root, &a]).len(), 4);
+}
+
+/// Check sorting, limits, filters and chosen fields.
+#[test]
+fn rows_are_sorted_and_chosen() {
+    let scratch = Scratch::with_files("sorted", TREE);
+    let root = scratch.root();
+    let lines = |args: &[&str]| {
+        let text = run(&[&["cache", "--no-header", "-o", "size_bytes", "--bytes"], args, &[&root]].concat()).complete();
+        text.lines()
+            .map(|line| line.trim().parse().expect("a size"))
+            .collect::<Vec<u64>>()
+    };
+    assert_eq!(lines(&["--sort", "-size_bytes"]), [10_000, 5000, 3, 1]);
+    assert_eq!(lines(&["--sort", "size_bytes", "--limit", "2"]), [1, 3]);
+    assert_eq!(lines(&["--sort", "path"]), [10_000, 5000, 1, 3]);
+    assert_eq!(lines(&["--sort", "path", "--min", "8K"]), [10_000, 5000]);
+    assert_eq!(lines(&["--limit", "3"]).len(), 3);
+    assert_eq!(lines(&["--limit", "0"]).len(), 0);
+    let pages = run(&[
+        "cache",
+        "--no-header",
+        "-o",
+        "cached_bytes",
+        "--pages",
+        &scratch.path("a/b/three"),
+    ])
+    .complete();
+    assert_eq!(pages.trim(), 10_000_u64.div_ceil(page_size()).to_string());
+    let csv = run(&["cache", "--csv", "-o", "path,size_bytes", &scratch.path("four")]).complete();
+    assert_eq!(csv, format!("path,size_bytes\r\n{},3\r\n", scratch.path("four")));
+}
+
+/// Check that a range is that of each file, and the percentage one of the range.
+#[test]
+fn ranges_are_parts_of_files() {
+    let scratch = Scratch::new("range");
+    let file = File::create(scratch.0.join("sparse")).expect("a new file");
+    file.set_len(100 * page_size()).expect("a sparse file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 3 * page_size() as usize], 50 * page_size())
+        .expect("room");
+    let path = scratch.path("sparse");
+    let cached = |range: &str| {
+        let document = run(&["cache", "--json", "--range", range, &path]).json();
+        rows(&document)[0].2 / page_size()
+    };
+    let kib = page_size() / 1024;
+    assert_eq!(cached(":"), 3);
+    assert_eq!(cached(&format!("{}K:", 51 * kib)), 2);
+    assert_eq!(cached(&format!(":{}K", 51 * kib)), 1);
+    assert_eq!(cached(&format!("{}K:{}K", 52 * kib, kib)), 1);
+    let text = run(&[
+        "cache",
+        "--no-header",
+        "--range",
+        &format!("{}:{}", 50 * page_size(), 4 * page_size()),
+        &path,
+    ]);
+    assert!(text.complete().contains(" 75.0 "));
+}
+
+/// Check the names of files that a list has, in both forms, with names of any bytes.
+#[test]
+fn names_come_from_lists() {
+    let scratch = Scratch::with_files("lists", TREE);
+    let strange = scratch.0.join(OsStr::from_bytes(b"new\nline \xff"));
+    fs::write(&strange, b"12").expect("room");
+    let feed = |list: &[u8]| {
+        let mut child = command(&["cache", "--json", "--files-from", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        child.stdin.take().expect("a pipe").write_all(list).expect("it reads");
+        child.wait_with_output().expect("it ends")
+    };
+    let list = [
+        strange.as_os_str().as_bytes(),
+        b"\0",
+        scratch.path("four").as_bytes(),
+        b"\0",
+    ]
+    .concat();
+    let document: Value = serde_json::from_slice(&feed(&list).stdout).expect("a document");
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(
+        (rows[0]["size_bytes"].as_u64(), rows[1]["size_bytes"].as_u64()),
+        (Some(2), Some(3))
+    );
+    assert!(rows[0]["path"]["base64"].is_string(), "{document}");
+
+    let missing = scratch.path("missing");
+    let output = feed(format!("{}\n{missing}\n{}", scratch.path("a/one"), scratch.path("four")).as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(message, format!("taskdiag: {missing}: No such file or directory\n"));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
+}
+
+/// Check that FIFOs are never waited for, links below not followed, and other things refused by name.
+#[test]
+fn only_regular_files_are_opened() {
+    let scratch = Scratch::with_files("kinds", &[("d/file", 1)]);
+    let fifo = scratch.path("d/fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    symlink("..", scratch.0.join("d/up")).expect("a link");
+    assert_eq!(rows(&run(&["cache", "--json", &scratch.root()]).json()).len(), 1);
+    for path in [fifo.as_str(), "/dev/null"] {
+        let refused = run(&["cache", path]);
+        assert_eq!(refused.code, Some(1));
+        assert_eq!(
+            refused.stderr,
+            format!("taskdiag: {path}: neither a regular file nor a directory\n")
+        );
+    }
+}
+
+/// Check what names of files can do to a terminal: nothing.
+#[test]
+fn names_are_made_harmless() {
+    let scratch = Scratch::new("names");
+    fs::write(scratch.0.join("\x1b]0;owned\x07"), b"x").expect("room");
+    let text = run(&["cache", &scratch.root()]).complete();
+    assert!(text.contains("\\x1b]0;owned\\x07") && !text.contains('\x1b'), "{text}");
+}
+
+/// Check that wrong usage is said before anything is read.
+#[test]
+fn wrong_usage_is_said() {
+    for (args, part) in [
+        (&["cache"][..], "Usage"),
+        (&["cache", "-o", "cached", "."], "cached_bytes"),
+        (&["cache", "--sort", "-size", "."], "size_bytes"),
+        (&["cache", "--range", "5", "."], "OFF:LEN"),
+        (&["cache", "--range", "1:0", "."], "leave LEN out"),
+        (&["cache", "--min", "x", "."], "no size"),
+        (&["cache", "-s", "-d", "1", "."], "cannot be used with"),
+        (&["cache", "--map", "/etc/passwd", "."], "cannot be used with"),
+        (&["cache", "--map", "/dev/null"], "regular file"),
+        (&["cache", "--map", "/missing"], "No such file"),
+        (&["cache", "--files-from", "/missing"], "No such file"),
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
+        assert!(run.stderr.contains(part), "{args:?}: {}", run.stderr);
+    }
+}
+
+/// Check that nobody is told of root's files, nor gets anything made up, by whichever source; and what is then said.
+#[test]
+fn nobody_is_told_of_roots_files() {
+    let scratch = Scratch::with_files("denied", TREE);
+    fs::create_dir(scratch.0.join("closed")).expect("a directory");
+    fs::set_permissions(scratch.0.join("closed"), Permissions::from_mode(0o700)).expect("our own");
+    for source in ["auto", "mincore"] {
+        let Some(run) = run_as_nobody(&["cache", "--json", "--source", source, &scratch.root()]) else {
+            return;
+        };
+        assert_eq!(run.code, Some(1));
+        assert!(
+            run.stderr.contains("4 of 4 files") && run.stderr.contains("sudo"),
+            "{}",
+            run.stderr
+        );
+        let closed = format!("taskdiag: {}: Permission denied\n", scratch.path("closed"));
+        assert!(run.stderr.contains(&closed), "{}", run.stderr);
+        for row in run.json()["rows"].as_array().expect("rows") {
+            assert!(row["size_bytes"].is_u64() && row["cached_bytes"].is_null(), "{row}");
+            assert_eq!(row["absent"]["cached_bytes"], "denied");
+        }
+        // No sum is made of what nobody told.
+        let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
+        let document = run.json();
+        assert_eq!(document["rows"][0]["absent"]["cached_bytes"], "denied", "{document}");
+        assert_eq!(document["counters"]["denied"], 4);
+    }
+    let map = run_as_nobody(&["cache", "--map", &scratch.path("four")]).expect("as before");
+    assert_eq!((map.code, map.stdout.len()), (Some(2), 0));
+    assert!(map.stderr.contains("owner"), "{}", map.stderr);
+}
+
+/// Check that a source can be forced, and that mincore says what it does not know.
+#[test]
+fn mincore_says_what_it_does_not_know() {
+    let scratch = Scratch::with_files("mincore", TREE);
+    let args = ["cache", "--source", "mincore", "--json", &scratch.root()];
+    let document = run(&args).json();
+    assert_eq!(document["sources"], json!({ "pagecache": "mincore" }));
+    assert_eq!(
+        rows(&document),
+        rows(&run(&["cache", "--json", &scratch.root()]).json())
+    );
+    assert_eq!(document["rows"][0]["absent"]["dirty_bytes"], "unsupported");
+    let text = run(&["cache", "--source", "mincore", &scratch.root()]).complete();
+    assert!(text.starts_with("CACHED") && !text.contains("DIRTY"), "{text}");
+    // What is asked for by name and is never there makes a partial answer.
+    let asked = run(&[
+        "cache",
+        "--source",
+        "mincore",
+        "-o",
+        "dirty_bytes,path",
+        &scratch.path("four"),
+    ]);
+    assert_eq!(asked.code, Some(1));
+    assert!(
+        asked.stderr.contains("dirty_bytes: mincore does not tell"),
+        "{}",
+        asked.stderr
+    );
+    let forced = run(&["cache", "--source", "cachestat", &scratch.path("four")]);
+    match has_cachestat() {
+        true => assert_eq!(forced.code, Some(0)),
+        false => assert!(
+            forced.code == Some(2) && forced.stderr.contains("6.5"),
+            "{}",
+            forced.stderr
+        ),
+    }
+}
+
+/// Check the map of a file: a bar of so many characters, and exact runs for programs.
+#[test]
+fn maps_show_parts() {
+    let scratch = Scratch::new("map");
+    let page = page_size();
+    let file = File::create(scratch.0.join("sparse")).expect("a new file");
+    file.set_len(1000 * page).expect("a sparse file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 250 * page as usize], 500 * page).expect("room");
+    let path = scratch.path("sparse");
+    let text = run(&["cache", "--map", &path]).complete();
+    let bar = text.lines().nth(1).expect("a bar");
+    assert_eq!(bar.chars().count(), 79, "{text}");
+    let inner: Vec<char> = bar.chars().collect();
+    assert_eq!((inner[1], inner[50], inner[76]), ('·', '█', '·'), "{text}");
+    let ascii = command(&["cache", "--map", &path])
+        .env("LC_ALL", "C")
+        .output()
+        .expect("the binary runs");
+    assert!(ascii.stdout.is_ascii());
+    let document = run(&["cache", "--map", &path, "--json"]).json();
+    let rows = document["rows"].as_array().expect("rows");
+    let numbers: Vec<_> = rows
+        .iter()
+        .map(|row| ["offset_bytes", "size_bytes", "cached_bytes"].map(|key| row[key].as_u64().expect(key) / page))
+        .collect();
+    assert_eq!(numbers, [[0, 500, 0], [500, 250, 250], [750, 250, 0]]);
+    assert_eq!(
+        (&rows[0]["state"], &rows[1]["state"]),
+        (&json!("uncached"), &json!("clean"))
+    );
+    let lines = run(&[
+        "cache",
+        "--map",
+        &path,
+        "--jsonl",
+        "--range",
+        &format!("{}:", 700 * page),
+    ])
+    .complete();
+    assert_eq!(lines.lines().count(), 2);
+}
+
+/// Check the files of a process, and that one that does not exist is said.
+#[test]
+fn files_of_processes_are_shown() {
+    let scratch = Scratch::with_files("held", &[("held\nfile", 5000)]);
+    let file = File::open(scratch.0.join("held\nfile")).expect("just written");
+    let mut holder = Command::new("sleep")
+        .arg("1000")
+        .stdin(file)
+        .spawn()
+        .expect("sleep exists");
+    let missing = free_pid();
+    let run_of = run(&["cache", "--json", "--of-process", &format!("{},{missing}", holder.id())]);
+    let top = run(&["cache", "--top", "100000", "--json"]);
+    let _ = holder.kill();
+    let _ = holder.wait();
+    assert_eq!(run_of.code, Some(1));
+    // Without privileges, the program that it runs is not told about.
+    let message = format!("taskdiag: pid {missing}: no such process\n");
+    assert!(run_of.stderr.starts_with(&message), "{}", run_of.stderr);
+    let pages = 5000_u64.div_ceil(page_size()) * page_size();
+    let held = scratch.path("held\nfile");
+    let document = run_of.json();
+    let of_process = document["rows"].as_array().expect("rows");
+    let row = of_process
+        .iter()
+        .find(|row| row["path"] == json!(held))
+        .expect("the file");
+    assert_eq!(
+        (&row["size_bytes"], &row["cached_bytes"]),
+        (&json!(5000), &json!(pages))
+    );
+    assert!(of_process.len() > 1, "{document}");
+
+    let document = top.json();
+    let all = document["rows"].as_array().expect("rows");
+    assert!(all.iter().any(|row| row["path"] == json!(held)), "{document}");
+    let cached: Vec<u64> = all.iter().map_while(|row| row["cached_bytes"].as_u64()).collect();
+    assert!(cached.is_sorted_by(|a, b| a >= b) && !cached.is_empty());
+    assert!(top.stderr.contains("this machine's page cache"), "{}", top.stderr);
+    let sum: u64 = cached.iter().sum();
+    assert_eq!(document["counters"]["cached_bytes"].as_u64(), Some(sum));
+    assert!(document["counters"]["machine_cached_bytes"].as_u64() > Some(0));
+}
+
+/// Check that Ctrl-C ends a walk with what is known until then, in a whole document.
+#[test]
+fn an_interrupt_prints_what_is_known() {
+    let scratch = Scratch::new("interrupt");
+    // Its output is a pipe that nobody reads until it has been interrupted, so that it can't be done before.
+    for index in 0..30_000 {
+        let directory = scratch.0.join(format!("a directory with a long name {}", index / 1000));
+        if index % 1000 == 0 {
+            fs::create_dir(&directory).expect("a directory");
+        }
+        File::create(directory.join(format!("a file with a long name {index}"))).expect("a file");
+    }
+    let mut child = command(&["cache", "--json", &scratch.root()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut text = vec![0];
+    stdout.read_exact(&mut text).expect("it begins to write");
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(interrupted.expect("kill").success());
+    stdout.read_to_end(&mut text).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    let document: Value = serde_json::from_slice(&text).expect("a whole document");
+    let rows = document["rows"].as_array().expect("rows").len();
+    assert!(rows > 0 && rows < 30_000, "{rows} rows");
+    assert_eq!(document["counters"]["files"].as_u64(), Some(rows as u64));
+}
+
+/// Check that rows come while the walk goes on, that nothing is said of a reader who has had enough, and that a full disk is.
+#[test]
+fn outputs_can_end() {
+    let mut child = command(&["cache", "--jsonl", "/usr"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let scratch = Scratch::with_files("full", TREE);
+    for args in [
+        &["cache"][..],
+        &["cache", "--json"],
+        &["cache", "-s"],
+        &["cache", "--map"],
+    ] {
+        let full = File::create("/dev/full").expect("/dev/full exists");
+        let path = if args.contains(&"--map") {
+            scratch.path("four")
+        } else {
+            scratch.root()
+        };
+        let output = command(&[args, &[&path]].concat())
+            .stdout(full)
+            .output()
+            .expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "taskdiag: writing the output: No space left on device\n"
+        );
+    }
+}
+
+/// Check that rows stream and that a walk waits for whoever reads them: what goes before it is reached is not in the answer.
+#[test]
+fn rows_stream() {
+    // More than what can be on its way: a piece of output, a full pipe, and what all threads may have found.
+    const FILES: usize = 60_000;
+    let scratch = Scratch::new("stream");
+    for index in 0..FILES {
+        let directory = scratch.0.join((index / 300).to_string());
+        if index % 300 == 0 {
+            fs::create_dir(&directory).expect("a directory");
+        }
+        File::create(directory.join(index.to_string())).expect("a file");
+    }
+    let mut child = command(&["cache", &scratch.root()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_exact(&mut [0]).expect("it begins to write");
+    // Long enough for a walk that would not wait.
+    std::thread::sleep(Duration::from_secs(1));
+    fs::remove_dir_all(&scratch.0).expect("our own directory");
+    let mut text = String::new();
+    stdout.read_to_string(&mut text).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let rows = text.lines().count();
+    assert!(rows > 1000 && rows < FILES, "{rows} rows");
+}

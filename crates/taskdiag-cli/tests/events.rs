@@ -1,0 +1,294 @@
+//! `taskdiag events` from outside.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{command, free_pid, run, run_as_nobody, Run};
+use serde_json::{json, Value};
+
+/// A run of `taskdiag events` that has begun to watch.
+struct Watch {
+    child: Child,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Watch {
+    /// Begins to watch what these arguments say, as CSV with a header: that it is there says that the programs are attached.
+    fn new(args: &[&str]) -> Watch {
+        let mut child = command(&[&["events", "--csv"], args].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut header = String::new();
+        stdout.read_line(&mut header).expect("a header");
+        assert!(header.ends_with("\r\n"), "{header:?}");
+        Watch { child, stdout }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a row");
+        line.trim_end().to_owned()
+    }
+
+    /// Sends a signal. Returns the rest of its output, what it said, and its exit status.
+    fn end(mut self, signal: &str) -> (String, String, Option<i32>) {
+        let kill = Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(kill.expect("kill exists").success());
+        let (mut rest, mut said) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut rest).expect("rows");
+        let stderr = self.child.stderr.as_mut().expect("a pipe");
+        stderr.read_to_string(&mut said).expect("a message");
+        (rest, said, self.child.wait().expect("it ends").code())
+    }
+}
+
+/// Runs a shell, which starts with all its children when we say so, while `taskdiag events` watches it with these arguments.
+fn watch_shell(script: &str, args: &[&str]) -> (u32, Run) {
+    let mut shell = Command::new("sh")
+        .args(["-c", &format!("read x; {script}")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("sh exists");
+    let pid = shell.id();
+    let watching = command(&[&["events", "-p", &pid.to_string()], args].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    // It says nothing before the first event, and loads its programs in a fraction of this.
+    std::thread::sleep(Duration::from_secs(2));
+    drop(shell.stdin.take());
+    let output = watching.wait_with_output().expect("it ends with the shell");
+    shell.wait().expect("the shell ends");
+    let run = Run {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+    };
+    (pid, run)
+}
+
+fn rows(run: &Run) -> Vec<Value> {
+    let text = String::from_utf8(run.stdout.clone()).expect("the output is UTF-8");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("rows are JSON"))
+        .collect()
+}
+
+/// Check that a process is watched with all that descend from it, until none is left.
+#[test]
+fn a_family_is_watched_to_its_end() {
+    let script = "(exit 3); sh -c 'kill -9 $$'; sh -c '/bin/true & wait'; exit 7";
+    let (pid, run) = watch_shell(script, &["--jsonl", "-o", "all"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let rows = rows(&run);
+    let of_kind = |kind: &str| rows.iter().filter(|row| row["event"] == kind).count();
+    // The shell itself was there before.
+    assert_eq!((of_kind("fork"), of_kind("exit")), (4, 5), "{rows:#?}");
+    let last = rows.last().expect("an event");
+    assert_eq!(
+        (&last["event"], &last["pid"], &last["exit_code"]),
+        (&json!("exit"), &json!(pid), &json!(7))
+    );
+    assert!(rows
+        .iter()
+        .any(|row| row["term_signal"] == 9 && row.get("exit_code").is_none()));
+    assert!(rows.iter().any(|row| row["exit_code"] == 3 && row["ppid"] == pid));
+    assert!(rows
+        .iter()
+        .any(|row| row["filename"] == "/bin/true" && row["comm"] == "true"));
+    assert!(rows
+        .iter()
+        .all(|row| row.get("absent").is_none() && row["start_ns"].as_u64() <= row["time_ns"].as_u64()));
+    assert!(
+        run.stderr.contains(&format!("{} events, 0 lost", rows.len())),
+        "{}",
+        run.stderr
+    );
+}
+
+/// Check the table, and that kinds are chosen among the family's events.
+#[test]
+fn the_table_has_what_people_ask_for() {
+    let (pid, run) = watch_shell("(exit 3); exec sleep 0", &["--kind", "exec,exit"]);
+    let text = run.text();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["TIME", "EVENT", "PID", "PPID", "USER", "NAME", "DETAIL"]);
+    let pid = pid.to_string();
+    assert_eq!(
+        (lines[1][1], lines[1][3], &lines[1][6..]),
+        ("exit", pid.as_str(), &["code", "3"][..]),
+        "{text}"
+    );
+    assert_eq!(
+        (lines[2][1], lines[2][2], lines[2][5]),
+        ("exec", pid.as_str(), "sleep"),
+        "{text}"
+    );
+    assert!(lines[2][6].ends_with("/sleep"), "{text}");
+    assert_eq!(
+        (lines[3][1], &lines[3][6..], lines.len()),
+        ("exit", &["code", "0"][..], 4),
+        "{text}"
+    );
+}
+
+/// Check that one document has rows, the source and counters.
+#[test]
+fn a_document_is_whole_at_the_end() {
+    let (_, run) = watch_shell("(exit 3)", &["--json", "--count", "2"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let document = run.json();
+    assert_eq!(
+        (&document["command"], &document["sources"]["events"]),
+        (&json!("events"), &json!("bpf"))
+    );
+    assert_eq!(
+        document["counters"],
+        json!({"events": 2, "lost": 0, "lost_is_exact": true})
+    );
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(
+        (rows.len(), &rows[0]["event"], &rows[1]["exit_code"]),
+        (2, &json!("fork"), &json!(3))
+    );
+}
+
+/// Check that rows come at once, and that both signals end it cleanly, with the counters.
+#[test]
+fn signals_end_it_with_its_counters() {
+    for signal in ["-INT", "-TERM"] {
+        let mut watch = Watch::new(&["--kind", "exec", "-o", "event,filename"]);
+        let start = Instant::now();
+        // Another process's row may come before ours.
+        let marker = format!("/bin/../bin/{}true", "./".repeat(7));
+        Command::new(&marker).status().expect("true exists");
+        while watch.line() != format!("exec,{marker}") {}
+        assert!(start.elapsed() < Duration::from_secs(10));
+        let (_, said, code) = watch.end(signal);
+        assert!(
+            said.starts_with("taskdiag: ") && said.trim_end().ends_with(" lost (bpf)"),
+            "{said}"
+        );
+        assert_eq!(code, Some(i32::from(!said.contains(" 0 lost"))), "{said}");
+    }
+}
+
+/// Check that it ends when nobody reads any more, without waiting for an event and without a word.
+#[test]
+fn a_closed_pipe_is_silent() {
+    let Watch { mut child, stdout } = Watch::new(&["-u", "4000000000"]);
+    drop(stdout);
+    let start = Instant::now();
+    let status = child.wait().expect("it ends");
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut said)
+        .expect("a message");
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+/// Check that it uses no processor while it waits.
+#[test]
+fn waiting_costs_nothing() {
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
+    let watch = Watch::new(&["-p", &sleeper.id().to_string(), "--kind", "exec"]);
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", watch.child.id())).expect("it runs");
+        let values: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+        [12, 13]
+            .iter()
+            .map(|&index| values[index].parse::<u64>().expect("a number"))
+            .sum()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    // The other tests' processes wake it now and then.
+    assert!(ticks() - before <= 10, "{} ticks", ticks() - before);
+    sleeper.kill().expect("it is ours");
+    sleeper.wait().expect("it ends");
+    let (rest, said, code) = watch.end("-TERM");
+    assert_eq!((rest.as_str(), code), ("", Some(0)), "{said}");
+}
+
+/// Check that it ends after a time, and that the connector tells too.
+#[test]
+fn it_ends_in_time() {
+    for source in ["bpf", "connector"] {
+        let start = Instant::now();
+        let run = run(&[
+            "events",
+            "--for",
+            "0.5",
+            "--source",
+            source,
+            "-u",
+            "4000000000",
+            "--jsonl",
+            "-o",
+            "pid",
+        ]);
+        assert!(start.elapsed() >= Duration::from_millis(500));
+        assert!(
+            run.stdout.is_empty() && run.stderr.contains("0 events, 0 lost"),
+            "{run:?}"
+        );
+    }
+}
+
+/// Check that wrong usage and missing processes are told apart from answers.
+#[test]
+fn wrong_usage_is_refused() {
+    let unknown = run(&["events", "-o", "pid,rss"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(
+        unknown.stderr.contains("\"rss\"") && unknown.stderr.contains("peak_rss_bytes"),
+        "{}",
+        unknown.stderr
+    );
+    for args in [["--for", "-1"], ["--for", "x"], ["--count", "0"], ["--kind", "clone"]] {
+        assert_eq!(run(&["events", args[0], args[1]]).code, Some(2), "{args:?}");
+    }
+    let missing = run(&["events", "-p", &free_pid()]);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
+}
+
+/// Check that nobody is told which capabilities are missing and what to do.
+#[test]
+fn nobody_is_refused_with_the_reason() {
+    let Some(run) = run_as_nobody(&["events", "--source", "bpf", "--for", "1"]) else {
+        return;
+    };
+    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+    assert!(
+        run.stderr.contains("CAP_BPF and CAP_PERFMON are missing"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("run as root"), "{}", run.stderr);
+}
+
+/// Check that the documentation names all fields.
+#[test]
+fn the_documentation_names_all_fields() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/events.md");
+    let documented = std::fs::read_to_string(path).expect("docs/events.md");
+    for field in taskdiag::EventField::ALL {
+        let row = format!("| `{field}` | {} |", field.meaning());
+        assert!(documented.contains(&row), "docs/events.md lacks: {row}");
+    }
+}

@@ -1,0 +1,394 @@
+//! `taskdiag maps` and `taskdiag normalize` from outside.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use common::{command, free_pid, run, run_as_nobody, Sleeper};
+use serde_json::{json, Value};
+
+/// The rows of a JSON document.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let run = run(args);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+    run.json()["rows"].as_array().expect("rows").clone()
+}
+
+/// A process that has loaded all that it will.
+fn sleeper(name: &str) -> Sleeper {
+    let sleeper = Sleeper::new(name);
+    settle(&sleeper);
+    sleeper
+}
+
+fn settle(sleeper: &Sleeper) {
+    while common::status(&sleeper.pid(), "State") != "S (sleeping)" {
+        std::thread::yield_now();
+    }
+}
+
+/// A process with a file mapped under a strange name: its own executable.
+struct Strange {
+    sleeper: Sleeper,
+    path: std::path::PathBuf,
+}
+
+impl Strange {
+    fn new(name: &[u8]) -> Strange {
+        let path = std::env::temp_dir().join(format!("taskdiag-cli-maps-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        let path = path.join(std::ffi::OsStr::from_bytes(name));
+        let sleep = ["/bin/sleep", "/usr/bin/sleep"]
+            .into_iter()
+            .find(|path| fs::metadata(path).is_ok());
+        common::copy_program(sleep.expect("sleep exists").as_ref(), &path);
+        let sleeper = Sleeper::start(Command::new(&path).arg0("strange"));
+        settle(&sleeper);
+        Strange { sleeper, path }
+    }
+
+    fn name(&self) -> String {
+        self.path.to_str().expect("UTF-8").to_owned()
+    }
+}
+
+impl Drop for Strange {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Check that rows are those of the kernel's text, in a document with all its parts, whoever answers.
+#[test]
+fn rows_are_those_of_the_text() {
+    let sleeper = sleeper("mapped");
+    let pid = sleeper.pid();
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process exists");
+    let expected: Vec<Value> = text
+        .lines()
+        .filter(|line| !line.ends_with("[vsyscall]"))
+        .map(|line| {
+            let words: Vec<&str> = line.splitn(6, ' ').collect();
+            let (start, end) = words[0].split_once('-').expect("a range");
+            let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+            let (major, minor) = words[3].split_once(':').expect("a device");
+            json!({
+                "pid": pid.parse::<u32>().expect("a number"), "start": format!("0x{start}"), "end": format!("0x{end}"),
+                "perms": words[1], "offset_bytes": hex(words[2]), "dev_major": hex(major), "dev_minor": hex(minor),
+                "inode": words[4].parse::<u64>().expect("a number"), "name": words.get(5).map_or("", |name| name.trim()),
+            })
+        })
+        .collect();
+    for source in ["auto", "procfs"] {
+        let run = run(&["maps", "--json", "--source", source, &pid]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+        let document = run.json();
+        assert_eq!((&document["schema"], &document["command"]), (&json!(1), &json!("maps")));
+        assert!(document["sources"]["maps"].is_string());
+        assert_eq!(document["counters"]["mappings"], json!(expected.len()));
+        let mut rows = document["rows"].as_array().expect("rows").clone();
+        for row in &mut rows {
+            let row = row.as_object_mut().expect("an object");
+            // The text has none, and says so.
+            let size = row.remove("page_size_bytes");
+            let absent = row.remove("absent");
+            assert!(
+                size == Some(json!(4096)) || absent == Some(json!({"page_size_bytes": "unsupported"})),
+                "{size:?} {absent:?}"
+            );
+        }
+        assert_eq!(rows, expected, "{source}");
+    }
+}
+
+/// Check the three forms for programs, and that a table shows the same.
+#[test]
+fn mappings_have_all_forms() {
+    let sleeper = sleeper("forms");
+    let pid = sleeper.pid();
+    let document = rows(&["maps", "--json", "--exec", &pid]);
+    let lines = run(&["maps", "--jsonl", "--exec", &pid]).complete();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    assert_eq!(lines, document);
+    assert!(document
+        .iter()
+        .all(|row| row["perms"].as_str().is_some_and(|perms| perms.contains('x'))));
+    let csv = run(&["maps", "--csv", "--exec", &pid]).complete();
+    assert_eq!(
+        csv.lines().next(),
+        Some("pid,start,end,perms,offset_bytes,dev_major,dev_minor,inode,name,page_size_bytes")
+    );
+    assert_eq!(csv.lines().count(), document.len() + 1);
+    let table = run(&["maps", "--exec", &pid]).complete();
+    assert!(table
+        .lines()
+        .next()
+        .is_some_and(|line| line.trim_start().starts_with("START")));
+    for row in &document {
+        let start = row["start"].as_str().expect("a string");
+        let name = row["name"].as_str().expect("a string");
+        assert!(
+            table.lines().any(|line| line.contains(start) && line.ends_with(name)),
+            "{table}"
+        );
+    }
+    let bare = run(&["maps", "--exec", "--no-header", &pid]).complete();
+    assert_eq!(bare.lines().count(), document.len());
+}
+
+/// Check that names are lossless in JSON and harmless in tables, and that a deleted file is said to be so.
+#[test]
+fn strange_names_are_lossless_and_harmless() {
+    let strange = Strange::new(b"a \x1b[31m\nname");
+    let pid = strange.sleeper.pid();
+    let name = strange.name();
+    for source in ["auto", "procfs"] {
+        let rows = rows(&["maps", "--json", "--file", "--source", source, &pid]);
+        assert!(rows.iter().any(|row| row["name"] == json!(name)), "{source}: {rows:?}");
+    }
+    let table = run(&["maps", &pid]).complete();
+    assert!(table.contains("a \\x1b[31m\\nname\n"), "{table}");
+    let exec = rows(&["maps", "--json", "--exec", &pid]);
+    let start = exec.iter().find(|row| row["name"] == json!(name)).expect("the program")["start"].clone();
+    fs::remove_file(&strange.path).expect("it is ours");
+    let gone = rows(&["maps", "--json", "--addr", start.as_str().expect("a string"), &pid]);
+    assert_eq!(gone[0]["name"], json!(format!("{name} (deleted)")));
+    let normalized = rows(&["normalize", "--json", &pid, start.as_str().expect("a string")]);
+    assert_eq!(
+        (&normalized[0]["name"], &normalized[0]["deleted"]),
+        (&json!(name), &json!(true))
+    );
+    let table = run(&["normalize", &pid, start.as_str().expect("a string")]).complete();
+    assert!(table.ends_with("a \\x1b[31m\\nname (deleted)\n"), "{table}");
+    fs::write(&strange.path, "").expect("the directory is ours");
+}
+
+/// Check that sizes in memory come with -x, and that they add up to what the kernel says of the whole.
+#[test]
+fn usage_is_shown() {
+    let sleeper = sleeper("usage");
+    let pid = sleeper.pid();
+    let rows = rows(&["maps", "-x", "--json", &pid]);
+    let sum = |key: &str| rows.iter().map(|row| row[key].as_u64().expect("a number")).sum::<u64>();
+    assert!(sum("rss_bytes") > sum("dirty_bytes") && sum("dirty_bytes") > 0);
+    assert!(rows.iter().all(|row| row["page_size_bytes"] == json!(4096)));
+    let table = run(&["maps", "-x", "--bytes", &pid]).complete();
+    let heading: Vec<&str> = table.lines().next().expect("a heading").split_whitespace().collect();
+    assert_eq!(
+        heading,
+        ["START", "END", "SIZE", "RSS", "DIRTY", "PERMS", "OFFSET", "DEV", "INODE", "NAME"]
+    );
+}
+
+/// Check that build ids are shown where they are asked for, and that a mapping without one has a reason.
+#[test]
+fn build_ids_are_shown() {
+    let sleeper = sleeper("ids");
+    let rows = rows(&["maps", "--build-id", "--json", &sleeper.pid()]);
+    let ids: Vec<&str> = rows.iter().filter_map(|row| row["build_id"].as_str()).collect();
+    assert!(
+        !ids.is_empty()
+            && ids
+                .iter()
+                .all(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    );
+    assert!(rows.iter().any(|row| row["absent"]["build_id"] == json!("none")));
+    assert!(rows
+        .iter()
+        .all(|row| row["build_id"].is_string() != row["absent"]["build_id"].is_string()));
+}
+
+/// Check that what is not there is said, and the rest printed.
+#[test]
+fn missing_things_are_said() {
+    let sleeper = sleeper("there");
+    let (pid, missing) = (sleeper.pid(), free_pid());
+    let both = run(&["maps", "--jsonl", &missing, &pid]);
+    assert_eq!(both.code, Some(1));
+    assert_eq!(both.stderr, format!("taskdiag: pid {missing}: no such process\n"));
+    assert!(both.text().lines().count() > 5);
+    let nowhere = run(&["maps", "--addr", "0x10", &pid]);
+    assert_eq!(nowhere.code, Some(1));
+    assert_eq!(
+        nowhere.stderr,
+        format!("taskdiag: pid {pid}: nothing is mapped at 0x10\n")
+    );
+    let table = run(&["maps", &pid, &std::process::id().to_string()]).complete();
+    assert!(table
+        .lines()
+        .next()
+        .is_some_and(|line| line.trim_start().starts_with("PID")));
+    let normalized = run(&["normalize", &missing, "0x1000"]);
+    assert_eq!(normalized.code, Some(2));
+    assert_eq!(normalized.stderr, format!("taskdiag: pid {missing}: no such process\n"));
+}
+
+/// Check that wrong usage is told from the rest, before anything is asked.
+#[test]
+fn wrong_usage_is_refused() {
+    for args in [
+        &["maps"][..],
+        &["maps", "--all", "1"],
+        &["maps", "x"],
+        &["maps", "--addr", "7fff", "1"],
+        &["maps", "--addr", "1", "--exec", "1"],
+        &["maps", "--json", "--csv", "1"],
+        &["maps", "--source", "x", "1"],
+        &["normalize"],
+        &["normalize", "1"],
+        &["normalize", "1", "cafe"],
+        &["normalize", "1", "-", "-"],
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
+        assert!(!run.stderr.is_empty(), "{args:?}");
+    }
+    assert!(run(&["normalize", "1", "cafe"]).stderr.contains("0xcafe, perhaps?"));
+}
+
+/// Check that addresses become offsets, from arguments and from standard input, in the order given, in all forms.
+#[test]
+fn addresses_are_normalized() {
+    let sleeper = sleeper("normal");
+    let pid = sleeper.pid();
+    let exec = rows(&["maps", "--exec", "--build-id", "--json", &pid]);
+    let libc = exec
+        .iter()
+        .find(|row| row["name"].as_str().is_some_and(|name| name.contains("libc")))
+        .expect("libc");
+    let start =
+        u64::from_str_radix(libc["start"].as_str().expect("a string").trim_start_matches("0x"), 16).expect("a number");
+    let heap = rows(&["maps", "--json", &pid]);
+    let heap = heap.iter().find(|row| row["name"] == json!("[heap]")).expect("a heap")["start"].clone();
+    let expected = json!([
+        {"addr": heap, "absent": {"file_offset": "anonymous", "name": "anonymous", "build_id": "anonymous", "deleted": "anonymous"}},
+        {
+            "addr": format!("{:#x}", start + 5), "file_offset": libc["offset_bytes"].as_u64().expect("a number") + 5,
+            "name": libc["name"], "build_id": libc["build_id"], "deleted": false,
+        },
+    ]);
+    let addresses = [heap.as_str().expect("a string").to_owned(), (start + 5).to_string()];
+    let run = run(&["normalize", "--json", &pid, &addresses[0], &addresses[1]]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let document = run.json();
+    assert_eq!(
+        (&document["command"], &document["rows"]),
+        (&json!("normalize"), &expected)
+    );
+    assert_eq!(
+        (&document["counters"]["mappings"], &document["counters"]["files"]),
+        (&json!(2), &json!(1))
+    );
+
+    let mut child = command(&["normalize", "--jsonl", &pid, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let input = format!("{}\n\n{}\n", addresses[0], addresses[1]);
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(input.as_bytes())
+        .expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    assert_eq!(json!(lines), expected);
+}
+
+/// Check that an address where nothing is, is said and has its reason.
+#[test]
+fn unmapped_addresses_are_said() {
+    let sleeper = sleeper("gap");
+    let run = run(&["normalize", "--csv", &sleeper.pid(), "0x10"]);
+    assert_eq!(run.code, Some(1));
+    assert_eq!(run.stderr, "taskdiag: nothing is mapped at 1 of 1 addresses\n");
+    assert_eq!(run.text(), "addr,file_offset,name,build_id,deleted\r\n0x10,,,,\r\n");
+}
+
+/// Check that every process is listed, each mapping once.
+#[test]
+fn all_processes_are_listed() {
+    let sleeper = sleeper("among all");
+    let own: Vec<Value> = rows(&["maps", "--exec", "--json", "--source", "procfs", &sleeper.pid()]);
+    let run = run(&["maps", "--all", "--exec", "--json", "--source", "procfs"]);
+    assert!(matches!(run.code, Some(0 | 1)), "{run:?}");
+    let document = run.json();
+    let ours: Vec<&Value> = document["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter(|row| row["pid"] == own[0]["pid"])
+        .collect();
+    assert_eq!(ours, own.iter().collect::<Vec<_>>());
+    assert!(document["counters"]["denied"].is_u64() && document["sources"]["maps"] == json!("procfs"));
+}
+
+/// Check that nobody is told what may not be seen, and what to do.
+#[test]
+fn nobody_is_told_what_was_denied() {
+    let sleeper = sleeper("root's");
+    let Some(run) = run_as_nobody(&["maps", &sleeper.pid()]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains("you may not see its mappings (root may: try sudo)"),
+        "{}",
+        run.stderr
+    );
+    let Some(run) = run_as_nobody(&["normalize", &sleeper.pid(), "0x1000"]) else {
+        return;
+    };
+    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+    let Some(run) = run_as_nobody(&["maps", "--all", "--jsonl"]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr
+            .contains(" processes left out: you may not see their mappings"),
+        "{}",
+        run.stderr
+    );
+}
+
+/// Check that a closed pipe is silent and that a full disk is not.
+#[test]
+fn output_that_fails_is_said() {
+    let pid = std::process::id().to_string();
+    let mut child = command(&["maps", "--jsonl", &pid])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    for args in [
+        &["maps", &pid][..],
+        &["maps", "--csv", &pid],
+        &["normalize", &pid, "0xffffffffff600000"],
+    ] {
+        let full = File::create("/dev/full").expect("/dev/full exists");
+        let output = command(args).stdout(full).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "taskdiag: writing the output: No space left on device\n"
+        );
+    }
+}

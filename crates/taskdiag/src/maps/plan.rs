@@ -1,0 +1,236 @@
+//! Who answers: a pure function of the question and of what is known of kernel and process.
+
+use super::{Filter, Source, Wants};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A question about one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// What lies at so many addresses. `mappings` is how many the process has, if that is known.
+    LookUp { addresses: usize, mappings: Option<usize> },
+    /// All mappings that pass.
+    Walk(Filter),
+}
+
+/// What is known before it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The only source that may answer.
+    pub forced: Option<Source>,
+    /// Whether the kernel has the ioctl; unknown until it was tried.
+    pub has_ioctl: Option<bool>,
+}
+
+/// What things take, in nanoseconds, as measured (`make bench`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    /// A look-up by ioctl.
+    query: u64,
+    /// The name of what it finds.
+    query_name: u64,
+    /// A mapping that the ioctl passes over because of a filter.
+    passed_over: u64,
+    /// A line of text, made and read.
+    line: u64,
+}
+
+impl Default for Cost {
+    fn default() -> Cost {
+        Cost {
+            query: 240,
+            query_name: 160,
+            passed_over: 35,
+            line: 300,
+        }
+    }
+}
+
+/// How many of a hundred mappings of an ordinary process pass a filter.
+fn share(filter: Filter) -> u64 {
+    let shares = [
+        (Filter::SHARED, 5),
+        (Filter::EXECUTABLE, 25),
+        (Filter::WRITABLE, 35),
+        (Filter::FILE_BACKED, 75),
+    ];
+    let least = shares.into_iter().find(|(flag, _)| filter.contains(*flag));
+    least.map_or(100, |(_, share)| share)
+}
+
+/// Who answers.
+pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost) -> Result<Source> {
+    if let Some(forced) = facts.forced {
+        return match forced {
+            Source::Procmap if facts.has_ioctl == Some(false) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "this kernel has no PROCMAP_QUERY (it came with Linux 6.11)",
+            )),
+            Source::Procmap | Source::Bpf if wants.contains(Wants::USAGE) => Err(Error::new(
+                ErrorKind::Unsupported,
+                "resident and dirty sizes are only in the text",
+            )),
+            forced => Ok(forced),
+        };
+    }
+    // What only one of them has.
+    if wants.contains(Wants::USAGE) || facts.has_ioctl == Some(false) {
+        return Ok(Source::Procfs);
+    }
+    if wants.intersects(Wants::PAGE_SIZES | Wants::BUILD_IDS) {
+        return Ok(Source::Procmap);
+    }
+    let query = cost.query
+        + if wants.contains(Wants::NAMES) {
+            cost.query_name
+        } else {
+            0
+        };
+    let (by_ioctl, by_text) = match question {
+        Question::LookUp { addresses, mappings } => {
+            // One look-up finds all addresses of a mapping. A process of unknown size is taken for a large one.
+            let mappings = mappings.unwrap_or(usize::MAX / 1024);
+            (addresses.min(mappings) as u64 * query, mappings as u64 * cost.line)
+        }
+        Question::Walk(filter) => {
+            let share = share(filter);
+            (share * query + (100 - share) * cost.passed_over, 100 * cost.line)
+        }
+    };
+    Ok(match by_ioctl <= by_text {
+        true => Source::Procmap,
+        false => Source::Procfs,
+    })
+}
+
+/// What is known before all processes are asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MachineFacts {
+    /// The only source that may answer.
+    pub forced: Option<Source>,
+    /// The program is in the kernel.
+    pub is_loaded: bool,
+    /// It can be loaded, as far as is known.
+    pub can_load: bool,
+    /// Tasks of the machine, if known.
+    pub tasks: Option<u32>,
+}
+
+/// Who answers about all processes.
+pub(super) fn plan_machine(facts: &MachineFacts) -> Source {
+    /// What loading takes, in nanoseconds.
+    const LOAD: u64 = 8_000_000;
+    /// What BPF saves for each task: opening, reading and closing its maps file and reading some thirty lines, less its own time.
+    const SAVED: u64 = 10_000;
+    match facts {
+        MachineFacts {
+            forced: Some(forced), ..
+        } => *forced,
+        MachineFacts { is_loaded: true, .. } => Source::Bpf,
+        MachineFacts {
+            can_load: true,
+            tasks: Some(tasks),
+            ..
+        } if u64::from(*tasks) * SAVED > LOAD => Source::Bpf,
+        _ => Source::Procfs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: Facts = Facts {
+        forced: None,
+        has_ioctl: None,
+    };
+
+    fn planned(question: Question, wants: Wants, facts: &Facts) -> Option<Source> {
+        plan(question, wants, facts, &Cost::default()).ok()
+    }
+
+    fn look_up(addresses: usize, mappings: Option<usize>) -> Option<Source> {
+        planned(Question::LookUp { addresses, mappings }, Wants::NAMES, &UNKNOWN)
+    }
+
+    /// Check that few addresses are looked up and that whole walks read the text.
+    #[test]
+    fn few_addresses_go_by_ioctl() {
+        assert_eq!(look_up(1, None), Some(Source::Procmap));
+        assert_eq!(look_up(64, Some(5000)), Some(Source::Procmap));
+        assert_eq!(look_up(1024, Some(30)), Some(Source::Procfs));
+        let walk = |filter| planned(Question::Walk(filter), Wants::NAMES, &UNKNOWN);
+        assert_eq!(walk(Filter::empty()), Some(Source::Procfs));
+        assert_eq!(walk(Filter::READABLE), Some(Source::Procfs));
+        assert_eq!(walk(Filter::EXECUTABLE), Some(Source::Procmap));
+        assert_eq!(walk(Filter::EXECUTABLE | Filter::FILE_BACKED), Some(Source::Procmap));
+    }
+
+    /// Check that what only one source has is asked of it, and that a kernel without the ioctl is asked for text.
+    #[test]
+    fn sources_give_what_they_have() {
+        let old = Facts {
+            has_ioctl: Some(false),
+            ..UNKNOWN
+        };
+        for question in [
+            Question::Walk(Filter::empty()),
+            Question::LookUp {
+                addresses: 1,
+                mappings: None,
+            },
+        ] {
+            assert_eq!(planned(question, Wants::NAMES, &old), Some(Source::Procfs));
+            assert_eq!(planned(question, Wants::USAGE, &UNKNOWN), Some(Source::Procfs));
+            assert_eq!(planned(question, Wants::PAGE_SIZES, &UNKNOWN), Some(Source::Procmap));
+            assert_eq!(planned(question, Wants::BUILD_IDS, &old), Some(Source::Procfs));
+        }
+    }
+
+    /// Check that a forced source answers or fails.
+    #[test]
+    fn forced_sources_are_not_replaced() {
+        let forced = |source, has_ioctl| Facts {
+            forced: Some(source),
+            has_ioctl,
+        };
+        let walk = Question::Walk(Filter::empty());
+        for source in [Source::Procmap, Source::Bpf, Source::Procfs] {
+            assert_eq!(planned(walk, Wants::NAMES, &forced(source, None)), Some(source));
+        }
+        assert_eq!(planned(walk, Wants::NAMES, &forced(Source::Procmap, Some(false))), None);
+        assert_eq!(planned(walk, Wants::USAGE, &forced(Source::Bpf, None)), None);
+    }
+
+    /// Check that BPF answers about all processes where it is loaded, or worth it.
+    #[test]
+    fn large_machines_are_worth_loading() {
+        let facts = MachineFacts {
+            forced: None,
+            is_loaded: false,
+            can_load: true,
+            tasks: Some(5000),
+        };
+        assert_eq!(plan_machine(&facts), Source::Bpf);
+        assert_eq!(
+            plan_machine(&MachineFacts {
+                tasks: Some(50),
+                ..facts
+            }),
+            Source::Procfs
+        );
+        assert_eq!(plan_machine(&MachineFacts { tasks: None, ..facts }), Source::Procfs);
+        assert_eq!(
+            plan_machine(&MachineFacts {
+                can_load: false,
+                ..facts
+            }),
+            Source::Procfs
+        );
+        let loaded = MachineFacts {
+            is_loaded: true,
+            tasks: Some(50),
+            ..facts
+        };
+        assert_eq!(plan_machine(&loaded), Source::Bpf);
+    }
+}

@@ -1,0 +1,273 @@
+//! The two ways to ask an open maps file: the ioctl, and the text.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+
+use super::batch::Cursor;
+use super::{text, BuildId, Device, Filter, Mapping, Perms, Usage, Wants};
+use crate::absent::Absent;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::procmap::{self, QueryFlags, BUILD_ID_MAX, NAME_MAX};
+
+/// The address space is gone, or there never was one.
+pub(super) fn no_memory() -> Error {
+    Error::new(
+        ErrorKind::NoMemory,
+        "no memory: a kernel thread, a zombie, or the process has ended or replaced its memory by exec",
+    )
+}
+
+/// `PROCMAP_QUERY`: a look-up is a system call, whatever lies before and behind.
+#[derive(Debug)]
+pub(super) struct IoctlCursor<'a> {
+    file: BorrowedFd<'a>,
+    wants: Wants,
+    name: &'a mut Vec<u8>,
+}
+
+impl<'a> IoctlCursor<'a> {
+    /// `name` is memory for names, which can be used again.
+    pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, name: &'a mut Vec<u8>) -> IoctlCursor<'a> {
+        if wants.contains(Wants::NAMES) {
+            name.resize(NAME_MAX, 0);
+        }
+        IoctlCursor { file, wants, name }
+    }
+
+    /// The mapping at `address`, or with [`QueryFlags::COVERING_OR_NEXT`] the next one.
+    pub(super) fn query(&mut self, address: u64, flags: QueryFlags) -> Result<Option<Mapping<'_>>> {
+        let wants = self.wants;
+        let mut id = [0; BUILD_ID_MAX];
+        let id = match wants.contains(Wants::BUILD_IDS) {
+            true => &mut id[..],
+            false => &mut [],
+        };
+        let name = match wants.contains(Wants::NAMES) {
+            true => &mut self.name[..],
+            false => &mut [],
+        };
+        let mut no_name = Absent::NotAsked;
+        let mut answer = procmap::query(self.file, address, flags, name, id);
+        if answer == Err(Errno::NAMETOOLONG) {
+            no_name = Absent::Truncated;
+            answer = procmap::query(self.file, address, flags, &mut [], id);
+        }
+        let vma = match answer {
+            Ok(vma) => vma,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::SRCH) => return Err(no_memory()),
+            Err(error) => return Err(Error::io("PROCMAP_QUERY", error)),
+        };
+        Ok(Some(Mapping {
+            start: vma.start,
+            end: vma.end,
+            perms: Perms::from_bits_truncate(vma.flags.bits() as u8),
+            offset_bytes: vma.offset,
+            device: Device {
+                major: vma.dev_major,
+                minor: vma.dev_minor,
+            },
+            inode: vma.inode,
+            name: match wants.contains(Wants::NAMES) && no_name == Absent::NotAsked {
+                true => Ok(&self.name[..vma.name_len]),
+                false => Err(no_name),
+            },
+            page_size_bytes: Ok(vma.page_size),
+            build_id: match wants.contains(Wants::BUILD_IDS) {
+                true => Ok(BuildId::new(&id[..vma.build_id_len])),
+                false => Err(Absent::NotAsked),
+            },
+            usage: Err(Absent::NotAsked),
+        }))
+    }
+}
+
+impl Cursor for IoctlCursor<'_> {
+    fn seek(&mut self, address: u64, filter: Filter) -> Result<Option<Mapping<'_>>> {
+        let flags = QueryFlags::from_bits_truncate(filter.bits()) | QueryFlags::COVERING_OR_NEXT;
+        self.query(address, flags)
+    }
+}
+
+/// The text, line by line: a look-up reads on from the one before.
+#[derive(Debug)]
+pub(super) struct TextCursor<'a> {
+    file: BorrowedFd<'a>,
+    wants: Wants,
+    buffer: &'a mut Vec<u8>,
+    /// What of the buffer has been read and not been given.
+    unread: std::ops::Range<usize>,
+    offset: u64,
+    name: Vec<u8>,
+    is_alive: bool,
+}
+
+/// The kernel gives out no more than a page or so at a time, unless a line is longer.
+const BUFFER: usize = 16 << 10;
+
+impl<'a> TextCursor<'a> {
+    /// `buffer` is memory for the text, which can be used again.
+    pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, buffer: &'a mut Vec<u8>) -> TextCursor<'a> {
+        if buffer.len() < BUFFER {
+            buffer.resize(BUFFER, 0);
+        }
+        TextCursor {
+            file,
+            wants,
+            buffer,
+            unread: 0..0,
+            offset: 0,
+            name: Vec::new(),
+            is_alive: false,
+        }
+    }
+
+    /// Where the next line stands in the buffer, without its newline.
+    fn next_line(&mut self) -> Result<Option<std::ops::Range<usize>>> {
+        let mut searched = 0;
+        loop {
+            let unread = &self.buffer[self.unread.clone()];
+            if let Some(len) = unread[searched..].iter().position(|&byte| byte == b'\n') {
+                let line = self.unread.start..self.unread.start + searched + len;
+                self.unread.start = line.end + 1;
+                return Ok(Some(line));
+            }
+            searched = unread.len();
+            self.buffer.copy_within(self.unread.clone(), 0);
+            self.unread = 0..searched;
+            if searched == self.buffer.len() {
+                // There is no longest name: directories can be nested without end.
+                self.buffer.resize(2 * searched, 0);
+            }
+            if !self.fill()? {
+                return match searched {
+                    0 => Ok(None),
+                    _ => Err(malformed(&self.buffer[..searched.min(40)])),
+                };
+            }
+        }
+    }
+
+    /// Reads more; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        loop {
+            match rustix::io::pread(self.file, &mut self.buffer[self.unread.end..], self.offset) {
+                Ok(0) => return Ok(false),
+                Ok(len) => {
+                    self.offset += len as u64;
+                    self.unread.end += len;
+                    return Ok(true);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::SRCH) => return Err(no_memory()),
+                Err(error) => return Err(Error::io("reading the text of mappings", error)),
+            }
+        }
+    }
+
+    /// The text ends early when the address space goes away while it is read. Whether that is so shows at its beginning.
+    fn check_alive(&mut self) -> Result<()> {
+        if self.is_alive {
+            return Ok(());
+        }
+        match rustix::io::pread(self.file, &mut [0][..], 0) {
+            Ok(1..) => Ok(()),
+            Ok(0) | Err(Errno::SRCH) => Err(no_memory()),
+            Err(error) => Err(Error::io("reading the text of mappings", error)),
+        }
+    }
+
+    /// Reads the lines about the mapping of the last line, as far as they are ours to know.
+    fn details(&mut self) -> Result<(Usage, u64)> {
+        let (mut usage, mut page_size_bytes) = (Usage::default(), 0);
+        while let Some(line) = self.next_line()? {
+            let text = &self.buffer[line.clone()];
+            if !text.first().is_some_and(u8::is_ascii_uppercase) {
+                // The next mapping's own.
+                self.unread.start = line.start;
+                break;
+            }
+            if !text::detail(text, &mut usage, &mut page_size_bytes) {
+                return Err(malformed(text));
+            }
+        }
+        Ok((usage, page_size_bytes))
+    }
+}
+
+fn malformed(line: &[u8]) -> Error {
+    let line = &line[..line.len().min(100)];
+    Error::new(
+        ErrorKind::Malformed,
+        format!("not a line of a maps file: {}", line.escape_ascii()),
+    )
+}
+
+impl Cursor for TextCursor<'_> {
+    fn seek(&mut self, address: u64, filter: Filter) -> Result<Option<Mapping<'_>>> {
+        let has_details = self.wants.contains(Wants::USAGE);
+        let (place, mut mapping) = loop {
+            let Some(place) = self.next_line()? else {
+                self.check_alive()?;
+                return Ok(None);
+            };
+            let bytes = &self.buffer[place.clone()];
+            if has_details && bytes.first().is_some_and(u8::is_ascii_uppercase) {
+                continue;
+            }
+            let (_, end, _) = text::range(bytes).ok_or_else(|| malformed(bytes))?;
+            if end <= address {
+                continue;
+            }
+            let line = text::line(bytes).ok_or_else(|| malformed(bytes))?;
+            if line.name == text::VSYSCALL {
+                self.is_alive = true;
+                continue;
+            }
+            let mapping = Mapping {
+                start: line.start,
+                end: line.end,
+                perms: line.perms,
+                offset_bytes: line.offset_bytes,
+                device: line.device,
+                inode: line.inode,
+                name: Err(Absent::NotAsked),
+                page_size_bytes: Err(Absent::Unsupported),
+                build_id: match self.wants.contains(Wants::BUILD_IDS) {
+                    true => Ok(None),
+                    false => Err(Absent::NotAsked),
+                },
+                usage: Err(Absent::NotAsked),
+            };
+            if mapping.passes(filter) {
+                break (place.end - line.name.len()..place.end, mapping);
+            }
+        };
+        let is_wanted = self.wants.contains(Wants::NAMES);
+        let is_plain = !self.buffer[place.clone()].contains(&b'\\');
+        if is_wanted && (has_details || !is_plain) {
+            self.name.clear();
+            text::unescape(&self.buffer[place.clone()], &mut self.name);
+        }
+        if has_details {
+            let (usage, page_size_bytes) = self.details()?;
+            mapping.usage = Ok(usage);
+            mapping.page_size_bytes = match page_size_bytes {
+                0 => Err(Absent::Unsupported),
+                bytes => Ok(bytes),
+            };
+        }
+        let name = match has_details || !is_plain {
+            true => &self.name[..],
+            false => &self.buffer[place],
+        };
+        mapping.name = match is_wanted {
+            // As long as other sources give: then all say the same.
+            true if name.len() >= NAME_MAX => Err(Absent::Truncated),
+            true => Ok(name),
+            false => Err(Absent::NotAsked),
+        };
+        Ok(Some(mapping))
+    }
+}

@@ -1,0 +1,243 @@
+//! Which parts of a file are cached.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::{page_size, ByteRange, Counts, Quantity, Refusal, Source, Usage};
+use crate::absent::Absent;
+
+/// What is so of all pages of a part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not cached.
+    Uncached,
+    /// Cached, and neither dirty nor being written.
+    Clean,
+    /// Changed since it was written to disk, or since writing it began.
+    Dirty,
+    /// Being written to disk.
+    Writeback,
+    /// Different things of different pages.
+    Mixed,
+}
+
+impl State {
+    fn of(counts: &Counts, pages: u64) -> State {
+        match (counts.cached, counts.dirty, counts.writeback) {
+            (0, ..) => State::Uncached,
+            (cached, ..) if cached != pages => State::Mixed,
+            (_, 0, 0) => State::Clean,
+            (_, dirty, _) if dirty == pages => State::Dirty,
+            (_, 0, writeback) if writeback == pages => State::Writeback,
+            _ => State::Mixed,
+        }
+    }
+}
+
+/// Neighbouring pages in the same state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The index of the first one.
+    pub first_page: u64,
+    /// How many there are.
+    pub pages: u64,
+    /// Their state.
+    pub state: State,
+    source: Source,
+    counts: Counts,
+}
+
+impl Run {
+    /// A value in bytes.
+    pub fn bytes(&self, quantity: Quantity) -> Result<u64, Absent> {
+        match quantity {
+            Quantity::Size => Ok(self.pages * page_size()),
+            other => {
+                let (source, counts) = (self.source, self.counts);
+                Usage { source, counts }.bytes(other)
+            }
+        }
+    }
+}
+
+/// Calls `each` with the runs that `range` of a file consists of, in order, up to the end of the file.
+///
+/// The kernel is asked about the whole, and about halves only of what is not all alike: a file that is cached wholly or not at
+/// all takes one question. Parts of `grain` pages are not divided: with more than 1, those that are not all alike come as
+/// [`State::Mixed`].
+pub fn map(
+    source: Source,
+    file: impl AsFd,
+    range: ByteRange,
+    grain: u64,
+    each: &mut dyn FnMut(Run),
+) -> Result<(), Refusal> {
+    let file: BorrowedFd<'_> = file.as_fd();
+    let page_size = page_size();
+    let (first_page, pages) = range.pages(rustix::fs::fstat(file)?.st_size as u64);
+    let mut runs = Runs {
+        first_page,
+        pages,
+        grain: grain.max(1),
+        source,
+        // A range of pages of an existing file is one of bytes.
+        ask: |first: u64, pages: u64| {
+            let range = ByteRange::new(first * page_size, pages * page_size).unwrap_or(ByteRange::ALL);
+            source.counts(file, range)
+        },
+        open: None,
+        each,
+    };
+    if pages > 0 {
+        runs.divide(0, pages.div_ceil(runs.grain))?;
+    }
+    runs.end();
+    Ok(())
+}
+
+/// Asks about a range, given as the index of the first page and the number of pages, and divides it.
+struct Runs<'a, A> {
+    first_page: u64,
+    pages: u64,
+    grain: u64,
+    source: Source,
+    ask: A,
+    /// The last run, which may go on.
+    open: Option<Run>,
+    each: &'a mut dyn FnMut(Run),
+}
+
+impl<A: FnMut(u64, u64) -> Result<Counts, Refusal>> Runs<'_, A> {
+    /// Asks about the grains from one to before another.
+    fn divide(&mut self, from: u64, to: u64) -> Result<(), Refusal> {
+        let first = from * self.grain;
+        let pages = self.pages.min(to * self.grain) - first;
+        let counts = (self.ask)(self.first_page + first, pages)?;
+        let state = State::of(&counts, pages);
+        if state == State::Mixed && to - from > 1 {
+            let middle = middle(from, to);
+            self.divide(from, middle)?;
+            return self.divide(middle, to);
+        }
+        self.add(Run {
+            first_page: self.first_page + first,
+            pages,
+            state,
+            source: self.source,
+            counts,
+        });
+        Ok(())
+    }
+
+    /// Joins a run to the one before, if they are alike.
+    fn add(&mut self, run: Run) {
+        match &mut self.open {
+            Some(open) if open.state == run.state && run.state != State::Mixed => {
+                open.pages += run.pages;
+                open.counts += run.counts;
+            }
+            _ => {
+                self.end();
+                self.open = Some(run);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(run) = self.open.take() {
+            (self.each)(run);
+        }
+    }
+}
+
+/// Where to divide: at the multiple of the highest power of two, as large pages lie at multiples of their size.
+fn middle(from: u64, to: u64) -> u64 {
+    let last = to - 1;
+    last & (u64::MAX << (from ^ last).ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The runs of a made-up file, and how often was asked.
+    fn runs(cached: &[bool], dirty: &BTreeSet<u64>, first_page: u64, grain: u64) -> (Vec<Run>, usize) {
+        let (mut found, mut asked) = (Vec::new(), 0);
+        let mut runs = Runs {
+            first_page,
+            pages: cached.len() as u64,
+            grain,
+            source: Source::Cachestat,
+            ask: |first: u64, pages: u64| {
+                asked += 1;
+                let first = first - first_page;
+                let is_cached = |page: &u64| cached[*page as usize];
+                let pages = first..first + pages;
+                Ok(Counts {
+                    cached: pages.clone().filter(is_cached).count() as u64,
+                    dirty: pages.filter(is_cached).filter(|page| dirty.contains(page)).count() as u64,
+                    ..Counts::default()
+                })
+            },
+            open: None,
+            each: &mut |run| found.push(run),
+        };
+        runs.divide(0, runs.pages.div_ceil(grain)).expect("an answer");
+        runs.end();
+        (found, asked)
+    }
+
+    /// Check that what is all alike takes one question, and one page in many takes few.
+    #[test]
+    fn only_what_differs_is_divided() {
+        let none = BTreeSet::new();
+        for all in [true, false] {
+            let (found, asked) = runs(&[all; 1000], &none, 7, 1);
+            assert_eq!((found.len(), asked, found[0].pages), (1, 1, 1000));
+        }
+        let mut cached = [false; 1024];
+        cached[700] = true;
+        let (found, asked) = runs(&cached, &none, 0, 1);
+        assert_eq!(found.iter().map(|run| run.pages).collect::<Vec<_>>(), [700, 1, 323]);
+        assert_eq!(asked, 21);
+    }
+
+    proptest! {
+        /// Check that runs follow each other without a gap, are as long as they can be, and say of each page what is so.
+        #[test]
+        fn runs_are_exact(
+            cached in prop::collection::vec(any::<bool>(), 1..300),
+            dirty in prop::collection::btree_set(0_u64..300, 0..60),
+            first_page in 0_u64..1000,
+            grain in 1_u64..9,
+        ) {
+            let (found, _) = runs(&cached, &dirty, first_page, grain);
+            let mut next = first_page;
+            let mut before = None;
+            for run in found {
+                prop_assert_eq!(run.first_page, next);
+                next += run.pages;
+                let pages = run.first_page - first_page..next - first_page;
+                let is_cached = |page: u64| cached[page as usize];
+                let is_dirty = |page: u64| is_cached(page) && dirty.contains(&page);
+                let is_so = |page| match run.state {
+                    State::Uncached => !is_cached(page),
+                    State::Clean => is_cached(page) && !is_dirty(page),
+                    State::Dirty => is_dirty(page),
+                    State::Writeback => false,
+                    State::Mixed => true,
+                };
+                prop_assert!(pages.clone().all(is_so));
+                prop_assert!(run.state != State::Mixed || (run.pages <= grain && grain > 1));
+                prop_assert!(before != Some(run.state) || run.state == State::Mixed);
+                before = Some(run.state);
+                prop_assert_eq!(run.counts.cached, pages.clone().filter(|&page| is_cached(page)).count() as u64);
+                prop_assert_eq!(run.counts.dirty, pages.filter(|&page| is_dirty(page)).count() as u64);
+            }
+            prop_assert_eq!(next, first_page + cached.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Every value that `/proc/PID` has as text, with the field that it is, or why it is none.
+
+use crate::field::Field;
+
+/// What has become of a value of `/proc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// These fields are it.
+    By(&'static [Field]),
+    /// No field is, for this reason.
+    Nowhere(&'static str),
+}
+
+use Field as F;
+use Told::{By, Nowhere};
+
+const ZERO: &str = "always 0, kept so that the others stay in their places";
+const DISPLAY: &str = "another form of a value above";
+const OLD_SIGNALS: Told = By(&[F::SigPending, F::SigBlocked, F::SigIgnored, F::SigCaught]);
+const SPECULATION: &str =
+    "a word that depends on the processor and changes with kernels: what a task is exposed to, not what it does";
+
+/// The values of `stat`, in order (proc_pid_stat(5)).
+pub const STAT: [(&str, Told); 52] = [
+    ("pid", By(&[F::Pid, F::Tid])),
+    ("comm", By(&[F::Comm])),
+    ("state", By(&[F::State])),
+    ("ppid", By(&[F::Ppid])),
+    ("pgrp", By(&[F::Pgid])),
+    ("session", By(&[F::Sid])),
+    ("tty_nr", By(&[F::TtyNr])),
+    ("tpgid", By(&[F::Tpgid])),
+    (
+        "flags",
+        Nowhere("the kernel's own flags, whose meaning changes with kernels; kernel_thread is the one that lasts"),
+    ),
+    ("minflt", By(&[F::MinFaults])),
+    ("cminflt", By(&[F::ChildMinFaults])),
+    ("majflt", By(&[F::MajFaults])),
+    ("cmajflt", By(&[F::ChildMajFaults])),
+    ("utime", By(&[F::UtimeNs])),
+    ("stime", By(&[F::StimeNs])),
+    ("cutime", By(&[F::CutimeNs])),
+    ("cstime", By(&[F::CstimeNs])),
+    ("priority", By(&[F::Priority])),
+    ("nice", By(&[F::Nice])),
+    ("num_threads", By(&[F::ThreadsCount])),
+    ("itrealvalue", Nowhere(ZERO)),
+    ("starttime", By(&[F::StartNs])),
+    ("vsize", By(&[F::VsizeBytes])),
+    ("rss", By(&[F::RssBytes])),
+    ("rsslim", By(&[F::Limits])),
+    ("startcode", By(&[F::StartCode])),
+    ("endcode", By(&[F::EndCode])),
+    ("startstack", By(&[F::StartStack])),
+    ("kstkesp", Nowhere("0 but for a task that is dumping core")),
+    ("kstkeip", Nowhere("0 but for a task that is dumping core")),
+    ("signal", OLD_SIGNALS),
+    ("blocked", OLD_SIGNALS),
+    ("sigignore", OLD_SIGNALS),
+    ("sigcatch", OLD_SIGNALS),
+    (
+        "wchan",
+        Nowhere("1 for a task that waits in the kernel, which its state says; the place is in the file wchan"),
+    ),
+    ("nswap", Nowhere(ZERO)),
+    ("cnswap", Nowhere(ZERO)),
+    ("exit_signal", By(&[F::ExitSignal])),
+    ("processor", By(&[F::Processor])),
+    ("rt_priority", By(&[F::RtPriority])),
+    ("policy", By(&[F::Policy])),
+    ("delayacct_blkio_ticks", By(&[F::BlockDelayNs])),
+    ("guest_time", By(&[F::GuestNs])),
+    ("cguest_time", By(&[F::CguestNs])),
+    ("start_data", By(&[F::StartData])),
+    ("end_data", By(&[F::EndData])),
+    ("start_brk", By(&[F::StartBrk])),
+    ("arg_start", By(&[F::ArgStart])),
+    ("arg_end", By(&[F::ArgEnd])),
+    ("env_start", By(&[F::EnvStart])),
+    ("env_end", By(&[F::EnvEnd])),
+    (
+        "exit_code",
+        Nowhere("the text has a 0 for it, like for a task that ended well, wherever the reader may not trace the task"),
+    ),
+];
+
+/// The lines of `status`. Not all kernels have all of them.
+pub const STATUS: [(&str, Told); 62] = [
+    ("Name", By(&[F::Comm])),
+    ("Umask", By(&[F::Umask])),
+    ("State", By(&[F::State])),
+    ("Tgid", By(&[F::Pid])),
+    (
+        "Ngid",
+        Nowhere("a group that NUMA balancing makes up; no other interface knows it"),
+    ),
+    ("Pid", By(&[F::Tid])),
+    ("PPid", By(&[F::Ppid])),
+    ("TracerPid", By(&[F::TracerPid])),
+    ("Uid", By(&[F::Uid, F::Euid, F::Suid, F::Fsuid])),
+    ("Gid", By(&[F::Gid, F::Egid, F::Sgid, F::Fsgid])),
+    ("FDSize", By(&[F::FdTableSize])),
+    ("Groups", By(&[F::Groups])),
+    (
+        "NStgid",
+        Nowhere("nspids has the thread ids, of which the leader's are the process's"),
+    ),
+    ("NSpid", By(&[F::Nspids])),
+    ("NSpgid", Nowhere("pgid has it as the reader's namespace sees it")),
+    ("NSsid", Nowhere("sid has it as the reader's namespace sees it")),
+    ("Kthread", By(&[F::KernelThread])),
+    ("VmPeak", By(&[F::PeakVsizeBytes])),
+    ("VmSize", By(&[F::VsizeBytes])),
+    ("VmLck", By(&[F::LockedBytes])),
+    ("VmPin", By(&[F::PinnedBytes])),
+    ("VmHWM", By(&[F::PeakRssBytes])),
+    ("VmRSS", By(&[F::RssBytes])),
+    ("RssAnon", By(&[F::RssAnonBytes])),
+    ("RssFile", By(&[F::RssFileBytes])),
+    ("RssShmem", By(&[F::RssShmemBytes])),
+    ("VmData", By(&[F::DataBytes])),
+    ("VmStk", By(&[F::StackBytes])),
+    ("VmExe", By(&[F::TextBytes])),
+    ("VmLib", By(&[F::LibBytes])),
+    ("VmPTE", By(&[F::PageTableBytes])),
+    ("VmPMD", Nowhere("part of VmPTE since 4.15")),
+    ("VmSwap", By(&[F::SwapBytes])),
+    ("HugetlbPages", By(&[F::HugetlbBytes])),
+    ("CoreDumping", Nowhere("true for the moment of a dump only")),
+    (
+        "THP_enabled",
+        Nowhere("a switch of prctl(2) for huge pages; how many there are is what matters"),
+    ),
+    (
+        "untag_mask",
+        Nowhere("the same for all tasks of a machine, but for those that use tagged addresses"),
+    ),
+    ("Threads", By(&[F::ThreadsCount])),
+    ("SigQ", By(&[F::SigQueuedCount, F::Limits])),
+    ("SigPnd", By(&[F::SigPending])),
+    ("ShdPnd", By(&[F::SigSharedPending])),
+    ("SigBlk", By(&[F::SigBlocked])),
+    ("SigIgn", By(&[F::SigIgnored])),
+    ("SigCgt", By(&[F::SigCaught])),
+    ("CapInh", By(&[F::CapInheritable])),
+    ("CapPrm", By(&[F::CapPermitted])),
+    ("CapEff", By(&[F::CapEffective])),
+    ("CapBnd", By(&[F::CapBounding])),
+    ("CapAmb", By(&[F::CapAmbient])),
+    ("NoNewPrivs", By(&[F::NoNewPrivs])),
+    ("Seccomp", By(&[F::Seccomp])),
+    (
+        "Seccomp_filters",
+        Nowhere("how many programs the filter is made of; seccomp says whether there is one"),
+    ),
+    ("Speculation_Store_Bypass", Nowhere(SPECULATION)),
+    ("SpeculationIndirectBranch", Nowhere(SPECULATION)),
+    ("Cpus_allowed", By(&[F::Affinity])),
+    ("Cpus_allowed_list", By(&[F::Affinity])),
+    ("Mems_allowed", Nowhere("the nodes of its cpuset, which its cgroup has")),
+    ("Mems_allowed_list", Nowhere(DISPLAY)),
+    ("voluntary_ctxt_switches", By(&[F::VoluntarySwitches])),
+    ("nonvoluntary_ctxt_switches", By(&[F::InvoluntarySwitches])),
+    (
+        "x86_Thread_features",
+        Nowhere("shadow stacks and the like: names of one architecture"),
+    ),
+    (
+        "x86_Thread_features_locked",
+        Nowhere("shadow stacks and the like: names of one architecture"),
+    ),
+];
+
+/// Files that are one value, a few, or a table of their own; and what is told of their parts.
+pub const FILES: [(&str, &str, Told); 35] = [
+    ("statm", "size", By(&[F::VsizeBytes])),
+    ("statm", "resident", By(&[F::RssBytes])),
+    ("statm", "shared", By(&[F::RssFileBytes, F::RssShmemBytes])),
+    ("statm", "text", By(&[F::TextBytes])),
+    ("statm", "lib", Nowhere(ZERO)),
+    ("statm", "data", By(&[F::DataBytes, F::StackBytes])),
+    ("statm", "dt", Nowhere(ZERO)),
+    ("io", "rchar", By(&[F::ReadChars])),
+    ("io", "wchar", By(&[F::WriteChars])),
+    ("io", "syscr", By(&[F::ReadSyscalls])),
+    ("io", "syscw", By(&[F::WriteSyscalls])),
+    ("io", "read_bytes", By(&[F::ReadBytes])),
+    ("io", "write_bytes", By(&[F::WriteBytes])),
+    ("io", "cancelled_write_bytes", By(&[F::CancelledWriteBytes])),
+    ("schedstat", "time on a processor", By(&[F::RuntimeNs])),
+    ("schedstat", "time waiting for one", By(&[F::RunDelayNs])),
+    ("schedstat", "timeslices", By(&[F::TimeslicesCount])),
+    ("sched", "se.sum_exec_runtime", By(&[F::RuntimeNs])),
+    ("sched", "nr_voluntary_switches", By(&[F::VoluntarySwitches])),
+    ("sched", "nr_involuntary_switches", By(&[F::InvoluntarySwitches])),
+    ("sched", "policy", By(&[F::Policy])),
+    ("sched", "prio", By(&[F::Priority])),
+    (
+        "sched",
+        "all others",
+        Nowhere("the scheduler's own numbers, for debugging it: other kernels have others"),
+    ),
+    ("cgroup", "the line of hierarchy 0", By(&[F::Cgroup])),
+    (
+        "cgroup",
+        "the other lines",
+        Nowhere("hierarchies of version 1, one for each controller, which new systems do not mount"),
+    ),
+    ("limits", "16 limits, soft and hard", By(&[F::Limits])),
+    ("oom_score", "", By(&[F::OomScore])),
+    ("oom_score_adj", "", By(&[F::OomScoreAdj])),
+    ("oom_adj", "", Nowhere("oom_score_adj on an older scale")),
+    ("loginuid", "", By(&[F::Loginuid])),
+    ("sessionid", "", By(&[F::AuditSession])),
+    ("timerslack_ns", "", By(&[F::TimerSlackNs])),
+    ("personality", "", By(&[F::Personality])),
+    ("cmdline", "", By(&[F::Cmdline])),
+    ("environ", "", By(&[F::Environ])),
+];

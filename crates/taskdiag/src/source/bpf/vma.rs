@@ -1,0 +1,283 @@
+//! The iterator over mappings (`bpf/vma.bpf.c`): loads it, runs it, takes its records apart.
+
+use std::mem::offset_of;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::pass::{built, load_error};
+use super::recipe;
+use super::relocate::Linker;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::host;
+use crate::support::Verdict;
+use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
+
+/// Flags of a [`Record`]; those below are permissions.
+pub const FILE: u16 = 1 << 5;
+/// Its name is too long to be told.
+pub const LONG_NAME: u16 = 1 << 8;
+/// The text alone tells what it is of.
+pub const DEFER: u16 = 1 << 9;
+
+/// `struct td_vma`: a mapping, followed by its name.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs)] // bpf/vma.h has the meanings
+pub struct Record {
+    pub len: u32,
+    pub pid: u32,
+    pub tid: u32,
+    pub flags: u16,
+    pub name_len: u16,
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub inode: u64,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub page_size: u32,
+    pub name_id: u32,
+}
+
+impl Record {
+    /// Takes the first record and its name off `bytes`; `None` if no whole one is there.
+    pub fn split_first(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
+        let (record, _) = Record::read_from_prefix(bytes).ok()?;
+        let (whole, rest) = bytes.split_at_checked(record.len as usize)?;
+        let name = whole.get(size_of::<Record>()..)?.get(..record.name_len.into())?;
+        Some((record, name, rest))
+    }
+}
+
+/// The part of `struct td_vma_reader` that the library writes, and what the program tells.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct Settings {
+    filter: u32,
+    epoch: u32,
+    names: u32,
+    touching_heap: u32,
+    shared_names: u32,
+    backing_mode: u32,
+    saw_first: u32,
+    processes: u32,
+    next_name: u32,
+    tgid: u32,
+    pid: u32,
+    reserved: u32,
+}
+
+/// The size of `struct td_vma_reader`.
+pub const READER_SIZE: usize = size_of::<Settings>() + size_of::<Record>() + 4096 + 8;
+/// The size of `struct td_vma_name_key`.
+pub const KEY_SIZE: u32 = 48;
+/// The size of `struct td_vma_name`.
+pub const NAME_SIZE: u32 = 8;
+
+/// Files whose paths are remembered within a pass.
+const NAMES: u32 = 16_384;
+
+/// What a pass is to bring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// The process; all of them if none is named.
+    pub pid: Option<u32>,
+    /// Flags that a mapping has to have, as in a record.
+    pub filter: u32,
+    /// Whether names are wanted.
+    pub names: bool,
+}
+
+/// What a pass met, whether or not the filter let anything of it through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Met {
+    /// Process 1.
+    pub first: bool,
+    /// How many processes.
+    pub processes: u32,
+}
+
+/// The program in the kernel, for one handle.
+#[derive(Debug)]
+pub(crate) struct VmaProgram {
+    program: OwnedFd,
+    /// For passes over all processes.
+    link: OwnedFd,
+    memory: SharedMemory,
+    settings: Settings,
+    /// The process that loaded it; a child has the same memory, but not for itself.
+    owner: rustix::process::Pid,
+    buffer: Vec<u8>,
+}
+
+impl VmaProgram {
+    /// Loads the program.
+    pub(crate) fn load() -> Result<VmaProgram> {
+        let recipe = built(&recipe::VMA)?;
+        let right = host::bpf_load();
+        if right.verdict == Verdict::No {
+            let message = format!("BPF can't be loaded: {}; {}", right.why, right.remedy);
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        let btf = KernelBtf::open().map_err(|error| Error::io("/sys/kernel/btf/vmlinux", error))?;
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+        let names = Map::create(&MapSpec {
+            kind: MapKind::Hash,
+            name: "names",
+            key_size: KEY_SIZE,
+            value_size: NAME_SIZE,
+            max_entries: NAMES,
+            flags: MapFlags::NO_PREALLOCATION,
+        })
+        .map_err(making)?;
+        let section = match recipe.data {
+            [section] if section.size as usize == READER_SIZE => section,
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    "the BPF program is not laid out as vma.h says",
+                ))
+            }
+        };
+        let data = section.create(section.content).map_err(making)?;
+        let memory = data.share(READER_SIZE).map_err(making)?;
+        let find = |name: &str| match name == section.name {
+            true => Some(data.as_fd()),
+            false => Some(names.as_fd()),
+        };
+        let program = linker.load("vma_record", &find).map_err(load_error)?;
+        let link = bpf::link_tasks(program.as_fd(), TaskScope::All).map_err(attaching)?;
+        let version = host::kernel_version().unwrap_or_default();
+        Ok(VmaProgram {
+            program,
+            link,
+            memory,
+            settings: Settings {
+                touching_heap: (version < (6, 6)).into(),
+                shared_names: (version >= (6, 2)).into(),
+                backing_mode: backing_mode(version),
+                ..Settings::default()
+            },
+            owner: rustix::process::getpid(),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Whether this process may use it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.owner == rustix::process::getpid()
+    }
+
+    /// Makes a pass and gives its records to `each`, in the order of threads and addresses.
+    pub(crate) fn run(&mut self, request: Request, mut each: impl FnMut(&Record, &[u8])) -> Result<Met> {
+        self.settings.filter = request.filter;
+        self.settings.names = request.names.into();
+        self.settings.epoch = self.settings.epoch.wrapping_add(1).max(1);
+        self.memory.write(0, self.settings).ok_or_else(torn)?;
+        let narrowed = match request
+            .pid
+            .map(|pid| bpf::link_tasks(self.program.as_fd(), TaskScope::Process(pid)))
+        {
+            // Nobody has that number.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => {
+                return Ok(Met {
+                    first: false,
+                    processes: 0,
+                })
+            }
+            link => link.transpose().map_err(attaching)?,
+        };
+        let link = narrowed.as_ref().unwrap_or(&self.link);
+        let pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+        // The most that one read of an iterator returns.
+        self.buffer.resize(32 << 10, 0);
+        loop {
+            let mut bytes = match rustix::io::read(&pass, &mut self.buffer[..]) {
+                Ok(0) => break,
+                Ok(len) => &self.buffer[..len],
+                // The kernel pauses after a million mappings without a record.
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
+            };
+            while !bytes.is_empty() {
+                let (record, name, rest) = Record::split_first(bytes).ok_or_else(torn)?;
+                each(&record, name);
+                bytes = rest;
+            }
+        }
+        let count = |place| self.memory.read::<u32>(place).ok_or_else(torn);
+        Ok(Met {
+            first: count(offset_of!(Settings, saw_first))? != 0,
+            processes: count(offset_of!(Settings, processes))?,
+        })
+    }
+}
+
+/// The flag of files that stand behind those of another file system, which came with mappings of overlayfs in 6.8 and moved in 6.14.
+fn backing_mode(version: (u32, u32)) -> u32 {
+    match version {
+        (0..6, _) | (6, 0..8) => 0,
+        (6, 8..14) => 1 << 25,
+        _ => 1 << 24,
+    }
+}
+
+fn torn() -> Error {
+    Error::new(ErrorKind::Malformed, "a record of a BPF program is torn")
+}
+
+fn making(error: std::io::Error) -> Error {
+    Error::io("making a BPF map", error)
+}
+
+fn attaching(error: std::io::Error) -> Error {
+    Error::io("attaching a BPF iterator", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Check that a record comes back with its name, and that a part of one is none.
+    #[test]
+    fn records_are_taken_apart() {
+        let record = Record {
+            len: 72,
+            pid: 1,
+            tid: 1,
+            flags: 5,
+            name_len: 3,
+            start: 1,
+            end: 2,
+            offset: 3,
+            inode: 4,
+            dev_major: 5,
+            dev_minor: 6,
+            page_size: 4096,
+            name_id: 7,
+        };
+        let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
+        let (read, name, rest) = Record::split_first(&bytes).expect("a record");
+        assert_eq!(
+            (read.as_bytes(), name, rest),
+            (record.as_bytes(), &b"abc"[..], &b"rest"[..])
+        );
+        assert!((0..72).all(|len| Record::split_first(&bytes[..len]).is_none()));
+    }
+
+    proptest! {
+        /// Check that any bytes are survived, and that every record takes some of them.
+        #[test]
+        fn any_bytes_are_survived(bytes: Vec<u8>) {
+            let mut rest = &bytes[..];
+            while let Some((_, _, behind)) = Record::split_first(rest) {
+                prop_assert!(behind.len() < rest.len());
+                rest = behind;
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Which tasks are in an answer: filters, lists of processes, descendants, what has changed. Whoever decides, the kernel's side
+//! or the library, the answer is the one that plain code finds in all tasks.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{animal, everything, handle, SOURCES};
+use taskdiag::snapshot::Snapshot;
+use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, SourceId, Task, Value};
+
+fn pids(snapshot: &Snapshot) -> Vec<u32> {
+    snapshot.tasks().map(|task| task.pid().expect("a pid")).collect()
+}
+
+type Plain = fn(&Task<'_>) -> bool;
+
+/// Expressions, and plain code that means the same.
+const EXPRESSIONS: [(&str, Plain); 16] = [
+    ("uid == 0 and not kernel_thread", |t| {
+        t.uid() == Ok(0) && t.kernel_thread() == Ok(false)
+    }),
+    ("kernel_thread", |t| t.kernel_thread() == Ok(true)),
+    ("kernel_thread and comm ~ '^kworker/'", |t| {
+        t.kernel_thread() == Ok(true) && t.comm().is_ok_and(|comm| comm.starts_with(b"kworker/"))
+    }),
+    ("uid == 1001 or euid == 1002 or suid == 1003", |t| {
+        t.uid() == Ok(1001) || t.euid() == Ok(1002) || t.suid() == Ok(1003)
+    }),
+    ("comm == 'zoo' and state == 'S'", |t| {
+        t.comm() == Ok(b"zoo") && t.state() == Ok('S')
+    }),
+    ("comm ~ '^z' and comm ~* '*oo'", |t| {
+        t.comm()
+            .is_ok_and(|comm| comm.starts_with(b"z") && comm.ends_with(b"oo"))
+    }),
+    ("state == 'Z' or state ~ '[Tt]'", |t| {
+        matches!(t.state(), Ok('Z' | 'T' | 't'))
+    }),
+    ("nice > 0", |t| t.nice().is_ok_and(|nice| nice > 0)),
+    ("nice < 0 and policy == 0", |t| {
+        t.nice().is_ok_and(|nice| nice < 0) && t.policy() == Ok(0)
+    }),
+    ("threads_count > 4 and threads_count <= 500", |t| {
+        t.threads_count().is_ok_and(|count| count > 4 && count <= 500)
+    }),
+    ("not (uid == 0 or nice != 0)", |t| {
+        t.uid().is_ok_and(|uid| uid != 0) && t.nice() == Ok(0)
+    }),
+    ("oom_score_adj > 0", |t| t.oom_score_adj().is_ok_and(|adj| adj > 0)),
+    ("vsize_bytes > 1M and cmdline ~ 'zoo'", |t| {
+        t.vsize_bytes().is_ok_and(|bytes| bytes > 1 << 20)
+            && t.cmdline()
+                .is_ok_and(|args| args.as_bytes().windows(3).any(|window| window == b"zoo"))
+    }),
+    ("not vsize_bytes > 1M", |t| {
+        t.vsize_bytes().is_ok_and(|bytes| bytes <= 1 << 20)
+    }),
+    ("groups == 1004 or tty_nr != 0", |t| {
+        t.groups().is_ok_and(|groups| groups.iter().any(|gid| gid == 1004)) || t.tty_nr().is_ok_and(|tty| tty != 0)
+    }),
+    ("pid >= 0 and comm ~ '.'", |t| {
+        t.comm().is_ok_and(|comm| !comm.is_empty())
+    }),
+];
+
+/// Check that each source picks the animals that plain code picks, and nothing that does not fit.
+#[test]
+fn filters_pick_what_plain_code_picks() {
+    let animals = everything();
+    let steady: BTreeSet<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let all = handle
+            .query(&Query::processes().fields(Fields::all()))
+            .expect("all tasks");
+        let mut picked = 0;
+        for (text, plain) in EXPRESSIONS {
+            let filter = Filter::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let expected: Vec<u32> = all
+                .tasks()
+                .filter(plain)
+                .map(|task| task.pid().expect("a pid"))
+                .filter(|pid| steady.contains(pid))
+                .collect();
+            let snapshot = handle
+                .query(&Query::processes().filter(filter))
+                .unwrap_or_else(|error| panic!("{source} {text}: {error}"));
+            assert!(snapshot.tasks().all(|task| plain(&task)), "{source} {text}");
+            let mut found = pids(&snapshot);
+            found.retain(|pid| steady.contains(pid));
+            assert_eq!(found, expected, "{source} {text}");
+            picked += found.len();
+        }
+        println!("{source}: {picked} animals picked");
+        assert!(picked > 100);
+    }
+}
+
+/// Check that every value that the kernel's side can look up is the one that the field has: equal is true, unequal is not.
+#[test]
+fn single_values_decide() {
+    const FIELDS: [Field; 19] = [
+        Field::Pid,
+        Field::Tid,
+        Field::Ppid,
+        Field::Pgid,
+        Field::Sid,
+        Field::ThreadsCount,
+        Field::KernelThread,
+        Field::TtyNr,
+        Field::Uid,
+        Field::Euid,
+        Field::Suid,
+        Field::Fsuid,
+        Field::Gid,
+        Field::Egid,
+        Field::Sgid,
+        Field::Fsgid,
+        Field::Nice,
+        Field::Policy,
+        Field::OomScoreAdj,
+    ];
+    let zoo = ["ids-all-different", "terminal", "threads-5", "dead-leader"].map(animal);
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for pid in zoo.iter().map(|animal| animal.pid as u32).chain([2]) {
+            let one = handle
+                .query(&Query::process(pid).fields(Fields::all()))
+                .expect("an animal");
+            // With the pid, as many tests as a program can be given.
+            for fields in FIELDS.chunks(15) {
+                let tests = |relation: &str, word: &str| {
+                    let test = |field: &Field| {
+                        let value = match one.task(0).value(*field) {
+                            Ok(Value::Unsigned(value)) => value.to_string(),
+                            Ok(Value::Signed(value)) => value.to_string(),
+                            Ok(Value::Flag(value)) => value.to_string(),
+                            other => panic!("{field} is {other:?}"),
+                        };
+                        format!("{field} {relation} {value}")
+                    };
+                    fields.iter().map(test).collect::<Vec<_>>().join(word)
+                };
+                let all = format!("pid == {pid} and {}", tests("==", " and "));
+                let none = format!("pid == {pid} and ({})", tests("!=", " or "));
+                for (text, expected) in [(all, 1), (none, 0)] {
+                    let filter = Filter::parse(&text).expect(&text);
+                    let snapshot = handle.query(&Query::processes().filter(filter)).expect("an answer");
+                    assert_eq!(snapshot.len(), expected, "{source} {text}");
+                    // The kernel's side decided: it sent this one record, or none.
+                    let bytes = snapshot.counters().record_bytes;
+                    assert!(bytes <= expected as u64 * 2048, "{source} {text}: {bytes} bytes");
+                }
+            }
+        }
+    }
+}
+
+/// Check that a value that may not be seen leaves its task out, and that this is counted.
+#[test]
+fn tasks_that_nobody_can_judge_are_counted() {
+    let world = common::child::World {
+        user: Some(common::child::NOBODY),
+        ..Default::default()
+    };
+    common::child::run(test_name!(), "nobody", world, || {
+        let filter = Filter::parse("read_chars >= 0").expect("a filter");
+        let snapshot = taskdiag::Handle::new()
+            .query(&Query::processes().filter(filter))
+            .expect("an answer");
+        assert!(snapshot.tasks().all(|task| task.read_chars().is_ok()));
+        assert!(pids(&snapshot).contains(&std::process::id()));
+        assert!(snapshot.counters().undecided > 0, "{:?}", snapshot.counters());
+    });
+}
+
+/// Check that listed processes come once each, in order, with those that are not there told apart, and that few of many are not
+/// looked for among all.
+#[test]
+fn listed_processes_come_alone() {
+    let animals = ["threads-5", "dead-leader", "nice-7"].map(animal);
+    let mut wanted: Vec<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
+    wanted.sort_unstable();
+    let nobody = 4_194_303;
+    let thread = *animals[0]
+        .facts
+        .tids
+        .as_ref()
+        .expect("threads")
+        .last()
+        .expect("a thread") as u32;
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let asked = wanted.iter().rev().copied().chain([nobody, wanted[0], thread]);
+        let query = Query::these(asked.clone()).fields(Field::Comm | Field::Uid);
+        let snapshot = handle.query(&query).expect("listed processes");
+        assert_eq!(pids(&snapshot), wanted, "{source}");
+        let mut missing = vec![thread, nobody];
+        missing.sort_unstable();
+        assert_eq!(snapshot.missing(), missing, "{source}");
+        assert!(snapshot.tasks().all(|task| task.uid().is_ok()));
+
+        // A filter does not make a process missing.
+        let filtered = handle
+            .query(&query.clone().filter(Filter::parse("nice == 7").expect("a filter")))
+            .expect("listed processes");
+        assert_eq!(pids(&filtered), [animals[2].pid as u32], "{source}");
+        assert_eq!(filtered.missing(), missing, "{source}");
+
+        let threads = handle
+            .query(&Query::threads_of_these(asked).fields(Field::Comm))
+            .expect("threads");
+        let counts = animals.each_ref().map(|animal| {
+            let of = |task: &Task<'_>| task.pid() == Ok(animal.pid as u32);
+            (
+                threads.tasks().filter(of).count(),
+                animal.facts.tids.as_ref().map_or(1, Vec::len),
+            )
+        });
+        assert!(counts.iter().all(|(found, made)| found == made), "{source}: {counts:?}");
+
+        assert!(handle.query(&Query::these([])).expect("nothing asked").is_empty());
+        // More than it is worth to visit one by one.
+        let limit: u32 = fs::read_to_string("/proc/sys/kernel/pid_max")
+            .expect("a limit")
+            .trim()
+            .parse()
+            .expect("a number");
+        let snapshot = handle.query(&Query::these(1..limit)).expect("all");
+        assert!(wanted.iter().all(|pid| pids(&snapshot).contains(pid)), "{source}");
+        assert_eq!(
+            snapshot.len() + snapshot.missing().len(),
+            limit as usize - 1,
+            "{source}"
+        );
+    }
+}
+
+/// Check that all that descends from a process is found, and nothing else.
+#[test]
+fn descendants_are_found_to_the_last() {
+    let animals = ["family", "pid-namespace", "nice-7"].map(animal);
+    for source in SOURCES {
+        let mut handle = handle(source);
+        for animal in &animals {
+            let mut expected = Vec::new();
+            let mut left = vec![animal.pid as u32];
+            while let Some(pid) = left.pop() {
+                let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+                let children = text
+                    .split_ascii_whitespace()
+                    .map(|word| word.parse::<u32>().expect("a pid"));
+                children.for_each(|child| {
+                    expected.push(child);
+                    left.push(child);
+                });
+            }
+            expected.sort_unstable();
+            let query = Query::descendants_of(animal.pid as u32).fields(Field::Comm | Field::Cmdline);
+            let snapshot = handle.query(&query).expect("descendants");
+            assert_eq!(pids(&snapshot), expected, "{source} {}", animal.name);
+            assert!(snapshot.missing().is_empty());
+        }
+        let error = handle.query(&Query::descendants_of(4_194_303)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSuchTask);
+    }
+}
+
+/// Check that members of a cgroup and of those below it are found.
+#[test]
+fn members_of_cgroups_are_found() {
+    let animals = everything();
+    let steady: BTreeSet<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let all = handle
+            .query(&Query::processes().fields(Field::Cgroup))
+            .expect("all tasks");
+        let Some(Ok(_)) = all.answers().next().map(|(_, answer)| answer) else {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+            assert!(!mounts.contains(" - cgroup2 "), "{source}: there are cgroups");
+            println!("{source}: no unified cgroups on this host");
+            continue;
+        };
+        let mut paths: BTreeSet<Vec<u8>> = BTreeSet::from([b"/".to_vec()]);
+        paths.extend(animals.iter().filter_map(|animal| animal.facts.cgroup.clone()));
+        for path in paths.iter().filter(|path| !path.ends_with(b" (deleted)")) {
+            let is_member = |cgroup: Result<&[u8], Absent>| {
+                cgroup.is_ok_and(|cgroup| {
+                    let below = [path.strip_suffix(b"/").unwrap_or(path), b"/"].concat();
+                    cgroup == &path[..] || cgroup.starts_with(&below)
+                })
+            };
+            let expected: Vec<u32> = all
+                .tasks()
+                .filter(|task| is_member(task.cgroup()))
+                .map(|task| task.pid().expect("a pid"))
+                .filter(|pid| steady.contains(pid))
+                .collect();
+            let snapshot = handle
+                .query(&Query::processes().filter(Filter::within_cgroup(path)))
+                .expect("members");
+            let mut found = pids(&snapshot);
+            found.retain(|pid| steady.contains(pid));
+            assert_eq!(found, expected, "{source} {}", path.escape_ascii());
+        }
+    }
+}
+
+/// Check that after a first answer only those come again that ran, and those that are new.
+#[test]
+fn only_what_changed_comes_again() {
+    let idle = ["nice-7", "threads-5", "args-none"].map(animal);
+    for source in SOURCES {
+        for scope in [Query::processes(), Query::threads()] {
+            let mut handle = handle(source);
+            let query = scope.fields(Field::Comm | Field::UtimeNs).only_changed();
+            let first = handle.query(&query).expect("a first answer");
+            let all = handle
+                .query(&Query::new(query.scope).fields(Field::Comm))
+                .expect("all tasks");
+            assert!(
+                first.len() + 20 >= all.len(),
+                "{source}: {} of {}",
+                first.len(),
+                all.len()
+            );
+            let idle_pids: BTreeSet<u32> = idle.iter().map(|animal| animal.pid as u32).collect();
+            assert!(idle_pids.iter().all(|pid| pids(&first).contains(pid)), "{source}");
+
+            let fresh = animal("nice-7");
+            // Enough to show in ticks.
+            let deadline = std::time::Instant::now() + Duration::from_millis(60);
+            while std::time::Instant::now() < deadline {}
+            sleep(Duration::from_millis(20));
+            let second = handle.query(&query).expect("a second answer");
+            let (few, many) = (second.counters().record_bytes, first.counters().record_bytes);
+            assert!(few < many || source == SourceId::Procfs, "{few} of {many} bytes");
+            let second = pids(&second);
+            assert!(second.contains(&std::process::id()), "{source}: this process ran");
+            assert!(second.contains(&(fresh.pid as u32)), "{source}: a new process");
+            assert!(!idle_pids.iter().any(|pid| second.contains(pid)), "{source}: idle ones");
+
+            // A filter and changes go together.
+            let only = query
+                .clone()
+                .filter(Filter::one_of(Field::Pid, &[std::process::id(), fresh.pid as u32]));
+            let deadline = std::time::Instant::now() + Duration::from_millis(60);
+            while std::time::Instant::now() < deadline {}
+            let third = handle.query(&only).expect("a third answer");
+            assert!(
+                third.tasks().all(|task| task.pid() == Ok(std::process::id())),
+                "{source}"
+            );
+            assert!(!third.is_empty(), "{source}");
+        }
+    }
+}

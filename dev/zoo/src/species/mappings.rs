@@ -1,0 +1,180 @@
+//! Known address spaces.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
+
+use super::{species, Species};
+use crate::den::{fork_child, Den, Doing as _};
+use crate::facts::Facts;
+use crate::sys::{self, PAGE};
+
+pub(super) const SPECIES: &[Species] = &[species(
+    "mappings",
+    "mappings of every kind at known addresses: deleted files, names with newlines, named memory, huge pages",
+    strange,
+)];
+
+/// Where the known mappings begin. Neither programs nor the kernel put anything near there of themselves.
+const BASE: usize = 0x2000_0000_0000;
+/// From one to the next.
+const STEP: usize = 0x100_0000;
+
+const READ: i32 = PROT_READ;
+const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
+
+/// Puts mappings at the known places, and notes what the kernel has to say of them.
+struct Layout {
+    next: usize,
+    lines: Vec<Vec<u8>>,
+}
+
+impl Layout {
+    /// Maps some pages at the next place.
+    fn map(&mut self, pages: usize, protection: i32, flags: i32, file: Option<(&File, usize)>) -> io::Result<usize> {
+        let at = self.next;
+        self.next += STEP;
+        sys::map_at(
+            at,
+            pages * PAGE,
+            protection,
+            flags,
+            file.map(|(file, offset)| (file.as_raw_fd(), offset)),
+        )?;
+        Ok(at)
+    }
+
+    /// Notes a mapping: permissions as letters, offset in its file, and name.
+    fn note(&mut self, at: usize, pages: usize, perms: &str, offset: usize, name: &[u8]) {
+        let range = format!("{at:x}-{:x} {perms} {offset:x} ", at + pages * PAGE);
+        self.lines.push([range.as_bytes(), name].concat());
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    fs::write(path, vec![7; 8 * PAGE])?;
+    File::options().read(true).write(true).open(path)
+}
+
+fn strange(den: &mut Den) -> io::Result<Facts> {
+    let dir = den.dir()?.to_owned();
+    fork_child(|report| {
+        let mut layout = Layout {
+            next: BASE,
+            lines: Vec::new(),
+        };
+        files(&mut layout, &dir).doing("mapping files")?;
+        memory(&mut layout).doing("mapping memory")?;
+        report.facts.mappings = Some(layout.lines);
+        Ok(())
+    })
+}
+
+fn files(layout: &mut Layout, dir: &Path) -> io::Result<()> {
+    let name = |path: &Path, more: &[u8]| [path.as_os_str().as_bytes(), more].concat();
+
+    let gone = dir.join("gone for\ngood");
+    let file = new_file(&gone)?;
+    fs::remove_file(&gone)?;
+    let at = layout.map(2, READ | PROT_EXEC, MAP_PRIVATE, Some((&file, PAGE)))?;
+    layout.note(at, 2, "r-xp", PAGE, &name(&gone, b" (deleted)"));
+
+    // Of three pages, the middle one gets other permissions: three mappings of one file.
+    let there = dir.join("a name\nof \\ two lines");
+    let file = new_file(&there)?;
+    let at = layout.map(3, READ, MAP_PRIVATE, Some((&file, 2 * PAGE)))?;
+    sys::protect(at + PAGE, PAGE, READ_WRITE)?;
+    for (page, perms) in ["r--p", "rw-p", "r--p"].into_iter().enumerate() {
+        layout.note(at + page * PAGE, 1, perms, (2 + page) * PAGE, &name(&there, b""));
+    }
+    let at = layout.map(1, READ_WRITE, MAP_SHARED, Some((&file, 0)))?;
+    layout.note(at, 1, "rw-s", 0, &name(&there, b""));
+
+    let alive = dir.join("alive (deleted)");
+    let file = new_file(&alive)?;
+    let at = layout.map(1, READ, MAP_PRIVATE, Some((&file, 0)))?;
+    layout.note(at, 1, "r--p", 0, &name(&alive, b""));
+
+    let file = sys::memory_file(c"in memory\n")?;
+    file.set_len(4 * PAGE as u64)?;
+    let at = layout.map(4, READ_WRITE, MAP_SHARED, Some((&file, 0)))?;
+    layout.note(at, 4, "rw-s", 0, b"/memfd:in memory\n (deleted)");
+    Ok(())
+}
+
+fn memory(layout: &mut Layout) -> io::Result<()> {
+    const MADV_GUARD_INSTALL: i32 = 102;
+    let private = MAP_PRIVATE | MAP_ANONYMOUS;
+
+    let at = layout.map(4, READ_WRITE | PROT_EXEC, private, None)?;
+    layout.note(at, 4, "rwxp", 0, b"");
+
+    let at = layout.map(2, PROT_NONE, private, None)?;
+    layout.note(at, 2, "---p", 0, b"");
+
+    // Pages that can't be touched, within one mapping. Linux 6.13 has them; elsewhere they are as the others.
+    let at = layout.map(8, READ_WRITE, private, None)?;
+    let _ = sys::advise(at + PAGE, PAGE, MADV_GUARD_INSTALL);
+    layout.note(at, 8, "rw-p", 0, b"");
+
+    let at = layout.map(1, READ_WRITE, private, None)?;
+    // Linux 5.17 with CONFIG_ANON_VMA_NAME.
+    let name: &[u8] = match sys::name_memory(at, PAGE, c"a name (deleted)") {
+        Ok(()) => b"[anon:a name (deleted)]",
+        Err(_) => b"",
+    };
+    layout.note(at, 1, "rw-p", 0, name);
+
+    let at = layout.map(1, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, None)?;
+    layout.note(at, 1, "rw-s", 0, b"/dev/zero (deleted)");
+
+    let at = layout.map(1, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, None)?;
+    // Linux 6.2 with CONFIG_ANON_VMA_NAME.
+    let name: &[u8] = match sys::name_memory(at, PAGE, c"shared") {
+        Ok(()) => b"[anon_shmem:shared]",
+        Err(_) => b"/dev/zero (deleted)",
+    };
+    layout.note(at, 1, "rw-s", 0, name);
+
+    let at = layout.next;
+    layout.next += STEP;
+    if sys::system_v_memory(at, 2 * PAGE).is_ok() {
+        layout.note(at, 2, "rw-s", 0, b"/SYSV00000000 (deleted)");
+    }
+
+    // Not touched, so that no huge page needs to be there.
+    let pages = (2 << 20) / PAGE;
+    let huge = layout.map(
+        pages,
+        READ_WRITE,
+        private | libc::MAP_HUGETLB | libc::MAP_NORESERVE,
+        None,
+    );
+    if let Ok(at) = huge {
+        layout.note(at, pages, "rw-p", 0, b"/anon_hugepage (deleted)");
+    }
+    Ok(())
+}
+
+/// A process with so many mappings or a few more: of each three, one is code of a file, one other data of it, one is memory.
+pub(crate) fn many(count: usize) -> io::Result<Facts> {
+    fork_child(|report| {
+        let file = File::open("/proc/self/exe")?;
+        let present = fs::read_to_string("/proc/self/maps")?.lines().count();
+        for index in 0..count.saturating_sub(present) + 8 {
+            let at = BASE + index * PAGE;
+            let of_file = Some((file.as_raw_fd(), (index % 64) * PAGE));
+            match index % 3 {
+                0 => sys::map_at(at, PAGE, READ | PROT_EXEC, MAP_PRIVATE, of_file)?,
+                1 => sys::map_at(at, PAGE, READ, MAP_PRIVATE, of_file)?,
+                _ => sys::map_at(at, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, None)?,
+            }
+        }
+        report.facts.comm = Some(b"mappings".to_vec());
+        sys::set_comm(b"mappings")
+    })
+}
