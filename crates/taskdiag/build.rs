@@ -13,25 +13,31 @@ const SOURCES: &[Source] = &[
     Source {
         name: "TASK",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0"],
+        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0", "TD_WALKS=0"],
         only_for_tests: false,
     },
     Source {
         name: "TASK_SLEEPABLE",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0"],
+        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0", "TD_WALKS=0"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "TASK_WALK",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0", "TD_WALKS=1"],
         only_for_tests: false,
     },
     Source {
         name: "TASK_SHARED",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=0", "TD_SHARED=1"],
+        defines: &["TD_SLEEPABLE=0", "TD_SHARED=1", "TD_WALKS=0"],
         only_for_tests: false,
     },
     Source {
         name: "TASK_SLEEPABLE_SHARED",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=1", "TD_SHARED=1"],
+        defines: &["TD_SLEEPABLE=1", "TD_SHARED=1", "TD_WALKS=0"],
         only_for_tests: false,
     },
     Source {

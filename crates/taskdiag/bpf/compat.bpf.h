@@ -104,7 +104,21 @@ struct cred___pre63 {
 	kernel_cap_t___pre63 cap_inheritable, cap_permitted, cap_effective, cap_bset, cap_ambient;
 };
 
+struct xarray {
+	void *xa_head;
+};
+
+struct xa_node {
+	unsigned char shift;
+	void *slots[64];
+};
+
+struct idr {
+	struct xarray idr_rt;
+};
+
 struct pid_namespace {
+	struct idr idr;
 	unsigned int level;
 	struct ns_common ns;
 };
@@ -114,8 +128,17 @@ struct upid {
 	struct pid_namespace *ns;
 };
 
+struct hlist_node {
+	struct hlist_node *next, **pprev;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct pid {
 	unsigned int level;
+	struct hlist_head tasks[4];
 	struct upid numbers[1];
 };
 
@@ -480,6 +503,7 @@ struct task_struct {
 	struct list_head tasks; /* of all processes, as they were made */
 	struct list_head thread_node;
 	struct pid *thread_pid;
+	struct hlist_node pid_links[4];
 	struct completion *vfork_done;
 	void *worker_private; /* a kthread's struct kthread, since e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread", 5.17) */
 	__u64 utime, stime;

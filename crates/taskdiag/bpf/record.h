@@ -227,7 +227,12 @@ struct td_absent {
 /* The largest argument or environment area that a program copies; longer ones are deferred. */
 #define TD_ARGS_MAX 8192
 /* Records are built here. All attributes begin within TD_SCRATCH_MASK, also those behind the longest areas. */
+#define TD_RECORD_MAX (0x8000 + TD_ARGS_MAX)
+#if TD_WALKS
+#define TD_SCRATCH_MASK 0x7ffff /* many records */
+#else
 #define TD_SCRATCH_MASK 0x7fff
+#endif
 #define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + TD_ARGS_MAX)
 #define TD_GROUPS_MAX 256
 #define TD_AFFINITY_MAX_BYTES 1024
@@ -305,6 +310,36 @@ struct td_config {
 	struct td_test tests[TD_TESTS];
 };
 
+/* How many processes a walk can be told of. */
+#define TD_LISTED 1024
+/* How many tasks it looks at together. */
+#define TD_BLOCK 64
+
+enum td_walk_state {
+	TD_WALK_NOWHERE, /* the program did not run, or did not find the tree of numbers */
+	TD_WALK_GOES_ON, /* there is more: fetch the records and run it again */
+	TD_WALK_ENDED,
+	TD_WALK_LOST, /* the thread after which to go on is gone: begin again */
+};
+
+/* Where a program stands that finds its tasks itself. */
+struct td_walk {
+	__u32 state;  /* enum td_walk_state */
+	__u32 blocks; /* to visit before it pauses */
+	__u32 listed; /* processes in `list`, and no others are meant; 0: all. Of threads: 1 */
+	__u32 last;   /* number visited last; of listed processes its place in the list, from 1; at the beginning 0 */
+	__u32 filled; /* bytes of scratch with records */
+	__u32 met;    /* how many of `tasks` are to be visited */
+	__u32 behind; /* find_leaf() */
+	__u32 reserved;
+	__u64 root;	  /* of the tree of numbers */
+	__u64 head, node; /* of the list of a process's threads */
+	__u64 slots[TD_BLOCK];
+	__u64 tasks[TD_BLOCK];
+	__u32 places[TD_BLOCK];
+	__u32 list[TD_LISTED];
+};
+
 /* All that a program keeps for one reader. Private to it: two readers never share one. */
 struct td_reader {
 	struct td_config config;
@@ -320,6 +355,9 @@ struct td_reader {
 	char scratch[TD_SCRATCH_SIZE];
 	char path[TD_PATH_MAX + 256];
 	char name[256];
+#if TD_WALKS
+	struct td_walk walk;
+#endif
 };
 
 /* Who reads, in the terms that a reader knows of itself: the key to its td_reader in pinned programs. */

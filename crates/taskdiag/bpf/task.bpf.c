@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The task iterator: called by the kernel once for each task of a pass, it writes one record (record.h).
+ * The task iterator: it writes one record (record.h) for each task of a pass.
  *
- * It is compiled in four shapes:
- *   TD_SLEEPABLE  the program may sleep, and so can copy argument areas from user memory; the other can't but runs under RCU;
- *   TD_SHARED     the program is pinned and serves many readers at once; the other belongs to one handle.
+ * It is compiled in five shapes:
+ *   TD_SLEEPABLE  the program may sleep, and so can copy argument areas from user memory; the others can't but run under RCU;
+ *   TD_SHARED     the program is pinned and serves many readers at once; the others belong to one handle;
+ *   TD_WALKS      the program goes from task to task itself, and keeps the records until the library fetches them; the others
+ *                 are called for each task and hand its record over at once. Neither sleepable nor shared.
  *
  * A program can be preempted (and a sleepable one sleeps), so that other readers run it meanwhile on the same processor.
  * Per-CPU scratch memory would mix one process's bytes into another's record; all scratch is the reader's own (td_reader).
@@ -1362,15 +1364,395 @@ static __always_inline bool has_changed(struct td_reader *reader, struct task_st
 /* ---- the program ---- */
 
 /*
- * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from the task
- * before it to the task, from there to its signal struct, credentials, address space). So each visit loads the second step
- * of the next task and the first of the one after that, all independent of each other: the processor waits for them
- * together, and meanwhile the visit ends and the kernel goes on to the next task.
- *
- * The next task is a guess: the next process that was made, which has the next number until numbers wrap. What it loads is
- * not used; a wrong guess costs time only.
+ * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from its number
+ * to the task, from there to its signal struct, credentials, address space). The processor waits for several places at once if
+ * they are asked for together, before any is needed. What is loaded so is not used.
  */
 #define LOAD(value) asm volatile("" : : "r"(value))
+
+/* What to take back where a record does not get through. */
+struct kept {
+#if !TD_SHARED
+	struct td_seen *seen;
+#endif
+	struct td_remembered *remembered;
+};
+
+/* Finds out who reads. */
+static __always_inline void look_at(struct td_reader *reader, struct task_struct *current)
+{
+	reader->level = current->thread_pid->level;
+	reader->pid_ns = 0;
+	if (current->thread_pid->level)
+		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
+}
+
+/* Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. */
+static __always_inline __u32 put_task(struct td_reader *reader, struct td_record *record, __u32 filled,
+				      struct task_struct *task, struct task_struct *current, struct kept *kept)
+{
+	__u32 groups = reader->config.groups, len;
+
+	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
+		return 0;
+	if (td_groups & TD_TESTABLE && reader->config.tests_count && !passes(reader, task))
+		return 0;
+#if !TD_SHARED
+	if (td_groups & TD_TESTABLE && reader->config.changed && !has_changed(reader, task, &kept->seen))
+		return 0;
+#endif
+
+	reader->used = filled + sizeof(*record);
+	reader->deferred = 0;
+	record->flags = 0;
+	record->pid = task_tgid_nr(reader, task);
+	record->tid = reader->config.threads ? task_tid_nr(reader, task) : record->pid;
+	/* Released while we were on the way to it. */
+	if (!record->pid || !record->tid)
+		return 0;
+	record->start_ns = start_ns(task, current);
+	if (task->flags & PF_KTHREAD)
+		record->flags |= TD_KERNEL_THREAD;
+	if (!own_mm(task))
+		record->flags |= TD_NO_MM;
+
+	if (td_groups & groups & TD_GROUP_BASE)
+		put_base(reader, task);
+	if (td_groups & groups & TD_GROUP_TTY)
+		put_tty(reader, task);
+	if (td_groups & groups & TD_GROUP_CRED)
+		put_cred(reader, task);
+	if (td_groups & groups & TD_GROUP_GROUPS)
+		put_groups(reader, task);
+	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+		put_sums(reader, task, groups);
+	if (td_groups & groups & TD_GROUP_MEM)
+		put_mem(reader, task);
+	if (td_groups & groups & TD_GROUP_OOM)
+		put_oom(reader, task);
+	if (td_groups & groups & TD_GROUP_NAMESPACES)
+		put_namespaces(reader, task);
+	if (td_groups & groups & TD_GROUP_CGROUP)
+		put_cgroup(reader, task, current);
+	if (td_groups & groups & TD_GROUP_IO)
+		put_io(reader, task);
+	if (td_groups & groups & TD_GROUP_SIGNALS)
+		put_signals(reader, task);
+	if (td_groups & groups & TD_GROUP_LIMITS)
+		put_limits(reader, task);
+	if (td_groups & groups & TD_GROUP_PATHS)
+		put_paths(reader, task, current);
+	if (td_groups & groups & TD_GROUP_FDS)
+		put_fds(reader, task);
+	if (td_groups & groups & TD_GROUP_AUDIT)
+		put_audit(reader, task);
+	if (td_groups & groups & TD_GROUP_LAYOUT)
+		put_layout(reader, task);
+#if TD_SLEEPABLE
+	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
+		put_args(reader, record, task, untrusted(task)->mm, &kept->remembered);
+	if (td_groups & groups & TD_GROUP_ENV && own_mm(task))
+		put_env(reader, task, untrusted(task)->mm);
+#endif
+	if (reader->deferred) {
+		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
+
+		out->groups = reader->deferred;
+		out->reserved = 0;
+		record->flags |= TD_DEFERRED;
+	}
+	len = *(volatile __u32 *)&reader->used - filled;
+	record->len = len;
+	return len > TD_RECORD_MAX ? 0 : len;
+}
+
+#if TD_WALKS
+
+/* The task at an address. */
+static __always_inline struct task_struct *task_at(__u64 address)
+{
+	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
+}
+
+/* XA_CHUNK_SIZE of include/linux/xarray.h, on all but the smallest kernels. */
+#define SLOTS_SHIFT 6
+#define SLOTS (1 << SLOTS_SHIFT)
+
+static __always_inline __u64 slot(__u64 node, __u32 index)
+{
+	__u64 entry = 0;
+
+	bpf_probe_read_kernel(&entry, sizeof(entry),
+			      (void *)(node + bpf_core_field_offset(struct xa_node, slots) + (index & (SLOTS - 1)) * sizeof(entry)));
+	return entry;
+}
+
+/*
+ * The leaf with the slot of a number in the tree of all numbers, as xas_descend() of lib/xarray.c finds it; 0 if there is none.
+ * `behind` is the first number that is not in that leaf, or in the gap in its place; 0 if no more follow.
+ */
+static __noinline __u64 find_leaf(__u32 number)
+{
+	struct td_walk *walk = &private_reader.walk;
+	__u64 entry = *(volatile __u64 *)&walk->root, node;
+	__u8 shift = 0;
+	__u32 level;
+
+	walk->behind = 0;
+	for (level = 0; level < 6; level++) {
+		/* Pointers to nodes are marked. */
+		if ((entry & 3) != 2 || entry < PAGE_SIZE)
+			break;
+		node = entry & ~3ull;
+		if (bpf_probe_read_kernel(&shift, 1, (void *)(node + bpf_core_field_offset(struct xa_node, shift))))
+			break;
+		if (shift > 30 - SLOTS_SHIFT || (level == 0 && number >> shift >> SLOTS_SHIFT))
+			break;
+		if (shift == 0) {
+			walk->behind = (number | (SLOTS - 1)) + 1;
+			return node;
+		}
+		walk->behind = ((number >> shift) + 1) << shift;
+		entry = slot(node, number >> shift);
+	}
+	return 0;
+}
+
+/* The address of the task that an entry of a leaf stands for: a thread, or else a process; 0 if there is none. */
+static __always_inline __u64 task_of(struct td_reader *reader, __u64 entry, bool thread)
+{
+	struct pid *pid = bpf_rdonly_cast((void *)entry, bpf_core_type_id_kernel(struct pid));
+	__u64 offset = bpf_core_field_offset(struct task_struct, pid_links), link;
+
+	/* Not in use, or no pointer. */
+	if (!entry || entry & 3)
+		return 0;
+	if (thread) {
+		link = address(reader, pid->tasks[PIDTYPE_PID].first);
+	} else {
+		link = address(reader, pid->tasks[PIDTYPE_TGID].first);
+		offset += PIDTYPE_TGID * bpf_core_type_size(struct hlist_node);
+	}
+	return link ? link - offset : 0;
+}
+
+static __always_inline __u64 find_task(struct td_reader *reader, __u32 number, bool thread)
+{
+	__u64 leaf = find_leaf(number);
+
+	return leaf ? task_of(reader, slot(leaf, number), thread) : 0;
+}
+
+/* Puts a task down to be visited. `place` is where it was found: after the visit it is the last. */
+static __always_inline void meet(struct td_walk *walk, __u64 task, __u32 place)
+{
+	__u32 at = *(volatile __u32 *)&walk->met & (SLOTS - 1);
+
+	if (!task)
+		return;
+	walk->tasks[at] = task;
+	walk->places[at] = place;
+	*(volatile __u32 *)&walk->met = at + 1;
+}
+
+static long meet_number(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	__u32 number = walk->last + 1 + index;
+
+	if (number >= walk->behind)
+		return 1;
+	meet(walk, task_of(reader, walk->slots[number & (SLOTS - 1)], reader->config.threads), number);
+	return 0;
+}
+
+static long meet_listed(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	__u32 place = walk->last + 1 + index;
+
+	if (place > walk->listed)
+		return 1;
+	meet(walk, find_task(reader, walk->list[(place - 1) & (TD_LISTED - 1)], false), place);
+	return 0;
+}
+
+static long meet_thread(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	struct task_struct *task;
+
+	if (walk->node == walk->head)
+		return 1;
+	task = task_at(walk->node - bpf_core_field_offset(struct task_struct, thread_node));
+	meet(walk, walk->node - bpf_core_field_offset(struct task_struct, thread_node), task_tid_nr(reader, task));
+	walk->node = address(reader, task->thread_node.next);
+	return 0;
+}
+
+/* Where the threads of a process go on behind the last one visited. False if that is gone. */
+static __always_inline bool find_threads(struct td_reader *reader)
+{
+	struct td_walk *walk = &reader->walk;
+	__u64 leader = find_task(reader, walk->list[0], false), thread = 0;
+	struct signal_struct *signal = task_at(leader)->signal;
+
+	walk->head = walk->node = 0;
+	if (!leader)
+		return !walk->last;
+	walk->head = address(reader, signal) + bpf_core_field_offset(struct signal_struct, thread_head);
+	if (!walk->last) {
+		walk->node = address(reader, signal->thread_head.next);
+		return true;
+	}
+	thread = find_task(reader, walk->last, true);
+	walk->node = address(reader, task_at(thread)->thread_node.next);
+	return thread && task_at(thread)->signal == signal;
+}
+
+/* Each step is made for all tasks of a block. */
+static long warm_task(__u32 index, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
+
+	LOAD(task->flags);
+	LOAD(task->pid);
+	LOAD(task->start_boottime);
+	LOAD(task->mm);
+	if (td_groups & (TD_GROUP_BASE | TD_TESTABLE)) {
+		LOAD(task->exit_state);
+		LOAD(task->real_parent);
+		LOAD(task->signal);
+		LOAD(task->comm[0]);
+		LOAD(task->real_cred);
+	}
+	if (td_groups & TD_GROUP_CRED)
+		LOAD(task->seccomp.mode);
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_TESTABLE)) {
+		LOAD(task->se.sum_exec_runtime);
+		LOAD(task->nvcsw);
+	}
+	return 0;
+}
+
+static long warm_parts(__u32 index, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
+	struct signal_struct *signal = task->signal;
+	struct cred *cred = task->real_cred;
+	struct mm_struct *mm = task->mm;
+
+	if (td_groups & TD_GROUP_BASE) {
+		LOAD(signal->nr_threads);
+		LOAD(signal->pids[PIDTYPE_PGID]);
+		LOAD(signal->pids[PIDTYPE_SID]);
+	}
+	if (td_groups & TD_GROUP_CRED) {
+		LOAD(cred->uid.val);
+		if (bpf_core_field_exists(cred->cap_ambient.val))
+			LOAD(cred->cap_ambient.val);
+	}
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+		LOAD(signal->min_flt);
+	if (td_groups & TD_GROUP_MEM)
+		LOAD(mm->total_vm);
+	return 0;
+}
+
+static long visit(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	__u64 filled = *(volatile __u32 *)&walk->filled;
+	struct kept kept = {};
+
+	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX) {
+		walk->state = TD_WALK_GOES_ON;
+		return 1;
+	}
+	walk->last = walk->places[index & (SLOTS - 1)];
+	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
+	filled += put_task(reader, (void *)(reader->scratch + filled), filled, task_at(walk->tasks[index & (SLOTS - 1)]),
+			   untrusted(bpf_get_current_task_btf()), &kept);
+	*(volatile __u32 *)&walk->filled = filled;
+	return 0;
+}
+
+/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
+static long visit_some(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	__u32 end = 0;
+	__u64 leaf;
+
+	walk->met = 0;
+	walk->state = TD_WALK_ENDED;
+	if (!walk->listed) {
+		leaf = find_leaf(walk->last + 1);
+		if (!walk->behind)
+			return 1;
+		end = walk->behind - 1;
+		if (leaf) {
+			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
+					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
+			bpf_loop(SLOTS, meet_number, 0, 0);
+		}
+	} else if (!reader->config.threads) {
+		bpf_loop(SLOTS, meet_listed, 0, 0);
+	} else if (find_threads(reader)) {
+		bpf_loop(SLOTS, meet_thread, 0, 0);
+	} else {
+		walk->state = TD_WALK_LOST;
+	}
+	if (!walk->met && !end)
+		return 1;
+	bpf_loop(walk->met, warm_task, 0, 0);
+	bpf_loop(walk->met, warm_parts, 0, 0);
+	bpf_loop(walk->met, visit, 0, 0);
+	if (walk->state == TD_WALK_GOES_ON)
+		return 1;
+	walk->state = TD_WALK_GOES_ON;
+	if (end)
+		walk->last = end;
+	return 0;
+}
+
+/*
+ * The kernel's iterator finds one number after the other, and takes and gives back a reference to each task: it takes longer
+ * than most of our visits. So we read the tree of numbers ourselves, which leads to many tasks at once.
+ *
+ * What that leads to stays valid as long as the program runs, which is under RCU; and so it may not run for long. It makes
+ * some thousand visits and is run again, to go on behind the last number: what lives all the time is visited once.
+ */
+SEC("iter/task")
+int task_record(struct bpf_iter__task *ctx)
+{
+	struct task_struct *current = untrusted(bpf_get_current_task_btf());
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	struct pid_namespace *ns;
+
+	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
+	if (ctx->task)
+		return 0;
+	look_at(reader, current);
+	ns = active_pid_ns(current->thread_pid);
+	walk->filled = 0;
+	walk->state = TD_WALK_NOWHERE;
+	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
+		return 0;
+	walk->root = address(reader, BPF_CORE_READ(ns, idr.idr_rt.xa_head));
+	bpf_loop(walk->blocks, visit_some, 0, 0);
+	return 0;
+}
+
+#else
 
 /* The task that a list's node is within. */
 static __always_inline struct task_struct *containing_task(struct td_reader *reader, struct list_head *node, __u64 offset)
@@ -1378,6 +1760,10 @@ static __always_inline struct task_struct *containing_task(struct td_reader *rea
 	return bpf_rdonly_cast((void *)(address(reader, node) - offset), bpf_core_type_id_kernel(struct task_struct));
 }
 
+/*
+ * Loads the third step of the next task and the second of the one after that. They are a guess: the process that was made
+ * next, which has the next number until numbers wrap. A wrong guess costs time only.
+ */
 static __always_inline void warm_up(struct td_reader *reader, struct task_struct *task)
 {
 	const __u64 offset = bpf_core_field_offset(struct task_struct, tasks);
@@ -1400,6 +1786,7 @@ static __always_inline void warm_up(struct td_reader *reader, struct task_struct
 	LOAD(pid->numbers[0].nr);
 	LOAD(signal->nr_threads);
 	LOAD(signal->pids[PIDTYPE_PGID]);
+	LOAD(signal->pids[PIDTYPE_SID]);
 	if (td_groups & TD_GROUP_CRED) {
 		LOAD(cred->uid.val);
 		if (bpf_core_field_exists(cred->cap_ambient.val))
@@ -1446,6 +1833,7 @@ static __always_inline struct td_reader *find_reader(struct task_struct *current
 #endif
 }
 
+/* Called by the kernel for each task. */
 #if TD_SLEEPABLE
 SEC("iter.s/task")
 #else
@@ -1455,13 +1843,9 @@ int task_record(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task, *current;
 	struct seq_file *seq = ctx->meta->seq;
-	struct td_remembered *kept = 0;
-#if !TD_SHARED
-	struct td_seen *now_seen = 0;
-#endif
 	struct td_reader *reader;
-	struct td_record *record;
-	__u32 groups, len;
+	struct kept kept = {};
+	__u32 len;
 
 	if (!task)
 		return 0;
@@ -1475,94 +1859,21 @@ int task_record(struct bpf_iter__task *ctx)
 	}
 	if (!reader->config.threads && task->pid != task->tgid)
 		return 0;
-
-	reader->level = current->thread_pid->level;
-	reader->pid_ns = 0;
-	if (current->thread_pid->level)
-		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
-	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
-		return 0;
-	if (td_groups & TD_TESTABLE && reader->config.tests_count && !passes(reader, task))
-		return 0;
-#if !TD_SHARED
-	if (td_groups & TD_TESTABLE && reader->config.changed && !has_changed(reader, task, &now_seen))
-		return 0;
-#endif
-
-	record = (void *)reader->scratch;
-	reader->used = sizeof(*record);
-	reader->deferred = 0;
-	record->flags = 0;
-	record->pid = task_tgid_nr(reader, task);
-	record->tid = task_tid_nr(reader, task);
-	/* Released while we were on the way to it. */
-	if (!record->pid || !record->tid)
-		return 0;
-	record->start_ns = start_ns(task, current);
-	if (task->flags & PF_KTHREAD)
-		record->flags |= TD_KERNEL_THREAD;
-	if (!own_mm(task))
-		record->flags |= TD_NO_MM;
-
-	groups = reader->config.groups;
-	if (td_groups & groups & TD_GROUP_BASE)
-		put_base(reader, task);
-	if (td_groups & groups & TD_GROUP_TTY)
-		put_tty(reader, task);
-	if (td_groups & groups & TD_GROUP_CRED)
-		put_cred(reader, task);
-	if (td_groups & groups & TD_GROUP_GROUPS)
-		put_groups(reader, task);
-	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
-		put_sums(reader, task, groups);
-	if (td_groups & groups & TD_GROUP_MEM)
-		put_mem(reader, task);
-	if (td_groups & groups & TD_GROUP_OOM)
-		put_oom(reader, task);
-	if (td_groups & groups & TD_GROUP_NAMESPACES)
-		put_namespaces(reader, task);
-	if (td_groups & groups & TD_GROUP_CGROUP)
-		put_cgroup(reader, task, current);
-	if (td_groups & groups & TD_GROUP_IO)
-		put_io(reader, task);
-	if (td_groups & groups & TD_GROUP_SIGNALS)
-		put_signals(reader, task);
-	if (td_groups & groups & TD_GROUP_LIMITS)
-		put_limits(reader, task);
-	if (td_groups & groups & TD_GROUP_PATHS)
-		put_paths(reader, task, current);
-	if (td_groups & groups & TD_GROUP_FDS)
-		put_fds(reader, task);
-	if (td_groups & groups & TD_GROUP_AUDIT)
-		put_audit(reader, task);
-	if (td_groups & groups & TD_GROUP_LAYOUT)
-		put_layout(reader, task);
-#if TD_SLEEPABLE
-	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
-		put_args(reader, record, task, untrusted(task)->mm, &kept);
-	if (td_groups & groups & TD_GROUP_ENV && own_mm(task))
-		put_env(reader, task, untrusted(task)->mm);
-#endif
-	if (reader->deferred) {
-		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
-
-		out->groups = reader->deferred;
-		out->reserved = 0;
-		record->flags |= TD_DEFERRED;
-	}
-	len = *(volatile __u32 *)&reader->used;
-	record->len = len;
-	if (len > TD_SCRATCH_SIZE)
+	look_at(reader, current);
+	len = put_task(reader, (void *)reader->scratch, 0, task, current, &kept);
+	if (!len)
 		return 0;
 	warm_up(reader, task);
 	/* The buffer is full: the kernel drops what we wrote and calls again for this task at the next read. */
-	if (bpf_seq_write(seq, record, len)) {
-		if (kept)
-			kept->epoch = 0;
+	if (bpf_seq_write(seq, reader->scratch, len)) {
+		if (kept.remembered)
+			kept.remembered->epoch = 0;
 #if !TD_SHARED
-		if (now_seen)
-			now_seen->epoch = 0;
+		if (kept.seen)
+			kept.seen->epoch = 0;
 #endif
 	}
 	return 0;
 }
+
+#endif

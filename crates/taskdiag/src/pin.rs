@@ -90,7 +90,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-fn mount_bpf_fs() -> Result<()> {
+pub(crate) fn mount_bpf_fs() -> Result<()> {
     match rustix::fs::statfs(BPF_FS) {
         Ok(found) if found.f_type == BPF_FS_MAGIC => Ok(()),
         Ok(_) => rustix::mount::mount(

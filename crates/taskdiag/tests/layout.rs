@@ -195,16 +195,42 @@ fn event_layout() -> Vec<(String, usize)> {
 /// Check that sizes, offsets and constants are the same on both sides: static assertions, compiled by the C compiler.
 #[test]
 fn records_are_laid_out_alike() {
-    check(&["record.h", "vma.h"], layout());
+    check(&["record.h", "vma.h"], layout(), &[]);
 }
 
 /// Check the same of events.
 #[test]
 fn events_are_laid_out_alike() {
-    check(&["event.h"], event_layout());
+    check(&["event.h"], event_layout(), &[]);
 }
 
-fn check(headers: &[&str], layout: Vec<(String, usize)>) {
+/// Check the same of the memory of a program that walks.
+#[test]
+fn walks_are_laid_out_alike() {
+    use taskdiag::source::bpf::walk;
+
+    let mut layout = structures! {
+        walk: Position "td_walk": state, blocks, listed, last, filled, met, behind, reserved, root, head, node;
+    };
+    // Of the structure's beginning.
+    layout.remove(0);
+    let number = |name: &str, value: usize| (name.to_owned(), value);
+    layout.extend([
+        number("sizeof(struct td_reader)", walk::READER_SIZE as usize),
+        number("offsetof(struct td_reader, scratch)", walk::SCRATCH),
+        number("offsetof(struct td_reader, walk)", walk::POSITION),
+        number("offsetof(struct td_reader, walk.list)", walk::LIST),
+        number("TD_LISTED", walk::LISTED),
+        number("TD_BLOCK", walk::BLOCK),
+        number("TD_WALK_NOWHERE", walk::state::NOWHERE as usize),
+        number("TD_WALK_GOES_ON", walk::state::GOES_ON as usize),
+        number("TD_WALK_ENDED", walk::state::ENDED as usize),
+        number("TD_WALK_LOST", walk::state::LOST as usize),
+    ]);
+    check(&["record.h"], layout, &["-DTD_WALKS=1"]);
+}
+
+fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
     let mut source = "#include <linux/types.h>\n#include <stddef.h>\n".to_owned();
     for header in headers {
         let path = format!("{}/bpf/{header}", env!("CARGO_MANIFEST_DIR"));
@@ -213,10 +239,16 @@ fn check(headers: &[&str], layout: Vec<(String, usize)>) {
     for (expression, value) in layout {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }
-    let file = std::env::temp_dir().join(format!("taskdiag-layout-{}-{}.c", std::process::id(), headers[0]));
+    let file = std::env::temp_dir().join(format!(
+        "taskdiag-layout-{}-{}-{}.c",
+        std::process::id(),
+        headers[0],
+        options.len()
+    ));
     std::fs::write(&file, source).unwrap();
     let output = Command::new("cc")
         .arg("-fsyntax-only")
+        .args(options)
         .arg(&file)
         .output()
         .expect("cc, which Rust links with, is there");

@@ -8,3 +8,4 @@ pub mod relocate;
 mod remembered;
 pub(crate) mod tracing;
 pub mod vma;
+pub mod walk;

@@ -13,6 +13,7 @@ use super::load::LoadError;
 use super::recipe::{self, Recipe};
 use super::relocate::Linker;
 use super::remembered::ArgumentMemory;
+use super::walk::{self, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Group, Groups};
 use crate::plan::BpfWay;
@@ -33,7 +34,7 @@ pub(super) const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// `struct td_config` of `bpf/record.h`.
 #[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
-struct Config {
+pub struct Config {
     groups: u32,
     threads: u32,
     ppid: u32,
@@ -73,6 +74,8 @@ pub(crate) struct Bpf {
     program: Option<Program>,
     host: Option<HostFacts>,
     arguments: ArgumentMemory,
+    /// What was seen of tasks under another number is forgotten.
+    changed_epoch: u32,
 }
 
 /// What a pass is to bring.
@@ -118,7 +121,7 @@ struct Program {
     /// The groups that it can be asked for.
     groups: Groups,
     settings: Settings,
-    /// The link for passes over all tasks, which can be used again.
+    /// The link for passes over all tasks, which can be used again; for walks over any.
     link: OwnedFd,
     /// The process that loaded it. A child of it must not use it: both would write one `td_reader`.
     owner: rustix::process::Pid,
@@ -126,8 +129,10 @@ struct Program {
 
 #[derive(Debug)]
 enum Settings {
-    /// The handle's own `td_reader`.
+    /// The handle's own `td_reader`, of a program that is called for each task.
     Private(SharedMemory),
+    /// The same of a program that goes from task to task itself.
+    Walk(Walk),
     /// A map of them, by reader.
     Shared(Map),
 }
@@ -155,7 +160,7 @@ impl Bpf {
     pub(crate) fn knows_changes(&self) -> bool {
         let program = self.program.as_ref().filter(|program| program.is_ours());
         program.is_some_and(|program| {
-            matches!(program.settings, Settings::Private(_)) && program.groups.covers(Groups::TESTABLE)
+            !matches!(program.settings, Settings::Shared(_)) && program.groups.covers(Groups::TESTABLE)
         })
     }
 
@@ -198,7 +203,7 @@ impl Bpf {
                 0
             },
             changed: request.changed.into(),
-            changed_epoch: 1,
+            changed_epoch: self.changed_epoch + 1,
             seen_mask: REMEMBERED_ENTRIES - 1,
             reserved: 0,
             tests: [KernelTest::default(); TESTS],
@@ -209,15 +214,12 @@ impl Bpf {
             config.tests[..request.tests.len()].copy_from_slice(request.tests);
         }
         let reader = program.configure(config, self.arguments.next_slot())?;
-        let narrow = |pid| match scope.is_threads() {
-            true => Scope::ThreadsOf(pid),
-            false => Scope::Process(pid),
-        };
-        let result = match request.pids {
-            [] => program.run(scope, snapshot),
-            pids => pids.iter().try_for_each(|&pid| program.run(narrow(pid), snapshot)),
-        };
+        let result = program.pass(scope, request.pids, snapshot);
         reader.forget(program);
+        if result.is_err() {
+            // Of what was seen not all has come through.
+            self.changed_epoch += 1;
+        }
         result?;
         if remember {
             self.arguments.take_in(snapshot);
@@ -227,15 +229,26 @@ impl Bpf {
 }
 
 impl Program {
+    /// Loads the program that answers `groups` fastest on this kernel.
     fn load(groups: Groups) -> Result<Program> {
-        let recipe = built(match groups.intersects(Groups::FROM_USER_MEMORY) {
-            true => &recipe::TASK_SLEEPABLE,
-            false => &recipe::TASK,
-        })?;
+        if groups.intersects(Groups::FROM_USER_MEMORY) {
+            return Program::load_recipe(&recipe::TASK_SLEEPABLE, groups);
+        }
+        if walk::is_possible() {
+            match Program::load_recipe(&recipe::TASK_WALK, groups) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                result => return result,
+            }
+        }
+        Program::load_recipe(&recipe::TASK, groups)
+    }
+
+    fn load_recipe(recipe: &'static std::result::Result<Recipe, &str>, groups: Groups) -> Result<Program> {
+        let recipe = built(recipe)?;
         let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
         let mut maps = maps(recipe, groups.covers(Groups::TESTABLE))?;
-        let mut memory = None;
+        let mut settings = None;
         for data in recipe.data {
             let mut content = data.content.to_vec();
             if data.name == CONSTANTS {
@@ -244,18 +257,30 @@ impl Program {
             let map = data
                 .create(&content)
                 .map_err(|error| Error::io("making a BPF map", error))?;
-            if data.size == READER_SIZE {
-                memory = Some(
-                    map.share(READER_SIZE as usize)
-                        .map_err(|error| Error::io("mapping a BPF map", error))?,
-                );
+            let share = || {
+                map.share(data.size as usize)
+                    .map_err(|error| Error::io("mapping a BPF map", error))
+            };
+            match data.size {
+                READER_SIZE => settings = Some(Settings::Private(share()?)),
+                walk::READER_SIZE => settings = Some(Settings::Walk(Walk::new(share()?))),
+                _ => {}
             }
             maps.push((data.name, map));
         }
-        let memory = memory
+        let settings = settings
             .ok_or_else(|| Error::new(ErrorKind::Malformed, "the BPF program is not laid out as record.h says"))?;
         let program = linker.load(PROGRAM, &|name| find(&maps, name)).map_err(load_error)?;
-        Program::new(program, groups, Settings::Private(memory))
+        let mut program = Program::new(program, groups, settings)?;
+        if let Settings::Walk(walk) = &mut program.settings {
+            if !walk.finds_tasks(program.link.as_fd())? {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the kernel's tree of process numbers was not found",
+                ));
+            }
+        }
+        Ok(program)
     }
 
     fn pinned(directory: &Path, sleepable: bool) -> Result<Program> {
@@ -277,14 +302,19 @@ impl Program {
     }
 
     fn new(program: OwnedFd, groups: Groups, settings: Settings) -> Result<Program> {
-        let link = bpf::link_tasks(program.as_fd(), TaskScope::All)
-            .map_err(|error| Error::io("attaching a BPF iterator", error))?;
+        let owner = rustix::process::getpid();
+        let scope = match settings {
+            Settings::Walk(_) => TaskScope::Thread(owner.as_raw_nonzero().get() as u32),
+            _ => TaskScope::All,
+        };
+        let link =
+            bpf::link_tasks(program.as_fd(), scope).map_err(|error| Error::io("attaching a BPF iterator", error))?;
         Ok(Program {
             program,
             groups,
             settings,
             link,
-            owner: rustix::process::getpid(),
+            owner,
         })
     }
 
@@ -300,6 +330,10 @@ impl Program {
                 written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
                 Ok(Reader { key: None })
             }
+            Settings::Walk(walk) => {
+                walk.configure(config);
+                Ok(Reader { key: None })
+            }
             Settings::Shared(readers) => {
                 let key = reader_key()?;
                 let mut value = vec![0; READER_SIZE as usize];
@@ -312,8 +346,24 @@ impl Program {
         }
     }
 
-    /// Makes a pass and appends what it brings to the records of `snapshot`.
-    fn run(&self, scope: Scope, snapshot: &mut Snapshot) -> Result<()> {
+    /// Makes a pass over a scope, or over the processes listed in `pids`, and appends what it brings to `snapshot`.
+    fn pass(&mut self, scope: Scope, pids: &[u32], snapshot: &mut Snapshot) -> Result<()> {
+        let narrow = |pid| match scope.is_threads() {
+            true => Scope::ThreadsOf(pid),
+            false => Scope::Process(pid),
+        };
+        match (&mut self.settings, scope) {
+            (Settings::Walk(walk), Scope::Process(pid) | Scope::ThreadsOf(pid)) => {
+                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot)
+            }
+            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot),
+            _ if pids.is_empty() => self.iterate(scope, snapshot),
+            _ => pids.iter().try_for_each(|&pid| self.iterate(narrow(pid), snapshot)),
+        }
+    }
+
+    /// Has the kernel call the program for each task.
+    fn iterate(&self, scope: Scope, snapshot: &mut Snapshot) -> Result<()> {
         let narrowed = match scope {
             Scope::Process(pid) => Some(TaskScope::Thread(pid)),
             Scope::ThreadsOf(pid) => Some(TaskScope::Process(pid)),
@@ -480,7 +530,7 @@ pub(super) fn load_error(error: LoadError) -> Error {
 }
 
 /// Finds the records from `first` on and makes their rows.
-fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
+pub(super) fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
     let bytes = &snapshot.records[..];
     let mut offset = first;
     while let Some((record, rest)) = Record::split_first(&bytes[offset..]) {
@@ -518,4 +568,34 @@ pub(crate) fn deferred(record: Record<'_>) -> Groups {
         }
     }
     groups
+}
+
+/// What the tests of [`walk`](super::walk) need of a program.
+#[cfg(test)]
+pub(super) struct WalkingProgram(Program);
+
+#[cfg(test)]
+impl WalkingProgram {
+    pub(super) fn load(groups: Groups) -> WalkingProgram {
+        WalkingProgram(Program::load_recipe(&recipe::TASK_WALK, groups).unwrap())
+    }
+
+    /// The walk, and the link that it is run by.
+    pub(super) fn walk(&mut self) -> (&mut Walk, BorrowedFd<'_>) {
+        match &mut self.0.settings {
+            Settings::Walk(walk) => (walk, self.0.link.as_fd()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn pass(&mut self, scope: Scope, pids: &[u32]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let config = Config {
+            threads: scope.is_threads().into(),
+            ..Config::default()
+        };
+        self.0.configure(config, 0).unwrap();
+        self.0.pass(scope, pids, &mut snapshot).unwrap();
+        snapshot
+    }
 }

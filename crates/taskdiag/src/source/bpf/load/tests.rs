@@ -215,7 +215,8 @@ fn maps_are_pinned() {
     let maps = loader_test_maps(recipe);
     let counter = &maps.0["counter"];
     counter.update(&[0; 4], &7_u64.to_ne_bytes()).unwrap();
-    bpf::object_pin(counter.as_fd(), &c_path).expect("this test needs /sys/fs/bpf mounted");
+    crate::pin::mount_bpf_fs().unwrap();
+    bpf::object_pin(counter.as_fd(), &c_path).unwrap();
     let again = Map::open(&c_path);
     fs::remove_file(&path).unwrap();
     let again = again.unwrap();
