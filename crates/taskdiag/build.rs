@@ -29,6 +29,12 @@ const SOURCES: &[Source] = &[
         only_for_tests: false,
     },
     Source {
+        name: "TASK_SLEEPABLE_WALK",
+        file: "task.bpf.c",
+        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0", "TD_WALKS=1"],
+        only_for_tests: false,
+    },
+    Source {
         name: "TASK_SHARED",
         file: "task.bpf.c",
         defines: &["TD_SLEEPABLE=0", "TD_SHARED=1", "TD_WALKS=0"],

@@ -319,7 +319,17 @@ struct task_delay_info {
 	__u64 blkio_delay;
 };
 
+typedef struct {
+	atomic_t refs;
+} refcount_t;
+
+/* Since 524e00b36e8c ("mm: remove rb tree.", 6.1). */
+struct maple_tree {
+	void *ma_root;
+};
+
 struct mm_struct {
+	struct maple_tree mm_mt;
 	atomic_t mm_users;
 	atomic64_t pgtables_bytes;
 	unsigned long hiwater_rss, hiwater_vm, total_vm, locked_vm, data_vm, exec_vm, stack_vm;
@@ -530,6 +540,7 @@ struct task_struct {
 	__u64 gtime;
 	__u64 timer_slack_ns;
 	struct task_delay_info *delays;
+	refcount_t rcu_users;
 };
 
 struct linux_binprm {
@@ -567,6 +578,10 @@ struct bpf_iter__task_vma {
 
 /* Since 6.2. */
 extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym __weak;
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
+extern void bpf_rcu_read_lock(void) __ksym __weak;
+extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
 /*
  * The same task, no longer trusted, to load pointers from. For every pointer that is loaded from a trusted one the verifier

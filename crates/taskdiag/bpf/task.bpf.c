@@ -2,11 +2,11 @@
 /*
  * The task iterator: it writes one record (record.h) for each task of a pass.
  *
- * It is compiled in five shapes:
+ * It is compiled in six shapes:
  *   TD_SLEEPABLE  the program may sleep, and so can copy argument areas from user memory; the others can't but run under RCU;
  *   TD_SHARED     the program is pinned and serves many readers at once; the others belong to one handle;
- *   TD_WALKS      the program goes from task to task itself, and keeps the records until the library fetches them; the others
- *                 are called for each task and hand its record over at once. Neither sleepable nor shared.
+ *   TD_WALKS      the program finds its tasks itself, and keeps the records until the library fetches them; the others are
+ *                 called for each task and hand its record over at once. Never shared. Since 6.2.
  *
  * A program can be preempted (and a sleepable one sleeps), so that other readers run it meanwhile on the same processor.
  * Per-CPU scratch memory would mix one process's bytes into another's record; all scratch is the reader's own (td_reader).
@@ -1632,7 +1632,7 @@ static long warm_task(__u32 index, void *nothing)
 	}
 	if (td_groups & TD_GROUP_CRED)
 		LOAD(task->seccomp.mode);
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_TESTABLE)) {
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS | TD_TESTABLE)) {
 		LOAD(task->se.sum_exec_runtime);
 		LOAD(task->nvcsw);
 	}
@@ -1659,9 +1659,64 @@ static long warm_parts(__u32 index, void *nothing)
 	}
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
 		LOAD(signal->min_flt);
-	if (td_groups & TD_GROUP_MEM)
+	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS | TD_GROUP_ENV)) {
 		LOAD(mm->total_vm);
+		LOAD(mm->arg_start);
+		LOAD(mm->mm_users.counter);
+	}
+#if TD_SLEEPABLE
+	LOAD(task->rcu_users.refs.counter);
+	LOAD(mm->mm_mt.ma_root);
+#endif
 	return 0;
+}
+
+#if TD_SLEEPABLE
+/* What was remembered of the arguments of a task that was met, or else what finding them begins with: the tree of mappings. */
+static long warm_args(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
+	__u32 entry = task->pid & reader->config.remembered_mask, line;
+	struct td_remembered *then;
+	__u64 root;
+
+	if (reader->next_slot) {
+		then = bpf_map_lookup_elem(&remembered, &entry);
+		if (then)
+			LOAD(*(volatile __u64 *)&then->start);
+		return 0;
+	}
+	/* The address of its root carries flags in the lower bits. */
+	root = address(reader, task->mm->mm_mt.ma_root) & ~0xffull;
+	for (line = 0; line < 4; line++)
+		LOAD(((struct hlist_head *)bpf_rdonly_cast((void *)(root + line * 64),
+							   bpf_core_type_id_kernel(struct hlist_head)))->first);
+	return 0;
+}
+#endif
+
+/* Makes the record of a task that was met. */
+static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u32 filled)
+{
+	struct td_record *record = (void *)(reader->scratch + filled);
+	struct task_struct *current = untrusted(bpf_get_current_task_btf());
+	struct kept kept = {};
+#if TD_SLEEPABLE
+	struct task_struct *task = bpf_task_from_pid(task_at(met)->pid);
+	__u32 len = 0;
+
+	if (!task)
+		return 0;
+	/* Another one, if the one that we met has ended since. */
+	if (address(reader, task) == met)
+		len = put_task(reader, record, filled, task, current, &kept);
+	bpf_task_release(task);
+	return len;
+#else
+	return put_task(reader, record, filled, task_at(met), current, &kept);
+#endif
 }
 
 static long visit(__u32 index, void *nothing)
@@ -1669,7 +1724,6 @@ static long visit(__u32 index, void *nothing)
 	struct td_reader *reader = &private_reader;
 	struct td_walk *walk = &reader->walk;
 	__u64 filled = *(volatile __u32 *)&walk->filled;
-	struct kept kept = {};
 
 	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX) {
 		walk->state = TD_WALK_GOES_ON;
@@ -1677,8 +1731,7 @@ static long visit(__u32 index, void *nothing)
 	}
 	walk->last = walk->places[index & (SLOTS - 1)];
 	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
-	filled += put_task(reader, (void *)(reader->scratch + filled), filled, task_at(walk->tasks[index & (SLOTS - 1)]),
-			   untrusted(bpf_get_current_task_btf()), &kept);
+	filled += visit_met(reader, walk->tasks[index & (SLOTS - 1)], filled);
 	*(volatile __u32 *)&walk->filled = filled;
 	return 0;
 }
@@ -1693,11 +1746,13 @@ static long visit_some(__u32 index, void *nothing)
 
 	walk->met = 0;
 	walk->state = TD_WALK_ENDED;
+#if TD_SLEEPABLE
+	bpf_rcu_read_lock();
+#endif
 	if (!walk->listed) {
 		leaf = find_leaf(walk->last + 1);
-		if (!walk->behind)
-			return 1;
-		end = walk->behind - 1;
+		if (walk->behind)
+			end = walk->behind - 1;
 		if (leaf) {
 			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
 					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
@@ -1710,10 +1765,14 @@ static long visit_some(__u32 index, void *nothing)
 	} else {
 		walk->state = TD_WALK_LOST;
 	}
-	if (!walk->met && !end)
-		return 1;
 	bpf_loop(walk->met, warm_task, 0, 0);
 	bpf_loop(walk->met, warm_parts, 0, 0);
+#if TD_SLEEPABLE
+	bpf_loop(walk->met, warm_args, 0, 0);
+	bpf_rcu_read_unlock();
+#endif
+	if (!walk->met && !end)
+		return 1;
 	bpf_loop(walk->met, visit, 0, 0);
 	if (walk->state == TD_WALK_GOES_ON)
 		return 1;
@@ -1728,9 +1787,14 @@ static long visit_some(__u32 index, void *nothing)
  * than most of our visits. So we read the tree of numbers ourselves, which leads to many tasks at once.
  *
  * What that leads to stays valid as long as the program runs, which is under RCU; and so it may not run for long. It makes
- * some thousand visits and is run again, to go on behind the last number: what lives all the time is visited once.
+ * some thousand visits and is run again, to go on behind the last number: what lives all the time is visited once. (The
+ * program that may sleep is under RCU only while it meets tasks, and gets a reference to each that it then visits.)
  */
+#if TD_SLEEPABLE
+SEC("iter.s/task")
+#else
 SEC("iter/task")
+#endif
 int task_record(struct bpf_iter__task *ctx)
 {
 	struct task_struct *current = untrusted(bpf_get_current_task_btf());

@@ -54,7 +54,7 @@ pub struct Config {
 }
 
 /// Where `next_slot` stands in `struct td_reader`.
-const NEXT_SLOT: usize = size_of::<Config>();
+pub(super) const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
 const READER_SIZE: u32 = 43_248;
@@ -182,7 +182,7 @@ impl Bpf {
             }
         };
         let remember =
-            request.remember && groups.contains(Group::Args) && matches!(program.settings, Settings::Private(_));
+            request.remember && groups.contains(Group::Args) && !matches!(program.settings, Settings::Shared(_));
         let mut config = Config {
             groups: groups.0,
             threads: scope.is_threads().into(),
@@ -217,8 +217,9 @@ impl Bpf {
         let result = program.pass(scope, request.pids, snapshot);
         reader.forget(program);
         if result.is_err() {
-            // Of what was seen not all has come through.
+            // Of what the program remembers not all has come through.
             self.changed_epoch += 1;
+            self.arguments.forget();
         }
         result?;
         if remember {
@@ -231,16 +232,17 @@ impl Bpf {
 impl Program {
     /// Loads the program that answers `groups` fastest on this kernel.
     fn load(groups: Groups) -> Result<Program> {
-        if groups.intersects(Groups::FROM_USER_MEMORY) {
-            return Program::load_recipe(&recipe::TASK_SLEEPABLE, groups);
-        }
+        let (walking, called) = match groups.intersects(Groups::FROM_USER_MEMORY) {
+            true => (&recipe::TASK_SLEEPABLE_WALK, &recipe::TASK_SLEEPABLE),
+            false => (&recipe::TASK_WALK, &recipe::TASK),
+        };
         if walk::is_possible() {
-            match Program::load_recipe(&recipe::TASK_WALK, groups) {
+            match Program::load_recipe(walking, groups) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 result => return result,
             }
         }
-        Program::load_recipe(&recipe::TASK, groups)
+        Program::load_recipe(called, groups)
     }
 
     fn load_recipe(recipe: &'static std::result::Result<Recipe, &str>, groups: Groups) -> Result<Program> {
@@ -331,7 +333,7 @@ impl Program {
                 Ok(Reader { key: None })
             }
             Settings::Walk(walk) => {
-                walk.configure(config);
+                walk.configure(config, next_slot);
                 Ok(Reader { key: None })
             }
             Settings::Shared(readers) => {

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::pass::{index, Config};
+use super::pass::{index, Config, NEXT_SLOT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::Snapshot;
 use crate::source::host;
@@ -80,8 +80,9 @@ impl Walk {
     }
 
     /// Tells the program what to do with the tasks it visits.
-    pub(super) fn configure(&mut self, config: Config) {
+    pub(super) fn configure(&mut self, config: Config, next_slot: u64) {
         self.write(0, config);
+        self.write(NEXT_SLOT, next_slot);
     }
 
     /// Whether the program finds the list of processes.
