@@ -107,7 +107,8 @@ impl Handle {
         let result = self.bpf.prepare(BpfWay::ToLoad, groups, &pin::directory());
         self.support();
         let fact = match &result {
-            Ok(()) => Fact::yes("loaded and attached"),
+            Ok(()) if self.bpf.finds_tasks_itself() => Fact::yes("loaded; it finds the tasks itself"),
+            Ok(()) => Fact::yes("loaded; the kernel calls it for each task"),
             Err(error) => Fact::no(error.to_string(), remedy(error)),
         };
         if let Some(support) = &mut self.support {

@@ -282,3 +282,24 @@ fn foreign_proc_is_noticed() {
         assert_eq!(snapshot.task(0).ppid(), Ok(0));
     });
 }
+
+/// Check that programs find their tasks themselves on every kernel that lets them (Linux 6.2), with and without arguments.
+#[test]
+fn programs_find_tasks_themselves() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>());
+    let version = match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
+        _ => panic!("{release}"),
+    };
+    for fields in [Field::Ppid | Field::Uid, Field::Ppid | Field::Cmdline] {
+        let mut handle = Handle::new();
+        handle.prepare(fields).expect("BPF");
+        let why = handle.support().task_iterator.why.clone();
+        assert_eq!(
+            why == "loaded; it finds the tasks itself",
+            version >= (6, 2),
+            "Linux {release}: {why}"
+        );
+    }
+}

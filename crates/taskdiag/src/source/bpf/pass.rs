@@ -156,6 +156,12 @@ impl Bpf {
         Ok(())
     }
 
+    /// Whether the loaded program is one that finds its tasks itself.
+    pub(crate) fn finds_tasks_itself(&self) -> bool {
+        let program = self.program.as_ref().filter(|program| program.is_ours());
+        program.is_some_and(|program| matches!(program.settings, Settings::Walk(_)))
+    }
+
     /// Whether the loaded program itself leaves out tasks that have not changed.
     pub(crate) fn knows_changes(&self) -> bool {
         let program = self.program.as_ref().filter(|program| program.is_ours());
