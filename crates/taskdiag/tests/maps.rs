@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -989,18 +989,23 @@ fn processes_that_end_meanwhile_have_reasons() {
     let mut answers = BTreeMap::new();
     for source in sources() {
         for round in 0..scaled(100) {
-            let mut child = Command::new("/proc/self/exe")
-                .arg("--list")
+            let mut child = Command::new("cat")
+                .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
-                .stderr(Stdio::null())
                 .spawn()
                 .expect("a process");
+            let mut stdin = child.stdin.take().expect("a pipe");
+            let mut stdout = child.stdout.take().expect("a pipe");
+            // A new process is told of before it has memory of its own: until then ours is its.
+            stdin.write_all(b"?").expect("it reads");
+            stdout.read_exact(&mut [0]).expect("it writes");
             let opened = Maps::open(child.id());
-            let answer = opened.map(|maps| maps.with_source(source)).and_then(|mut maps| {
-                if round % 2 == 0 {
-                    let mut output = Vec::new();
-                    let _ = child.stdout.take().map(|mut stdout| stdout.read_to_end(&mut output));
-                }
+            drop(stdin);
+            if round % 2 == 0 {
+                stdout.read_to_end(&mut Vec::new()).expect("it ends");
+            }
+            let answer = opened.and_then(|maps| {
+                let mut maps = maps.with_source(source);
                 maps.list(Filter::empty(), Wants::NAMES).map(|listed| listed.len())
             });
             let kind = match answer {
