@@ -2,12 +2,15 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use common::{handle, scaled, text::TICK_NS};
+use common::child::{self, Proc, World};
+use common::{handle, scaled, text::TICK_NS, SOURCES};
 use taskdiag::snapshot::Snapshot;
-use taskdiag::{Fields, Query, SourceId};
+use taskdiag::{Field, Fields, Query, SourceId};
 use taskdiag_zoo::{Churn, Farm};
 
 const FORKS_PER_SECOND: u32 = 2000;
@@ -159,4 +162,97 @@ fn procfs_processes_are_whole_under_churn() {
 #[test]
 fn procfs_threads_are_whole_under_churn() {
     check_under_churn(SourceId::Procfs, Query::threads().fields(Fields::all()));
+}
+
+/// The limit of process numbers, which is that of the whole machine before Linux 6.14; put back in the end.
+struct PidMax {
+    before: String,
+}
+
+impl PidMax {
+    const PATH: &str = "/proc/sys/kernel/pid_max";
+
+    fn set(max: u32) -> PidMax {
+        let before = fs::read_to_string(PidMax::PATH).expect("a limit");
+        fs::write(PidMax::PATH, max.to_string()).expect("root may set it");
+        PidMax { before }
+    }
+}
+
+impl Drop for PidMax {
+    fn drop(&mut self) {
+        let _ = fs::write(PidMax::PATH, &self.before);
+    }
+}
+
+/// Starts a process that waits, and has a number of ours as its last argument.
+fn numbered(number: usize) -> Child {
+    Command::new("sh")
+        .args(["-c", "read line", &number.to_string()])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a process")
+}
+
+/// Check that a process number and a start time never name two processes, where the kernel uses the same few numbers over and
+/// over.
+#[test]
+fn reused_numbers_name_one_process_each() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let world = World {
+        pid_namespace: true,
+        proc: Proc::New(c""),
+        ..World::default()
+    };
+    child::run(test_name!(), "inside", world, || {
+        const AT_ONCE: usize = 60;
+        const EACH_ROUND: usize = 20;
+        // From 300 on, where the kernel begins again.
+        let _limit = PidMax::set(300 + 150);
+        let mut handles = SOURCES.map(|source| (source, handle(source), BTreeMap::new()));
+        let query = Query::processes().fields(Field::StartNs | Field::Cmdline);
+        let mut living: VecDeque<(usize, Child)> = VecDeque::new();
+        let mut made = 0;
+        for _ in 0..scaled(300) {
+            for _ in 0..EACH_ROUND {
+                living.push_back((made, numbered(made)));
+                made += 1;
+            }
+            for (source, handle, names) in &mut handles {
+                let snapshot = handle.query(&query).expect("processes");
+                let mut met = 0;
+                for task in snapshot.tasks() {
+                    let pid = task.pid().expect("a pid");
+                    let Some((number, _)) = living.iter().find(|(_, child)| child.id() == pid) else {
+                        continue;
+                    };
+                    let cmdline = task.cmdline().expect("arguments").as_bytes().to_vec();
+                    // It may not have got to its exec yet.
+                    if cmdline.starts_with(b"sh\0") {
+                        let expected = format!("sh\0-c\0read line\0{number}\0");
+                        assert_eq!(cmdline, expected.into_bytes(), "{source} {pid}");
+                    }
+                    let name = (pid, task.start_ns().expect("a start"));
+                    let first = *names.entry(name).or_insert(*number);
+                    assert_eq!(first, *number, "{source}: {name:?} names two processes");
+                    met += 1;
+                }
+                assert_eq!(met, living.len(), "{source}");
+            }
+            while living.len() > AT_ONCE - EACH_ROUND {
+                let (_, mut child) = living.pop_front().expect("a process");
+                child.kill().expect("it lives");
+                child.wait().expect("it ends");
+            }
+        }
+        for (source, _, names) in &handles {
+            let numbers: BTreeSet<u32> = names.keys().map(|(pid, _)| *pid).collect();
+            println!("{source}: {} processes under {} numbers", names.len(), numbers.len());
+            assert!(names.len() > numbers.len() + 100, "numbers were not used again");
+        }
+        for (_, mut child) in living {
+            child.kill().expect("it lives");
+            child.wait().expect("it ends");
+        }
+    });
 }

@@ -239,6 +239,24 @@ fn pid_namespace_has_its_own_ids() {
     });
 }
 
+/// Check that in a container both sources agree with its `/proc`, paths outside of its root among them.
+#[test]
+fn containers_have_their_own_proc() {
+    let world = World {
+        pid_namespace: true,
+        ..World::default()
+    };
+    child::run(test_name!(), "inside", world, || {
+        child::enter_container(c"/tmp").expect("a container");
+        let _animals = ["threads-5", "pid-namespace", "exe-deleted", "zombie", "set-uid"].map(animal);
+        for source in SOURCES {
+            for scope in [Scope::Processes, Scope::Threads] {
+                compare(&mut handle(source), source, scope).check(&format!("{source} {scope:?} in a container"), 5);
+            }
+        }
+    });
+}
+
 /// Check that in a time namespace start times are those that its text shows.
 #[test]
 fn time_namespace_has_its_own_start_times() {

@@ -140,6 +140,18 @@ fn enter(world: World) -> io::Result<()> {
     }
 }
 
+/// Makes `directory`, where all file systems are mounted a second time, the root of this process, with a `/proc` of its own: as
+/// in a container.
+pub fn enter_container(directory: &CStr) -> io::Result<()> {
+    mount(Some(c"/"), directory, None, libc::MS_BIND | libc::MS_REC, None)?;
+    // SAFETY: the paths end with a NUL.
+    unsafe {
+        check(libc::chroot(directory.as_ptr()))?;
+        check(libc::chdir(c"/".as_ptr()))?;
+    }
+    mount(Some(c"proc"), c"/proc", Some(c"proc"), 0, None)
+}
+
 fn check(result: c_int) -> io::Result<()> {
     match result {
         -1 => Err(io::Error::last_os_error()),

@@ -1,9 +1,12 @@
 //! Users, groups, capabilities and confinement.
 
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::{chown, PermissionsExt as _};
 
 use super::{species, Species};
-use crate::den::{fork_child, Doing as _, Report};
+use crate::den::{exec, fork_child, Den, Doing as _, Report};
+use crate::facts::Facts;
 use crate::sys::{self, Capabilities};
 
 pub(super) const SPECIES: &[Species] = &[
@@ -32,6 +35,11 @@ pub(super) const SPECIES: &[Species] = &[
         fork_child(seccomp_filter)
     }),
     species("undumpable", "not dumpable", |_| fork_child(undumpable)),
+    species(
+        "set-uid",
+        "run by a user with the rights of another, its executable's owner",
+        set_uid,
+    ),
 ];
 
 fn all_ids_different(report: &mut Report) -> io::Result<()> {
@@ -109,4 +117,27 @@ fn undumpable(report: &mut Report) -> io::Result<()> {
     report.facts.uids = Some(vec![1000; 4]);
     report.facts.dumpable = Some(false);
     sys::prctl(libc::PR_SET_DUMPABLE, 0, 0)
+}
+
+/// Runs a set-uid and set-gid copy of this executable as a plain user.
+fn set_uid(den: &mut Den) -> io::Result<Facts> {
+    const USER: u32 = 1000;
+    const OWNER: u32 = 4321;
+    let directory = den.dir()?;
+    let copy = directory.join("zoo set-uid");
+    fs::copy("/proc/self/exe", &copy).doing("copying the executable")?;
+    chown(&copy, Some(OWNER), Some(OWNER)).doing("giving it away")?;
+    fs::set_permissions(&copy, Permissions::from_mode(0o6755))?;
+    fs::set_permissions(&directory, Permissions::from_mode(0o711))?;
+    let mut facts = fork_child(|report| {
+        sys::set_groups(&[]).doing("dropping groups")?;
+        sys::setresgid(USER, USER, USER)?;
+        sys::setresuid(USER, USER, USER)?;
+        Err(exec(report, "rest", Some(&copy), &[b"zoo".to_vec()], &[])).doing("exec")
+    })?;
+    facts.uids = Some(vec![USER, OWNER, OWNER, OWNER]);
+    facts.gids = Some(vec![USER, OWNER, OWNER, OWNER]);
+    facts.groups = Some(vec![]);
+    facts.dumpable = Some(false);
+    Ok(facts)
 }
