@@ -330,6 +330,7 @@ struct maple_tree {
 
 struct mm_struct {
 	struct maple_tree mm_mt;
+	void *pgd;
 	atomic_t mm_users;
 	atomic64_t pgtables_bytes;
 	unsigned long hiwater_rss, hiwater_vm, total_vm, locked_vm, data_vm, exec_vm, stack_vm;

@@ -331,11 +331,15 @@ struct td_walk {
 	__u32 filled; /* bytes of scratch with records */
 	__u32 met;    /* how many of `tasks` are to be visited */
 	__u32 behind; /* find_leaf() */
-	__u32 reserved;
+	__u32 shift;  /* warm_table() */
 	__u64 root;	  /* of the tree of numbers */
 	__u64 head, node; /* of the list of a process's threads */
+	__u64 page_offset; /* where the kernel has all memory mapped; 0: not known */
+	__u64 known_page;  /* physical address of a page that begins with the two words of `known`; 0: none */
+	__u64 known[2];
 	__u64 slots[TD_BLOCK];
 	__u64 tasks[TD_BLOCK];
+	__u64 tables[TD_BLOCK]; /* of pages; warm_table() */
 	__u32 places[TD_BLOCK];
 	__u32 list[TD_LISTED];
 };

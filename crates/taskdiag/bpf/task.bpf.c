@@ -1672,6 +1672,14 @@ static long warm_parts(__u32 index, void *nothing)
 }
 
 #if TD_SLEEPABLE
+/* A word of the kernel's memory, 0 where there is none: the first of a structure that begins with a number. */
+static __always_inline __u64 word_at(__u64 address)
+{
+	struct timespec64 *word = bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct timespec64));
+
+	return word->tv_sec;
+}
+
 /* What was remembered of the arguments of a task that was met, or else what finding them begins with: the tree of mappings. */
 static long warm_args(__u32 index, void *nothing)
 {
@@ -1691,10 +1699,81 @@ static long warm_args(__u32 index, void *nothing)
 	/* The address of its root carries flags in the lower bits. */
 	root = address(reader, task->mm->mm_mt.ma_root) & ~0xffull;
 	for (line = 0; line < 4; line++)
-		LOAD(((struct hlist_head *)bpf_rdonly_cast((void *)(root + line * 64),
-							   bpf_core_type_id_kernel(struct hlist_head)))->first);
+		LOAD(word_at(root + line * 64));
 	return 0;
 }
+#endif
+
+#if TD_SLEEPABLE && defined(__TARGET_ARCH_x86)
+
+/*
+ * All memory is mapped at one place, which is chosen anew at each start of the machine, by whole GiB, somewhere below each page
+ * table. It is found by the page that the reader told of.
+ */
+static long try_page_offset(__u32 gib, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	__u64 offset = (walk->root & ~((1ull << 30) - 1)) - ((__u64)gib << 30);
+
+	if (word_at(offset + walk->known_page) != walk->known[0] || word_at(offset + walk->known_page + 8) != walk->known[1])
+		return 0;
+	walk->page_offset = offset;
+	return 1;
+}
+
+static long first_table(__u32 index, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	__u32 at = index & (SLOTS - 1);
+
+	walk->tables[at] = address(&private_reader, task_at(walk->tasks[at])->mm->pgd);
+	return 0;
+}
+
+/* From a page table to the next, on the way to a task's arguments. */
+static long warm_table(__u32 index, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	__u32 at = index & (SLOTS - 1);
+	__u64 table = walk->tables[at], entry;
+
+	if (!table)
+		return 0;
+	entry = word_at(table + (task_at(walk->tasks[at])->mm->arg_start >> walk->shift & 511) * sizeof(entry));
+	/* Present, and no large page. */
+	walk->tables[at] = (entry & 0x81) == 1 ? walk->page_offset + (entry & 0xffffffffff000) : 0;
+	return 0;
+}
+
+static long warm_page(__u32 index, void *nothing)
+{
+	struct td_walk *walk = &private_reader.walk;
+	__u32 at = index & (SLOTS - 1);
+
+	if (walk->tables[at])
+		LOAD(word_at(walk->tables[at] + (task_at(walk->tasks[at])->mm->arg_start & (PAGE_SIZE - 8))));
+	return 0;
+}
+
+/* Loads what leads to the arguments in memory: four tables, or five. */
+static __always_inline void warm_pages(struct td_walk *walk)
+{
+	if (!walk->page_offset)
+		return;
+	bpf_loop(walk->met, first_table, 0, 0);
+#define WARM_TABLES(at_shift)                                                                                             \
+	walk->shift = at_shift;                                                                                           \
+	bpf_loop(walk->met, warm_table, 0, 0)
+	if (walk->page_offset >> 47 != 0x1ffff) {
+		WARM_TABLES(48);
+	}
+	WARM_TABLES(39);
+	WARM_TABLES(30);
+	WARM_TABLES(21);
+	WARM_TABLES(12);
+	bpf_loop(walk->met, warm_page, 0, 0);
+}
+
 #endif
 
 /* Makes the record of a task that was met. */
@@ -1769,6 +1848,10 @@ static long visit_some(__u32 index, void *nothing)
 	bpf_loop(walk->met, warm_parts, 0, 0);
 #if TD_SLEEPABLE
 	bpf_loop(walk->met, warm_args, 0, 0);
+#ifdef __TARGET_ARCH_x86
+	if (!reader->next_slot)
+		warm_pages(walk);
+#endif
 	bpf_rcu_read_unlock();
 #endif
 	if (!walk->met && !end)
@@ -1812,6 +1895,12 @@ int task_record(struct bpf_iter__task *ctx)
 	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
 		return 0;
 	walk->root = address(reader, BPF_CORE_READ(ns, idr.idr_rt.xa_head));
+#if TD_SLEEPABLE && defined(__TARGET_ARCH_x86)
+	if (walk->known_page) {
+		bpf_loop(4096, try_page_offset, 0, 0);
+		return 0;
+	}
+#endif
 	bpf_loop(walk->blocks, visit_some, 0, 0);
 	return 0;
 }

@@ -210,7 +210,8 @@ fn walks_are_laid_out_alike() {
     use taskdiag::source::bpf::walk;
 
     let mut layout = structures! {
-        walk: Position "td_walk": state, blocks, listed, last, filled, met, behind, reserved, root, head, node;
+        walk: Position "td_walk": state, blocks, listed, last, filled, met, behind, shift, root, head, node,
+            page_offset, known_page, known;
     };
     // Of the structure's beginning.
     layout.remove(0);

@@ -255,3 +255,43 @@ pub(crate) fn sums_memory_counters() -> bool {
         .filter(|growth| (1..BATCH).contains(growth));
     small.take(2).count() == 2
 }
+
+/// A page of this process's memory that can be told from all others.
+#[derive(Debug)]
+pub(crate) struct KnownPage {
+    memory: Vec<u64>,
+    /// Where in it the page begins.
+    start: usize,
+}
+
+impl KnownPage {
+    const WORDS: usize = 4096 / size_of::<u64>();
+
+    /// A page that begins with random numbers.
+    pub(crate) fn new() -> KnownPage {
+        use std::hash::{BuildHasher as _, RandomState};
+
+        let mut memory = vec![0_u64; 2 * KnownPage::WORDS];
+        let start = (memory.as_ptr().addr() / size_of::<u64>()).wrapping_neg() % KnownPage::WORDS;
+        memory[start] = RandomState::new().hash_one(start);
+        memory[start + 1] = RandomState::new().hash_one(start);
+        KnownPage { memory, start }
+    }
+
+    /// What it begins with.
+    pub(crate) fn words(&self) -> [u64; 2] {
+        [self.memory[self.start], self.memory[self.start + 1]]
+    }
+
+    /// Where in the machine's memory it is, if the caller may know that: `/proc/PID/pagemap`.
+    pub(crate) fn physical_address(&self) -> Option<u64> {
+        use std::os::unix::fs::FileExt as _;
+
+        const FRAME: u64 = (1 << 55) - 1;
+        let page = self.memory[self.start..].as_ptr().addr() as u64 / 4096;
+        let mut entry = [0; 8];
+        let pagemap = std::fs::File::open("/proc/self/pagemap").ok()?;
+        pagemap.read_exact_at(&mut entry, page * 8).ok()?;
+        Some((u64::from_ne_bytes(entry) & FRAME) * 4096).filter(|&address| address != 0)
+    }
+}

@@ -128,7 +128,7 @@ fn set_uid(den: &mut Den) -> io::Result<Facts> {
     fs::copy("/proc/self/exe", &copy).doing("copying the executable")?;
     chown(&copy, Some(OWNER), Some(OWNER)).doing("giving it away")?;
     fs::set_permissions(&copy, Permissions::from_mode(0o6755))?;
-    fs::set_permissions(&directory, Permissions::from_mode(0o711))?;
+    fs::set_permissions(directory, Permissions::from_mode(0o711))?;
     let mut facts = fork_child(|report| {
         sys::set_groups(&[]).doing("dropping groups")?;
         sys::setresgid(USER, USER, USER)?;

@@ -287,6 +287,9 @@ impl Program {
                     "the kernel's tree of process numbers was not found",
                 ));
             }
+            if groups.intersects(Groups::FROM_USER_MEMORY) {
+                walk.find_memory(program.link.as_fd())?;
+            }
         }
         Ok(program)
     }

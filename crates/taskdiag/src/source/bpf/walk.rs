@@ -23,10 +23,13 @@ pub struct Position {
     pub filled: u32,
     pub met: u32,
     pub behind: u32,
-    pub reserved: u32,
+    pub shift: u32,
     pub root: u64,
     pub head: u64,
     pub node: u64,
+    pub page_offset: u64,
+    pub known_page: u64,
+    pub known: [u64; 2],
 }
 
 /// Tasks that are looked at together.
@@ -42,7 +45,7 @@ const PATH_AND_NAME_SIZE: usize = 1024 + 256 + 256;
 /// Where it has the position.
 pub const POSITION: usize = SCRATCH + SCRATCH_SIZE + PATH_AND_NAME_SIZE;
 /// Where it has the list of processes.
-pub const LIST: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 4);
+pub const LIST: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 8 + 4);
 /// Its size.
 pub const READER_SIZE: u32 = (LIST + LISTED * size_of::<u32>()) as u32;
 
@@ -71,12 +74,18 @@ pub(super) fn is_possible() -> bool {
 pub(super) struct Walk {
     reader: SharedMemory,
     blocks: u32,
+    /// Where the kernel has all memory mapped; 0: not known.
+    page_offset: u64,
 }
 
 impl Walk {
     /// `reader` is its `td_reader`, of [`READER_SIZE`].
     pub(super) fn new(reader: SharedMemory) -> Walk {
-        Walk { reader, blocks: BLOCKS }
+        Walk {
+            reader,
+            blocks: BLOCKS,
+            page_offset: 0,
+        }
     }
 
     /// Tells the program what to do with the tasks it visits.
@@ -89,6 +98,23 @@ impl Walk {
     pub(super) fn finds_tasks(&mut self, link: BorrowedFd<'_>) -> Result<bool> {
         self.begin(&[rustix::process::getpid().as_raw_nonzero().get() as u32]);
         Ok(self.go_on(link)?.state == state::ENDED)
+    }
+
+    /// Has the program find out where the kernel has all memory mapped, by a page of ours. That helps it to load page tables
+    /// early; without the right to know physical addresses (CAP_SYS_ADMIN) it does without.
+    pub(super) fn find_memory(&mut self, link: BorrowedFd<'_>) -> Result<()> {
+        let page = host::KnownPage::new();
+        let Some(address) = page.physical_address() else {
+            return Ok(());
+        };
+        let place = Position {
+            known_page: address,
+            known: page.words(),
+            ..Position::default()
+        };
+        self.write(POSITION, place);
+        self.page_offset = self.go_on(link)?.page_offset;
+        Ok(())
     }
 
     /// Visits the processes of `pids`, or all if there are none, and appends their records and rows to `snapshot`.
@@ -141,6 +167,7 @@ impl Walk {
                 state: state::NOWHERE,
                 blocks: self.blocks,
                 listed: listed.len() as u32,
+                page_offset: self.page_offset,
                 ..Position::default()
             },
         );
