@@ -364,6 +364,7 @@ fn next_step(reason: Absent) -> &'static str {
     match reason {
         Absent::Denied => "root may read it: try sudo",
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
+        Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",
     }
 }

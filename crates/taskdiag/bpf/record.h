@@ -11,7 +11,7 @@
 #define TASKDIAG_RECORD_H
 
 /* Changes with any change of this file or of what a field means. It is part of the path that programs are pinned under. */
-#define TD_ABI 2
+#define TD_ABI 3
 
 /* Groups of fields, as bits of td_config.groups and td_defer.groups. */
 #define TD_GROUP_BASE (1u << 0)
@@ -33,6 +33,7 @@
 #define TD_GROUP_FDS (1u << 16)
 #define TD_GROUP_AUDIT (1u << 17)
 #define TD_GROUP_LAYOUT (1u << 18)
+#define TD_GROUP_ROLLUP (1u << 19) /* no program answers it: the library reads it afterwards */
 
 /* Flags of a record. */
 #define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
@@ -90,6 +91,7 @@ enum td_attr_type {
 	TD_ATTR_AUDIT = 29,
 	TD_ATTR_LAYOUT = 30,
 	TD_ATTR_PERSONALITY = 31, /* __u32 */
+	TD_ATTR_ROLLUP = 32,
 };
 
 struct td_base {
@@ -207,6 +209,19 @@ struct td_layout {
 	__u64 start_stack;
 	__u64 arg_start, arg_end;
 	__u64 env_start, env_end;
+};
+
+/* The lines of smaps_rollup, in bytes; all ones where the kernel has no such line. */
+struct td_rollup {
+	__u64 rss_bytes;
+	__u64 pss_bytes, pss_dirty_bytes, pss_anon_bytes, pss_file_bytes, pss_shmem_bytes;
+	__u64 shared_clean_bytes, shared_dirty_bytes, private_clean_bytes, private_dirty_bytes;
+	__u64 referenced_bytes, anonymous_bytes, ksm_bytes, lazyfree_bytes;
+	__u64 anon_huge_bytes, shmem_huge_bytes, file_huge_bytes;
+	__u64 shared_hugetlb_bytes, private_hugetlb_bytes;
+	__u64 swap_bytes, swap_pss_bytes;
+	__u64 locked_bytes;
+	__u64 age_ns; /* since the kernel was asked */
 };
 
 /* Groups that this source met but can't answer exactly for this task; procfs can. */

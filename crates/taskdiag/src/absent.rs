@@ -18,6 +18,8 @@ pub enum Absent {
     Gone = 5,
     /// Only a part was to be had.
     Truncated = 6,
+    /// It would have taken longer than the query's [`Budget`](crate::Budget) allows, or be dearer for a single process.
+    OverBudget = 7,
 }
 
 impl Absent {
@@ -30,6 +32,7 @@ impl Absent {
             Absent::NoMemory => "no memory",
             Absent::Gone => "gone",
             Absent::Truncated => "truncated",
+            Absent::OverBudget => "over budget",
         }
     }
 
@@ -40,6 +43,7 @@ impl Absent {
             4 => Absent::NoMemory,
             5 => Absent::Gone,
             6 => Absent::Truncated,
+            7 => Absent::OverBudget,
             _ => Absent::Unsupported,
         }
     }

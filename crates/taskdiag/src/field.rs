@@ -54,12 +54,13 @@ groups! {
     Fds "fds",
     Audit "audit",
     Layout "layout",
+    Rollup "rollup",
 }
 
 impl Group {
     /// Whether only tasks with an address space have values of this group.
     fn needs_memory(self) -> bool {
-        matches!(self, Group::Mem | Group::Args | Group::Env | Group::Layout)
+        matches!(self, Group::Mem | Group::Args | Group::Env | Group::Layout | Group::Rollup)
     }
 }
 
@@ -245,6 +246,8 @@ impl Files {
     pub const ROOT: Files = Files(1 << 17);
     /// A directory.
     pub const FD: Files = Files(1 << 18);
+    /// Read by [`memory`](crate::memory), after all others.
+    pub const SMAPS_ROLLUP: Files = Files(1 << 19);
 
     pub const fn or(self, other: Files) -> Files {
         Files(self.0 | other.0)
@@ -291,7 +294,8 @@ impl Info {
             .or(Files::PERSONALITY)
             .or(Files::EXE)
             .or(Files::CWD)
-            .or(Files::ROOT);
+            .or(Files::ROOT)
+            .or(Files::SMAPS_ROLLUP);
         if self.files.is_subset(TRACE) && self.files != Files::NONE || self.kind == Kind::Address {
             "trace"
         } else if self.files == Files::TIMERSLACK_NS {
@@ -618,6 +622,79 @@ fields! {
         "Where it ends.", |t| Ok(Mask(part!(t, EnvEnd, LAYOUT, Layout)?.env_end.get()));
     Personality personality: Mask, Layout Mask, Files::PERSONALITY, "personality", "",
         "Execution domain and flags of personality(2).", |t| Ok(Mask(part!(t, Personality, PERSONALITY, Number)?.number.get().into()));
+
+    PssBytes pss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss", "4.14",
+        "Proportional set size: resident memory, each page divided by the number of processes that have it mapped. The kernel adds it up in smaps_rollup; summed from smaps (before 4.14) up to 1 KiB is lost for each mapping.",
+        |t| t.number(part!(t, PssBytes, ROLLUP, Rollup)?.pss_bytes);
+    UssBytes uss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Clean + Private_Dirty + Private_Hugetlb", "4.14",
+        "Unique set size: resident memory that no other process has mapped.",
+        |t| t.uss();
+    PssDirtyBytes pss_dirty_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss_Dirty", "6.0",
+        "The part of pss_bytes that is dirty.",
+        |t| t.number(part!(t, PssDirtyBytes, ROLLUP, Rollup)?.pss_dirty_bytes);
+    PssAnonBytes pss_anon_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss_Anon", "5.3",
+        "The part of pss_bytes that is anonymous.",
+        |t| t.number(part!(t, PssAnonBytes, ROLLUP, Rollup)?.pss_anon_bytes);
+    PssFileBytes pss_file_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss_File", "5.3",
+        "The part of pss_bytes that is page cache of files.",
+        |t| t.number(part!(t, PssFileBytes, ROLLUP, Rollup)?.pss_file_bytes);
+    PssShmemBytes pss_shmem_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Pss_Shmem", "5.3",
+        "The part of pss_bytes that is shared memory and tmpfs.",
+        |t| t.number(part!(t, PssShmemBytes, ROLLUP, Rollup)?.pss_shmem_bytes);
+    SharedCleanBytes shared_clean_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Shared_Clean", "4.14",
+        "Clean resident pages that are mapped more than once.",
+        |t| t.number(part!(t, SharedCleanBytes, ROLLUP, Rollup)?.shared_clean_bytes);
+    SharedDirtyBytes shared_dirty_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Shared_Dirty", "4.14",
+        "Dirty resident pages that are mapped more than once.",
+        |t| t.number(part!(t, SharedDirtyBytes, ROLLUP, Rollup)?.shared_dirty_bytes);
+    PrivateCleanBytes private_clean_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Clean", "4.14",
+        "Clean resident pages that are mapped once.",
+        |t| t.number(part!(t, PrivateCleanBytes, ROLLUP, Rollup)?.private_clean_bytes);
+    PrivateDirtyBytes private_dirty_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Dirty", "4.14",
+        "Dirty resident pages that are mapped once.",
+        |t| t.number(part!(t, PrivateDirtyBytes, ROLLUP, Rollup)?.private_dirty_bytes);
+    ReferencedBytes referenced_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Referenced", "4.14",
+        "Resident pages marked as referenced.",
+        |t| t.number(part!(t, ReferencedBytes, ROLLUP, Rollup)?.referenced_bytes);
+    AnonymousBytes anonymous_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Anonymous", "4.14",
+        "Resident pages that belong to no file.",
+        |t| t.number(part!(t, AnonymousBytes, ROLLUP, Rollup)?.anonymous_bytes);
+    KsmBytes ksm_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup KSM", "6.7",
+        "Resident pages that are merged with equal ones (KSM).",
+        |t| t.number(part!(t, KsmBytes, ROLLUP, Rollup)?.ksm_bytes);
+    LazyfreeBytes lazyfree_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup LazyFree", "4.14",
+        "Pages given back with MADV_FREE that the kernel has not taken yet.",
+        |t| t.number(part!(t, LazyfreeBytes, ROLLUP, Rollup)?.lazyfree_bytes);
+    AnonHugeBytes anon_huge_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup AnonHugePages", "4.14",
+        "Anonymous memory in transparent huge pages.",
+        |t| t.number(part!(t, AnonHugeBytes, ROLLUP, Rollup)?.anon_huge_bytes);
+    ShmemHugeBytes shmem_huge_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup ShmemPmdMapped", "4.14",
+        "Shared memory mapped by huge pages.",
+        |t| t.number(part!(t, ShmemHugeBytes, ROLLUP, Rollup)?.shmem_huge_bytes);
+    FileHugeBytes file_huge_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup FilePmdMapped", "5.4",
+        "Page cache of files mapped by huge pages.",
+        |t| t.number(part!(t, FileHugeBytes, ROLLUP, Rollup)?.file_huge_bytes);
+    SharedHugetlbBytes shared_hugetlb_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Shared_Hugetlb", "4.14",
+        "Pages of hugetlbfs that are mapped more than once. They are in no other of these sums.",
+        |t| t.number(part!(t, SharedHugetlbBytes, ROLLUP, Rollup)?.shared_hugetlb_bytes);
+    PrivateHugetlbBytes private_hugetlb_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Private_Hugetlb", "4.14",
+        "Pages of hugetlbfs that are mapped once. They are in no other of these sums but uss_bytes.",
+        |t| t.number(part!(t, PrivateHugetlbBytes, ROLLUP, Rollup)?.private_hugetlb_bytes);
+    SwapPssBytes swap_pss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup SwapPss", "4.14",
+        "Swapped-out memory, each page divided by the number of those that share it.",
+        |t| t.number(part!(t, SwapPssBytes, ROLLUP, Rollup)?.swap_pss_bytes);
+    RollupRssBytes rollup_rss_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Rss", "4.14",
+        "Resident memory as the page tables have it when they are walked; rss_bytes is what the kernel's counters say.",
+        |t| t.number(part!(t, RollupRssBytes, ROLLUP, Rollup)?.rss_bytes);
+    RollupSwapBytes rollup_swap_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Swap", "4.14",
+        "Swapped-out memory as the page tables have it.",
+        |t| t.number(part!(t, RollupSwapBytes, ROLLUP, Rollup)?.swap_bytes);
+    RollupLockedBytes rollup_locked_bytes: u64, Rollup Bytes, Files::SMAPS_ROLLUP, "smaps_rollup Locked", "4.14",
+        "The part of pss_bytes that lies in locked mappings.",
+        |t| t.number(part!(t, RollupLockedBytes, ROLLUP, Rollup)?.locked_bytes);
+    RollupAgeNs rollup_age_ns: u64, Rollup Nanoseconds, Files::SMAPS_ROLLUP, "", "",
+        "How long before the end of the answer the values of this group were read: those of a process without signs of change are kept for a while.",
+        |t| Ok(part!(t, RollupAgeNs, ROLLUP, Rollup)?.age_ns.get());
 }
 
 /// A bit mask, such as a capability set.
@@ -728,9 +805,21 @@ impl Fields {
     /// No field.
     pub const NONE: Fields = Fields([0; 4]);
 
-    /// Every field.
+    /// Every field but those of [`Group::Rollup`], for which the kernel walks page tables: they cost more the more memory a
+    /// process has, and so have to be named. See [`memory`](crate::memory).
     pub fn all() -> Fields {
-        Field::ALL.iter().copied().collect()
+        let is_cheap = |field: &Field| field.group() != Group::Rollup;
+        Field::ALL.iter().copied().filter(is_cheap).collect()
+    }
+
+    /// The fields of a group.
+    pub fn of_group(group: Group) -> Fields {
+        Field::ALL.iter().copied().filter(|field| field.group() == group).collect()
+    }
+
+    /// The set without those of a group.
+    pub fn without_group(self, group: Group) -> Fields {
+        self.iter().filter(|field| field.group() != group).collect()
     }
 
     /// Whether `field` is in the set.

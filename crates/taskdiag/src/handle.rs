@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::field::{Field, Fields, Groups};
+use crate::field::{Field, Fields, Group, Groups};
 use crate::filter::Filter;
+use crate::memory::{self, absent_record, Progress, Rollups};
 use crate::pin;
 use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use crate::query::{Query, Scope};
-use crate::record::{self, attr, AbsentField, Record};
+use crate::record::{self, attr, Record};
 use crate::snapshot::{Row, Snapshot, SourceId};
 use crate::source::bpf::pass::{deferred, Bpf, Request};
 use crate::source::bpf::recipe;
@@ -39,6 +42,8 @@ pub struct Handle {
     /// Processes that this kernel does not show to iterators, once that is known.
     hidden: Option<Vec<u32>>,
     changes: Changes,
+    rollup_source: Option<SourceId>,
+    rollups: Rollups,
 }
 
 impl Handle {
@@ -51,9 +56,20 @@ impl Handle {
     ///
     /// What a source meets but can't answer exactly for single tasks is still asked of procfs and counted in
     /// [`Counters::deferred`](crate::snapshot::Counters::deferred).
+    ///
+    /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer [`Group::Rollup`](crate::Group::Rollup) and nothing else; which
+    /// source answers that, and which all the rest, are two choices.
     pub fn with_source(mut self, source: SourceId) -> Handle {
-        self.source = Some(source);
+        match source {
+            SourceId::SmapsRollup | SourceId::Smaps => self.rollup_source = Some(source),
+            _ => self.source = Some(source),
+        }
         self
+    }
+
+    /// How far the query that is being answered has come with [`Group::Rollup`](crate::Group::Rollup), which can take long.
+    pub fn progress(&self) -> Arc<Progress> {
+        self.rollups.progress()
     }
 
     /// Says that there will be only one query, so that nothing is worth being remembered for a next one.
@@ -75,6 +91,7 @@ impl Handle {
     pub fn plan(&mut self, query: &Query) -> Result<Plan> {
         let state = State {
             forced: self.source,
+            forced_rollup: self.rollup_source,
             loaded: self.bpf.loaded(),
             regret_ns: self.regret_ns,
         };
@@ -127,7 +144,7 @@ impl Handle {
     /// Asks, and puts the answer into the memory of an earlier one. What that held is gone, also after an error.
     pub fn query_into(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         let Scope::DescendantsOf(pid) = query.scope else {
-            return self.answer(query, snapshot);
+            return self.answer_whole(query, snapshot);
         };
         let descendants = self.descendants(pid)?;
         let listed = Query {
@@ -135,7 +152,7 @@ impl Handle {
             pids: descendants.keys().copied().collect(),
             ..query.clone()
         };
-        self.answer(&listed.with_fields_read(Field::StartNs), snapshot)?;
+        self.answer_whole(&listed.with_fields_read(Field::StartNs), snapshot)?;
         // One that ended, and whose number went to another process, is none.
         snapshot.retain(|task| {
             let header = task.record().header();
@@ -145,6 +162,50 @@ impl Handle {
         });
         snapshot.missing.clear();
         snapshot.counters.tasks = snapshot.rows.len() as u64;
+        Ok(())
+    }
+
+    /// Answers with all groups: those that are cheap first, and then the rollups of what is left.
+    fn answer_whole(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+        let fields = query.fields_read();
+        if !fields.groups().contains(Group::Rollup) {
+            return self.answer(query, snapshot);
+        }
+        let began = Instant::now();
+        let rollup = self.plan(query)?.answer(Group::Rollup);
+        let mut budget = query.budget;
+        if self.one_shot {
+            budget.max_age = Duration::ZERO;
+        }
+        let before = query.filter.as_ref().and_then(|filter| filter.part_without(Group::Rollup));
+        let cheap = Query {
+            fields: fields.without_group(Group::Rollup),
+            filter: before,
+            budget,
+            ..query.clone()
+        };
+        self.answer(&cheap, snapshot)?;
+        snapshot.fields = fields;
+        snapshot.answers[Group::Rollup as usize] = rollup;
+        if let Some(Ok(source)) = rollup {
+            let request = memory::Request {
+                source,
+                budget: &budget,
+                began,
+                is_threads: query.scope.is_threads(),
+            };
+            self.procfs()?;
+            if let Some(procfs) = &self.procfs {
+                self.rollups.read(procfs, &request, snapshot)?;
+            }
+        }
+        if let Some(filter) = query.filter.as_ref().filter(|filter| filter.fields().groups().contains(Group::Rollup)) {
+            let mut counters = snapshot.counters;
+            counters.candidates = 0;
+            snapshot.retain(|task| filter.admits(task, &mut counters));
+            snapshot.counters = counters;
+            snapshot.counters.tasks = snapshot.rows.len() as u64;
+        }
         Ok(())
     }
 
@@ -449,29 +510,6 @@ fn put_in_order(scope: Scope, added: usize, snapshot: &mut Snapshot) {
 fn parent_of(record: &[u8]) -> Option<u32> {
     let (record, _) = Record::split_first(record)?;
     Some(record.get::<record::Base>(attr::BASE)?.ppid.get())
-}
-
-/// A record that says of all `fields` why they are absent; returns its place.
-fn absent_record(fields: Fields, reason: Absent, records: &mut Vec<u8>) -> usize {
-    use zerocopy::native_endian::{U16, U32};
-    use zerocopy::IntoBytes as _;
-
-    let place = records.len();
-    let entries: Vec<AbsentField> = fields
-        .iter()
-        .filter(|field| !matches!(field, Field::Pid | Field::Tid))
-        .map(|field| AbsentField {
-            field: U16::new(field as u16),
-            reason: U16::new(reason as u16),
-        })
-        .collect();
-    let mut writer = record::Writer::new(records);
-    writer.put(attr::ABSENT, 0, entries.as_bytes());
-    writer.finish(record::Header {
-        flags: U32::new(record::HAS_ABSENT),
-        ..record::Header::default()
-    });
-    place
 }
 
 fn fields_of(fields: Fields, groups: Groups) -> Fields {

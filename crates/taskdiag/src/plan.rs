@@ -23,6 +23,8 @@ pub enum BpfWay {
 pub struct State {
     /// Only this source may answer.
     pub forced: Option<SourceId>,
+    /// Only this source may answer [`Group::Rollup`].
+    pub forced_rollup: Option<SourceId>,
     /// The groups that the loaded program can answer, if one is loaded.
     pub loaded: Option<Groups>,
     /// How much time earlier queries of the handle lost because BPF was not loaded for them. Once that exceeds what loading
@@ -83,6 +85,8 @@ pub struct Plan {
     pub tested: bool,
     /// Whether BPF visits the processes that are asked about one by one, rather than all tasks.
     pub one_by_one: bool,
+    /// Who answers [`Group::Rollup`], which is read after all others, if it is asked for.
+    pub rollup: Option<SourceId>,
     /// Groups that nobody can answer on this host.
     pub unanswered: Groups,
     /// What the query loses by BPF not being loaded, to be added to [`State::regret_ns`].
@@ -106,6 +110,7 @@ impl Plan {
     pub fn answer(&self, group: Group) -> Option<std::result::Result<SourceId, Absent>> {
         match self.bpf {
             _ if self.unanswered.contains(group) => Some(Err(Absent::Unsupported)),
+            _ if group == Group::Rollup => self.rollup.map(Ok),
             Some((_, groups)) if groups.contains(group) => Some(Ok(SourceId::Bpf)),
             _ if self.procfs.contains(group) => Some(Ok(SourceId::Procfs)),
             _ => None,
@@ -121,6 +126,15 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         unanswered = unanswered.with(Group::Cgroup);
         groups = groups.without(unanswered);
     }
+    let mut rollup = None;
+    if groups.contains(Group::Rollup) {
+        rollup = rollup_source(support, state.forced_rollup)?;
+        let alone = Groups::NONE.with(Group::Rollup);
+        groups = groups.without(alone);
+        if rollup.is_none() {
+            unanswered = unanswered.or(alone);
+        }
+    }
     let ways = Ways { support, state, cost };
     let by_bpf = ways.bpf(query, groups);
     let by_procfs = match support.procfs.verdict {
@@ -132,6 +146,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         procfs: Groups::NONE,
         one_by_one: choice.one_by_one,
         tested: is_tested(query),
+        rollup,
         unanswered,
         regret_ns: 0,
     };
@@ -140,27 +155,46 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         procfs: groups,
         one_by_one: false,
         tested: false,
+        rollup,
         unanswered,
         regret_ns,
     };
-    match (state.forced, by_bpf, by_procfs) {
+    // Sources of rollups answer nothing else.
+    let forced = state.forced.filter(|source| matches!(source, SourceId::Bpf | SourceId::Procfs));
+    match (forced, by_bpf, by_procfs) {
         (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice)),
         (Some(SourceId::Bpf), Err(fact), _) => Err(refused(SourceId::Bpf, fact)),
         (Some(SourceId::Procfs), _, Ok(_)) => Ok(procfs_plan(0)),
         (Some(SourceId::Procfs), _, Err(fact)) => Err(refused(SourceId::Procfs, fact)),
-        (None, Ok(choice), Err(_)) => Ok(bpf_plan(choice)),
-        (None, Err(_), Ok(_)) => Ok(procfs_plan(0)),
-        (None, Err(bpf), Err(procfs)) => Err(Error::new(
+        (_, Ok(choice), Err(_)) => Ok(bpf_plan(choice)),
+        (_, Err(_), Ok(_)) => Ok(procfs_plan(0)),
+        (_, Err(bpf), Err(procfs)) => Err(Error::new(
             ErrorKind::Unsupported,
             format!("nothing can answer: {}; {}", sentence(procfs), sentence(bpf)),
         )),
-        (None, Ok(choice), Ok(procfs_ns)) => {
+        (_, Ok(choice), Ok(procfs_ns)) => {
             let regret_ns = procfs_ns.saturating_sub(choice.pass_ns);
             match choice.entry_ns <= regret_ns.saturating_add(state.regret_ns) && regret_ns > 0 {
                 true => Ok(bpf_plan(choice)),
                 false => Ok(procfs_plan(regret_ns)),
             }
         }
+    }
+}
+
+/// Who answers [`Group::Rollup`]: nobody where the kernel tells nothing of the kind.
+fn rollup_source(support: &Support, forced: Option<SourceId>) -> Result<Option<SourceId>> {
+    let facts = [
+        (SourceId::SmapsRollup, &support.smaps_rollup),
+        (SourceId::Smaps, &support.smaps),
+    ];
+    let has = |fact: &Fact| fact.verdict != Verdict::No && support.procfs.verdict != Verdict::No;
+    match forced {
+        None => Ok(facts.into_iter().find(|(_, fact)| has(fact)).map(|(source, _)| source)),
+        Some(forced) => match facts.into_iter().find(|(source, _)| *source == forced) {
+            Some((_, fact)) if !has(fact) => Err(refused(forced, fact)),
+            _ => Ok(Some(forced)),
+        },
     }
 }
 
@@ -307,6 +341,8 @@ mod tests {
             cgroup2: yes(),
             cachestat: yes(),
             procmap_query: Fact::yes(""),
+            smaps_rollup: yes(),
+            smaps: yes(),
             tasks: Some(100),
         }
     }
@@ -465,5 +501,37 @@ mod tests {
         assert_eq!(plan.answer(Group::Cgroup), Some(Err(Absent::Unsupported)));
         assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Procfs)));
         assert_eq!(plan.answer(Group::Mem), None);
+    }
+
+    /// Check that rollups are read from smaps_rollup, else from smaps, else by nobody, and that BPF is not asked for them.
+    #[test]
+    fn rollups_have_sources_of_their_own() {
+        let query = Query::processes().fields(Field::PssBytes | Field::Comm);
+        let loaded = State {
+            loaded: Some(Groups::ALL),
+            ..State::default()
+        };
+        let plan = decide(&query, &host(), loaded);
+        assert_eq!(plan.answer(Group::Rollup), Some(Ok(SourceId::SmapsRollup)));
+        // What the price of a walk is estimated from is read before.
+        assert_eq!(plan.answer(Group::Mem), Some(Ok(SourceId::Bpf)));
+        assert!(!plan.bpf.unwrap().1.contains(Group::Rollup));
+        let old = Support {
+            smaps_rollup: Fact::no("it came with 4.14", ""),
+            ..host()
+        };
+        assert_eq!(decide(&query, &old, loaded).answer(Group::Rollup), Some(Ok(SourceId::Smaps)));
+        let forced = State {
+            forced_rollup: Some(SourceId::SmapsRollup),
+            ..loaded
+        };
+        assert!(super::plan(&query, &old, &forced, &Cost::default()).is_err());
+        let neither = Support {
+            smaps: Fact::no("CONFIG_PROC_PAGE_MONITOR", ""),
+            ..old
+        };
+        let plan = decide(&query, &neither, loaded);
+        assert_eq!(plan.answer(Group::Rollup), Some(Err(Absent::Unsupported)));
+        assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Bpf)));
     }
 }

@@ -1,7 +1,8 @@
 //! What is asked.
 
-use crate::field::{Field, Fields};
+use crate::field::{Field, Fields, Group};
 use crate::filter::Filter;
+use crate::memory::Budget;
 
 /// Which tasks are asked about. Ids are those of the caller's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Query {
     /// Only tasks that have used processor time since this handle was last asked for changed tasks, or started since. The
     /// first answer has all.
     pub changed: bool,
+    /// How much reading [`Group::Rollup`](crate::Group::Rollup) may cost, if the query asks for it.
+    pub budget: Budget,
 }
 
 impl Query {
@@ -69,6 +72,7 @@ impl Query {
             fields: Field::Pid | Field::Tid,
             filter: None,
             changed: false,
+            budget: Budget::default(),
         }
     }
 
@@ -140,6 +144,12 @@ impl Query {
         self
     }
 
+    /// How much reading [`Group::Rollup`](crate::Group::Rollup) may cost: see [`Budget`].
+    pub fn budget(mut self, budget: Budget) -> Query {
+        self.budget = budget;
+        self
+    }
+
     /// The same with other fields besides, which only the library looks at.
     pub(crate) fn with_fields_read(mut self, fields: impl Into<Fields>) -> Query {
         self.fields |= fields.into();
@@ -154,6 +164,9 @@ impl Query {
         }
         if self.changed {
             fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
+        }
+        if fields.groups().contains(Group::Rollup) {
+            fields |= self.budget.fields();
         }
         fields
     }

@@ -10,7 +10,7 @@ use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// The task is a kernel thread.
 pub const KERNEL_THREAD: u32 = 1 << 0;
@@ -64,6 +64,7 @@ pub mod attr {
     pub const AUDIT: u16 = 29;
     pub const LAYOUT: u16 = 30;
     pub const PERSONALITY: u16 = 31;
+    pub const ROLLUP: u16 = 32;
 }
 
 /// Structures of bytes that programs in the kernel write.
@@ -141,6 +142,14 @@ wire! {
     Layout {
         start_code: U64, end_code: U64, start_data: U64, end_data: U64, start_brk: U64, start_stack: U64, arg_start: U64,
         arg_end: U64, env_start: U64, env_end: U64,
+    }
+    /// `struct td_rollup`.
+    Rollup {
+        rss_bytes: U64, pss_bytes: U64, pss_dirty_bytes: U64, pss_anon_bytes: U64, pss_file_bytes: U64, pss_shmem_bytes: U64,
+        shared_clean_bytes: U64, shared_dirty_bytes: U64, private_clean_bytes: U64, private_dirty_bytes: U64,
+        referenced_bytes: U64, anonymous_bytes: U64, ksm_bytes: U64, lazyfree_bytes: U64, anon_huge_bytes: U64,
+        shmem_huge_bytes: U64, file_huge_bytes: U64, shared_hugetlb_bytes: U64, private_hugetlb_bytes: U64, swap_bytes: U64,
+        swap_pss_bytes: U64, locked_bytes: U64, age_ns: U64,
     }
     /// `struct td_test`.
     KernelTest { what: U32, relation: U16, clause: U16, value: [U64; 2], mask: [U64; 2] }

@@ -17,6 +17,10 @@ pub enum SourceId {
     Bpf,
     /// The text files of `/proc`.
     Procfs,
+    /// `/proc/PID/smaps_rollup`, which answers [`Group::Rollup`] and nothing else (Linux 4.14).
+    SmapsRollup,
+    /// `/proc/PID/smaps`, added up: the same on kernels without a rollup.
+    Smaps,
 }
 
 impl SourceId {
@@ -25,6 +29,8 @@ impl SourceId {
         match self {
             SourceId::Bpf => "bpf",
             SourceId::Procfs => "procfs",
+            SourceId::SmapsRollup => "smaps_rollup",
+            SourceId::Smaps => "smaps",
         }
     }
 }
@@ -62,13 +68,19 @@ pub struct Counters {
     pub undecided: u64,
     /// Rows whose arguments were known from an earlier snapshot, unchanged.
     pub remembered: u64,
+    /// Processes whose [`Group::Rollup`] was left out, because it would have taken longer than the budget allows.
+    pub over_budget: u64,
+    /// Processes whose page tables were walked for [`Group::Rollup`].
+    pub walked: u64,
+    /// Processes without a sign of change, whose values of [`Group::Rollup`] are those of an earlier answer.
+    pub unchanged: u64,
     /// Records that made no sense and were left out. Anything but 0 is a defect.
     pub malformed: u64,
 }
 
 impl Counters {
     /// The counters with their names, in the order of a report.
-    pub fn named(&self) -> [(&'static str, u64); 11] {
+    pub fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("tasks", self.tasks),
             ("record_bytes", self.record_bytes),
@@ -80,6 +92,9 @@ impl Counters {
             ("candidates", self.candidates),
             ("undecided", self.undecided),
             ("remembered", self.remembered),
+            ("over_budget", self.over_budget),
+            ("walked", self.walked),
+            ("unchanged", self.unchanged),
             ("malformed", self.malformed),
         ]
     }
@@ -92,6 +107,8 @@ pub(crate) struct Row {
     pub record: usize,
     /// Offset of a second record, for groups that another source answered; [`NO_SUPPLEMENT`] if there is none.
     pub supplement: usize,
+    /// Offset of a record with [`Group::Rollup`], or with why it is absent; [`NO_SUPPLEMENT`] if there is none.
+    pub rollup: usize,
     /// Arguments from an earlier snapshot.
     pub remembered: Option<Remembered>,
 }
@@ -102,6 +119,7 @@ impl Row {
         Row {
             record,
             supplement: NO_SUPPLEMENT,
+            rollup: NO_SUPPLEMENT,
             remembered: None,
         }
     }
@@ -241,11 +259,13 @@ impl<'a> Task<'a> {
         self.record
     }
 
-    fn supplement(&self) -> Option<Record<'a>> {
-        match self.row.supplement {
-            NO_SUPPLEMENT => None,
-            offset => self.snapshot.record_at(offset),
-        }
+    /// The other records of the task.
+    fn supplements(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
+        let snapshot = self.snapshot;
+        [self.row.supplement, self.row.rollup]
+            .into_iter()
+            .filter(|&offset| offset != NO_SUPPLEMENT)
+            .filter_map(move |offset| snapshot.record_at(offset))
     }
 
     /// An error unless the field was asked for and is not absent for a reason of its own.
@@ -253,16 +273,15 @@ impl<'a> Task<'a> {
         if !self.snapshot.fields.contains(field) {
             return Err(Absent::NotAsked);
         }
-        if self.record.has(record::HAS_ABSENT) || self.row.supplement != NO_SUPPLEMENT {
-            if let Some(reason) = [Some(self.record), self.supplement()]
-                .into_iter()
-                .flatten()
-                .find_map(|r| own_reason(r, field))
-            {
-                return Err(reason);
-            }
+        let is_whole = [self.row.supplement, self.row.rollup] == [NO_SUPPLEMENT; 2];
+        if is_whole && !self.record.has(record::HAS_ABSENT) {
+            return Ok(());
         }
-        Ok(())
+        let mut records = std::iter::once(self.record).chain(self.supplements());
+        match records.find_map(|record| own_reason(record, field)) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
     }
 
     /// The payload of an attribute, or why there is none.
@@ -270,7 +289,7 @@ impl<'a> Task<'a> {
         let attribute = self
             .record
             .attribute(kind)
-            .or_else(|| self.supplement()?.attribute(kind));
+            .or_else(|| self.supplements().find_map(|record| record.attribute(kind)));
         Ok(attribute.ok_or_else(|| self.reason(field))?.payload)
     }
 
@@ -325,6 +344,14 @@ impl<'a> Task<'a> {
             record::NO_NUMBER => Err(Absent::Unsupported),
             number => Ok(number),
         }
+    }
+
+    /// What nobody else has mapped, as smem adds it up.
+    pub(crate) fn uss(&self) -> Result<u64, Absent> {
+        let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
+        let hugetlb = self.number(rollup.private_hugetlb_bytes).unwrap_or(0);
+        let private = self.number(rollup.private_clean_bytes)?.saturating_add(self.number(rollup.private_dirty_bytes)?);
+        Ok(private.saturating_add(hugetlb))
     }
 
     pub(crate) fn executable(&self) -> Result<&'a [u8], Absent> {

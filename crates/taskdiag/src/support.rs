@@ -94,13 +94,17 @@ pub struct Support {
     pub cachestat: Fact,
     /// Mappings can be looked up by the `PROCMAP_QUERY` ioctl (Linux 6.11).
     pub procmap_query: Fact,
+    /// `/proc/PID/smaps_rollup` is there (Linux 4.14).
+    pub smaps_rollup: Fact,
+    /// `/proc/PID/smaps` is there: the kernel was built with `CONFIG_PROC_PAGE_MONITOR`.
+    pub smaps: Fact,
     /// Tasks on this machine when it was probed, threads included, if known.
     pub tasks: Option<u32>,
 }
 
 impl Support {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 11] {
+    pub fn facts(&self) -> [(&'static str, &Fact); 13] {
         [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
@@ -113,6 +117,8 @@ impl Support {
             ("cgroup2", &self.cgroup2),
             ("cachestat", &self.cachestat),
             ("procmap-query", &self.procmap_query),
+            ("smaps-rollup", &self.smaps_rollup),
+            ("smaps", &self.smaps),
         ]
     }
 }

@@ -46,6 +46,10 @@ fn layout() -> Vec<(String, usize)> {
         Audit "td_audit": loginuid, audit_session;
         Layout "td_layout": start_code, end_code, start_data, end_data, start_brk, start_stack, arg_start, arg_end,
             env_start, env_end;
+        Rollup "td_rollup": rss_bytes, pss_bytes, pss_dirty_bytes, pss_anon_bytes, pss_file_bytes, pss_shmem_bytes,
+            shared_clean_bytes, shared_dirty_bytes, private_clean_bytes, private_dirty_bytes, referenced_bytes, anonymous_bytes,
+            ksm_bytes, lazyfree_bytes, anon_huge_bytes, shmem_huge_bytes, file_huge_bytes, shared_hugetlb_bytes,
+            private_hugetlb_bytes, swap_bytes, swap_pss_bytes, locked_bytes, age_ns;
         KernelTest "td_test": what, relation, clause, value, mask;
         Defer "td_defer": groups, reserved;
         AbsentField "td_absent": field, reason;
@@ -120,6 +124,7 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_AUDIT", record::attr::AUDIT.into()),
         ("TD_ATTR_LAYOUT", record::attr::LAYOUT.into()),
         ("TD_ATTR_PERSONALITY", record::attr::PERSONALITY.into()),
+        ("TD_ATTR_ROLLUP", record::attr::ROLLUP.into()),
     ];
     layout.extend(constants.map(|(name, value)| (name.to_owned(), value as usize)));
     layout.extend(mapping_layout());

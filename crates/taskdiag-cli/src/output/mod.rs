@@ -145,7 +145,12 @@ pub struct Absences<K = Field> {
 }
 
 /// The reasons that are worth telling: the others are in a task's nature. A kernel thread has no memory, tasks end.
-const REASONS: [Absent; 3] = [Absent::Denied, Absent::Unsupported, Absent::Truncated];
+const REASONS: [Absent; 4] = [
+    Absent::Denied,
+    Absent::Unsupported,
+    Absent::Truncated,
+    Absent::OverBudget,
+];
 
 impl<K: Key> Absences<K> {
     /// None so far.

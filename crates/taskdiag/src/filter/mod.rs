@@ -189,7 +189,10 @@ impl Filter {
         self.decide(row).unwrap_or_else(|| {
             let is_kept_back = |field| {
                 let value = row.value(field);
-                matches!(value, Err(Absent::Denied | Absent::Unsupported | Absent::Truncated))
+                matches!(
+                    value,
+                    Err(Absent::Denied | Absent::Unsupported | Absent::Truncated | Absent::OverBudget)
+                )
             };
             counters.undecided += u64::from(self.fields().iter().any(is_kept_back));
             false
@@ -229,6 +232,18 @@ impl Filter {
         let conjuncts = self.conjuncts().into_iter();
         let cheap: Vec<Expression> = conjuncts.filter(is_cheap).map(Conjunct::into_expression).collect();
         (!cheap.is_empty()).then_some(Filter(Expression::All(cheap)))
+    }
+
+    /// The parts of it that don't look at `group`; `None` if there is none.
+    pub(crate) fn part_without(&self, group: Group) -> Option<Filter> {
+        let looks = |part: &Conjunct<'_>| {
+            let mut looks = false;
+            part.expression.each_test(&mut |test| looks |= test.field.group() == group);
+            looks
+        };
+        let conjuncts = self.conjuncts().into_iter();
+        let parts: Vec<Expression> = conjuncts.filter(|part| !looks(part)).map(Conjunct::into_expression).collect();
+        (!parts.is_empty()).then_some(Filter(Expression::All(parts)))
     }
 
     /// What the kernel's side can decide of it: tasks that fail are no candidates.

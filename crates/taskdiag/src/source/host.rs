@@ -50,6 +50,16 @@ pub(crate) fn probe(built: &'static str, pinned: &Path) -> Support {
         cgroup2: cgroup2(),
         cachestat: crate::pagecache::probe(),
         procmap_query: procmap_query(),
+        smaps_rollup: own_file(
+            "/proc/self/smaps_rollup",
+            "proportional sizes are read in one piece",
+            "this kernel lacks smaps_rollup, which came with 4.14: smaps is added up",
+        ),
+        smaps: own_file(
+            "/proc/self/smaps",
+            "the kernel tells what mappings hold",
+            "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
+        ),
         tasks: tasks(),
     }
 }
@@ -167,6 +177,15 @@ fn cgroup2() -> Fact {
             "mount -t cgroup2 none /sys/fs/cgroup",
         ),
         Err(error) => Fact::unknown(format!("/proc/self/cgroup: {error}")),
+    }
+}
+
+/// Whether the kernel has a file, which it then has of this process.
+fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
+    match fs::File::open(path) {
+        Ok(_) => Fact::yes(there),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Fact::no(missing, ""),
+        Err(error) => Fact::unknown(format!("{path}: {error}")),
     }
 }
 

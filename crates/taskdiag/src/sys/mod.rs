@@ -1,6 +1,7 @@
 //! Raw system calls: all of the unsafe code.
 
 pub mod bpf;
+pub mod isolated;
 pub mod pagecache;
 pub mod pages;
 pub mod procmap;

@@ -354,6 +354,8 @@ impl Encoder {
                     };
                     record.put(attr::AUDIT, 0, audit.as_bytes());
                 }
+                // Not read here: see `memory`.
+                Group::Rollup => {}
                 Group::Layout => {
                     if let Some(stat) = stat.filter(|stat| stat.has_memory()) {
                         put_layout(&mut record, stat);

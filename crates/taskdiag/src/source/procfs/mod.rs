@@ -125,6 +125,16 @@ impl Procfs {
         })
     }
 
+    /// The directory, for others who read in it.
+    pub(crate) fn directory(&self) -> Result<OwnedFd, Error> {
+        self.proc.try_clone().map_err(|error| Error::io("/proc", error))
+    }
+
+    /// The clock ticks that the text has for a start time.
+    pub(crate) fn ticks(&self, ns: u64) -> u64 {
+        self.worker.encoder.ticks(ns)
+    }
+
     /// Whether this process opened it.
     pub(crate) fn is_ours(&self) -> bool {
         self.owner == rustix::process::getpid()
@@ -950,6 +960,11 @@ impl Mount {
             Err(errno) => Err(reason(errno).unwrap_or(Absent::Unsupported)),
         }
     }
+}
+
+/// When the task started that a `stat` is of, in clock ticks; none if it is gone, or the text makes no sense.
+pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
+    parse::stat(stat).filter(|stat| !stat.is_released()).map(|stat| stat.start_ticks)
 }
 
 /// The id of a cgroup by its path, as far as the unified hierarchy can be seen.
