@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use taskdiag::value::{CpuSet, Ids, Limits};
-use taskdiag::{Field, Filter, Group, Kind, Task, Value};
+use taskdiag::{Field, Fields, Filter, Group, Kind, Task, Value};
 
 use crate::outcome::Failure;
 use crate::output::Absences;
@@ -30,7 +30,7 @@ fn named(name: &str) -> Result<Vec<Field>, Failure> {
         Err(error) => error,
     };
     if name == "all" {
-        return Ok(Field::ALL.to_vec());
+        return Ok(Fields::all().iter().collect());
     }
     match Group::ALL.into_iter().find(|group| group.name() == name) {
         Some(group) => Ok(Field::ALL
@@ -188,7 +188,8 @@ mod tests {
         assert_eq!(names(&["comm,pid", "pid"]), Ok(vec![Field::Comm, Field::Pid]));
         assert_eq!(names(&["groups,cgroup"]), Ok(vec![Field::Groups, Field::Cgroup]));
         assert_eq!(names(&["oom"]), Ok(vec![Field::OomScoreAdj, Field::OomScore]));
-        assert_eq!(names(&["all"]), Ok(Field::ALL.to_vec()));
+        assert_eq!(names(&["all"]), Ok(Fields::all().iter().collect()));
+        assert!(names(&["rollup"]).is_ok_and(|fields| fields.contains(&Field::PssBytes)));
         assert!(names(&["rss"]).is_err_and(|error| error.contains("rss_bytes")));
         assert!(names(&["pid,"]).is_err());
     }

@@ -173,7 +173,7 @@ pub const STATUS: [(&str, Told); 62] = [
 ];
 
 /// Files that are one value, a few, or a table of their own; and what is told of their parts.
-pub const FILES: [(&str, &str, Told); 35] = [
+pub const FILES: [(&str, &str, Told); 57] = [
     ("statm", "size", By(&[F::VsizeBytes])),
     ("statm", "resident", By(&[F::RssBytes])),
     ("statm", "shared", By(&[F::RssFileBytes, F::RssShmemBytes])),
@@ -217,4 +217,26 @@ pub const FILES: [(&str, &str, Told); 35] = [
     ("personality", "", By(&[F::Personality])),
     ("cmdline", "", By(&[F::Cmdline])),
     ("environ", "", By(&[F::Environ])),
+    ("smaps_rollup", "Rss", By(&[F::RollupRssBytes])),
+    ("smaps_rollup", "Pss", By(&[F::PssBytes])),
+    ("smaps_rollup", "Pss_Dirty", By(&[F::PssDirtyBytes])),
+    ("smaps_rollup", "Pss_Anon", By(&[F::PssAnonBytes])),
+    ("smaps_rollup", "Pss_File", By(&[F::PssFileBytes])),
+    ("smaps_rollup", "Pss_Shmem", By(&[F::PssShmemBytes])),
+    ("smaps_rollup", "Shared_Clean", By(&[F::SharedCleanBytes])),
+    ("smaps_rollup", "Shared_Dirty", By(&[F::SharedDirtyBytes])),
+    ("smaps_rollup", "Private_Clean", By(&[F::PrivateCleanBytes])),
+    ("smaps_rollup", "Private_Dirty", By(&[F::PrivateDirtyBytes])),
+    ("smaps_rollup", "Referenced", By(&[F::ReferencedBytes])),
+    ("smaps_rollup", "Anonymous", By(&[F::AnonymousBytes])),
+    ("smaps_rollup", "KSM", By(&[F::KsmBytes])),
+    ("smaps_rollup", "LazyFree", By(&[F::LazyfreeBytes])),
+    ("smaps_rollup", "AnonHugePages", By(&[F::AnonHugeBytes])),
+    ("smaps_rollup", "ShmemPmdMapped", By(&[F::ShmemHugeBytes])),
+    ("smaps_rollup", "FilePmdMapped", By(&[F::FileHugeBytes])),
+    ("smaps_rollup", "Shared_Hugetlb", By(&[F::SharedHugetlbBytes])),
+    ("smaps_rollup", "Private_Hugetlb", By(&[F::PrivateHugetlbBytes])),
+    ("smaps_rollup", "Swap", By(&[F::RollupSwapBytes])),
+    ("smaps_rollup", "SwapPss", By(&[F::SwapPssBytes])),
+    ("smaps_rollup", "Locked", By(&[F::RollupLockedBytes])),
 ];

@@ -184,7 +184,7 @@ fn ask_under_churn() {
         let mut snapshot = Snapshot::default();
         let rounds = match source {
             taskdiag::SourceId::Bpf => common::scaled(10_000),
-            taskdiag::SourceId::Procfs => common::scaled(1_000),
+            _ => common::scaled(1_000),
         } / 4;
         let mut early = None;
         for round in 0..rounds {

@@ -78,7 +78,7 @@ fn single_groups_equal_everything() {
                 .query(&query.clone().fields(Fields::all()))
                 .expect("everything");
             // Those of its user's other processes are counted with it.
-            for &field in Field::ALL.iter().filter(|&&field| field != Field::SigQueuedCount) {
+            for field in Fields::all().iter().filter(|&field| field != Field::SigQueuedCount) {
                 let single = Handle::new()
                     .with_source(source)
                     .query(&query.clone().fields(field))

@@ -271,7 +271,7 @@ fn bpf_needs_no_proc() {
                 .tasks()
                 .find(|task| task.pid() == Ok(std::process::id()))
                 .expect("this process");
-            for &field in Field::ALL {
+            for field in Fields::all().iter() {
                 let has_value = own.value(field).is_ok();
                 // Whether there is a unified hierarchy can't be known without /proc; nothing else is missing.
                 let may_miss = matches!(field, Field::Cgroup | Field::CgroupId);

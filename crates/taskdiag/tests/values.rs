@@ -29,6 +29,14 @@ fn every_value_is_told_or_explained() {
                 "io has {key}"
             );
         }
+        // A zombie and a kernel thread have none.
+        for line in fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default().lines().skip(1) {
+            let (key, _) = line.split_once(':').expect("a colon");
+            assert!(
+                FILES.iter().any(|(file, name, _)| (*file, *name) == ("smaps_rollup", key)),
+                "smaps_rollup has {key}"
+            );
+        }
         for file in ["statm", "schedstat"] {
             assert_eq!(read(pid, file).split_ascii_whitespace().count(), parts(file), "{file}");
         }

@@ -78,7 +78,31 @@ fn nature(field: Field, is_kernel_thread: bool) -> Nature {
         | Field::PinnedBytes
         | Field::PageTableBytes
         | Field::HugetlbBytes
-        | Field::OomScore => Nature::Shared,
+        | Field::OomScore
+        | Field::PssBytes
+        | Field::UssBytes
+        | Field::PssDirtyBytes
+        | Field::PssAnonBytes
+        | Field::PssFileBytes
+        | Field::PssShmemBytes
+        | Field::SharedCleanBytes
+        | Field::SharedDirtyBytes
+        | Field::PrivateCleanBytes
+        | Field::PrivateDirtyBytes
+        | Field::ReferencedBytes
+        | Field::AnonymousBytes
+        | Field::KsmBytes
+        | Field::LazyfreeBytes
+        | Field::AnonHugeBytes
+        | Field::ShmemHugeBytes
+        | Field::FileHugeBytes
+        | Field::SharedHugetlbBytes
+        | Field::PrivateHugetlbBytes
+        | Field::SwapPssBytes
+        | Field::RollupRssBytes
+        | Field::RollupSwapBytes
+        | Field::RollupLockedBytes
+        | Field::RollupAgeNs => Nature::Shared,
         Field::Pid
         | Field::Tid
         | Field::Ppid
@@ -209,7 +233,7 @@ impl Report {
             shown.join("\n")
         );
         let no_cgroups = !has_unified_cgroups();
-        for &field in Field::ALL {
+        for field in Fields::all().iter() {
             let (values, absent) = self.counts.get(&field).copied().unwrap_or_default();
             let compared = match field {
                 Field::Cgroup | Field::CgroupId if no_cgroups => absent,
@@ -315,7 +339,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 continue;
             };
             let fields: Vec<Field> = match &unclear {
-                None => Field::ALL.to_vec(),
+                None => Fields::all().iter().collect(),
                 Some(unclear) => unclear[&id].iter().copied().collect(),
             };
             report.tasks += usize::from(unclear.is_none());

@@ -492,6 +492,30 @@ impl Text {
                 let text = std::str::from_utf8(self.file("personality")?).expect("ASCII");
                 Ok(Plain::Number(i128::from_str_radix(text.trim(), 16).expect("a mask")))
             }
+            Field::PssBytes
+            | Field::UssBytes
+            | Field::PssDirtyBytes
+            | Field::PssAnonBytes
+            | Field::PssFileBytes
+            | Field::PssShmemBytes
+            | Field::SharedCleanBytes
+            | Field::SharedDirtyBytes
+            | Field::PrivateCleanBytes
+            | Field::PrivateDirtyBytes
+            | Field::ReferencedBytes
+            | Field::AnonymousBytes
+            | Field::KsmBytes
+            | Field::LazyfreeBytes
+            | Field::AnonHugeBytes
+            | Field::ShmemHugeBytes
+            | Field::FileHugeBytes
+            | Field::SharedHugetlbBytes
+            | Field::PrivateHugetlbBytes
+            | Field::SwapPssBytes
+            | Field::RollupRssBytes
+            | Field::RollupSwapBytes
+            | Field::RollupLockedBytes
+            | Field::RollupAgeNs => panic!("tests/rollup.rs looks at {field}"),
         }
     }
 }
