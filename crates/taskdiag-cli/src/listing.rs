@@ -125,6 +125,17 @@ impl Answers {
         })
     }
 
+    /// The answer itself.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The groups that were answered, each with who answered it.
+    pub fn sources(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
+        let answers = self.snapshot.answers();
+        answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())))
+    }
+
     /// The tasks.
     pub fn tasks(&self) -> Vec<Task<'_>> {
         self.snapshot.tasks().collect()
@@ -220,7 +231,7 @@ impl Answers {
             .counters()
             .named()
             .into_iter()
-            .filter(|(name, count)| matches!(*name, "gone" | "denied" | "deferred" | "malformed") && *count > 0)
+            .filter(|(name, count)| matches!(*name, "gone" | "denied" | "deferred" | "over_budget" | "unchanged" | "malformed") && *count > 0)
             .map(|(name, count)| format!(", {count} {name}"))
             .collect();
         let sources = if parts.is_empty() {
@@ -250,17 +261,17 @@ impl Answers {
                     csv::header(
                         output.buffer(),
                         listing.fields,
-                        listing.depths.map_or(&[][..], |_| &["depth"]),
+                        listing.extra_name().as_slice(),
                     );
                 }
                 let mut names = listing.names.then(Names::default);
                 for (index, task) in listing.tasks.iter().enumerate() {
-                    let depth = listing.depth(index);
+                    let extra = listing.extra(index);
                     csv::row(
                         output.buffer(),
                         listing.fields,
                         task,
-                        depth.as_slice(),
+                        extra.as_slice(),
                         names.as_mut(),
                         absences,
                     );
@@ -270,7 +281,7 @@ impl Answers {
             Machine::Jsonl => {
                 let mut rows = json::Rows::new(listing.fields, listing.names);
                 for (index, task) in listing.tasks.iter().enumerate() {
-                    rows.write(output.buffer(), task, listing.depth(index).as_slice(), absences);
+                    rows.write(output.buffer(), task, listing.extra(index).as_slice(), absences);
                     output.buffer().push(b'\n');
                     output.row_ended()?;
                 }
@@ -282,10 +293,10 @@ impl Answers {
                     output
                         .buffer()
                         .extend_from_slice(if index > 0 { b",\n" } else { b"\n" });
-                    rows.write(output.buffer(), task, listing.depth(index).as_slice(), absences);
+                    rows.write(output.buffer(), task, listing.extra(index).as_slice(), absences);
                     output.row_ended()?;
                 }
-                output.buffer().extend_from_slice(b"\n]}\n");
+                json::end_document(output.buffer(), listing.total);
             }
         }
         output.finish()
@@ -324,6 +335,10 @@ pub struct Listing<'a> {
     pub tasks: &'a [Task<'a>],
     /// How deep each task is in the tree, if it is one.
     pub depths: Option<&'a [u32]>,
+    /// Which sample it is, if there are several.
+    pub sample: Option<u64>,
+    /// What the tasks add up to, which a JSON document has behind its rows.
+    pub total: &'a [(&'static str, u64)],
     /// Whether there is a header above CSV.
     pub header: bool,
     /// Whether numbers that have names are written by them.
@@ -331,9 +346,19 @@ pub struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn depth(&self, index: usize) -> Option<(&'static str, Option<Extra>)> {
-        let depths = self.depths?;
-        Some(("depth", Some(Extra::Count(depths[index].into()))))
+    fn extra(&self, index: usize) -> Option<(&'static str, Option<Extra>)> {
+        let number = match (self.sample, self.depths) {
+            (Some(sample), _) => sample,
+            (None, depths) => depths?[index].into(),
+        };
+        Some((self.extra_name()?, Some(Extra::Count(number))))
+    }
+
+    fn extra_name(&self) -> Option<&'static str> {
+        match (self.sample, self.depths) {
+            (Some(_), _) => Some("sample"),
+            (None, depths) => depths.map(|_| "depth"),
+        }
     }
 }
 

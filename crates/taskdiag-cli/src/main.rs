@@ -12,6 +12,7 @@ mod fields;
 mod library;
 mod listing;
 mod maps;
+mod mem;
 mod normalize;
 mod outcome;
 mod output;
@@ -55,6 +56,7 @@ enum Command {
     Cache(cache::Args),
     Events(events::Args),
     Maps(maps::Args),
+    Mem(mem::Args),
     Normalize(normalize::Args),
     Fields(fields::Args),
     Doctor(doctor::Args),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Events(args) => events::run(args),
         Command::Maps(args) => maps::run(args),
+        Command::Mem(args) => mem::run(args),
         Command::Normalize(args) => normalize::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -254,6 +254,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 fields,
                 tasks: &tasks,
                 depths: None,
+                sample: None,
+                total: &[],
                 header: !options.no_header,
                 names: options.names,
             };

@@ -87,6 +87,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 fields: &fields,
                 tasks: &tasks,
                 depths: Some(&depths),
+                sample: None,
+                total: &[],
                 header: !options.no_header,
                 names: options.names,
             };

@@ -4,7 +4,7 @@ mod bar;
 mod names;
 mod report;
 mod row;
-mod size;
+pub mod size;
 
 use std::collections::BTreeMap;
 use std::fs::File;

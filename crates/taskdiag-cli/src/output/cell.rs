@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use clap::ValueEnum;
 use taskdiag::value::Arguments;
 use taskdiag::{Field, Kind, Value};
 
@@ -75,6 +76,39 @@ pub struct Cells {
     /// Whether numbers that have names are shown by them.
     named: bool,
     names: Names,
+    unit: Option<Unit>,
+}
+
+/// A unit that all sizes are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Unit {
+    /// Bytes
+    #[value(name = "B")]
+    Bytes,
+    /// KiB: 1024 bytes
+    #[value(name = "K")]
+    Kibibytes,
+    /// MiB
+    #[value(name = "M")]
+    Mebibytes,
+    /// GiB
+    #[value(name = "G")]
+    Gibibytes,
+}
+
+impl Unit {
+    /// Appends a number of bytes in this unit, with one decimal where it is larger than a byte.
+    pub fn write(self, out: &mut Vec<u8>, bytes: u64) {
+        let (shift, letter) = match self {
+            Unit::Bytes => return people::number(out, bytes),
+            Unit::Kibibytes => (10, b'K'),
+            Unit::Mebibytes => (20, b'M'),
+            Unit::Gibibytes => (30, b'G'),
+        };
+        let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
+        formatted(out, format_args!("{}.{}", tenths / 10, tenths % 10));
+        out.push(letter);
+    }
 }
 
 impl Cells {
@@ -86,6 +120,22 @@ impl Cells {
             clock: None,
             named,
             names: Names::default(),
+            unit: None,
+        }
+    }
+
+    /// Writes all sizes in one unit.
+    pub fn in_unit(mut self, unit: Option<Unit>) -> Cells {
+        self.unit = unit;
+        self
+    }
+
+    /// Appends a number of bytes.
+    pub fn size(&self, out: &mut Vec<u8>, bytes: u64) {
+        match self.unit {
+            _ if self.exact => people::number(out, bytes),
+            Some(unit) => unit.write(out, bytes),
+            None => people::size(out, bytes),
         }
     }
 
@@ -131,7 +181,7 @@ impl Cells {
         match value {
             Value::Unsigned(value) if self.exact => people::number(out, value),
             Value::Unsigned(value) => match field.info().kind {
-                Kind::Bytes => people::size(out, value),
+                Kind::Bytes => self.size(out, value),
                 Kind::Nanoseconds if field == Field::StartNs => self.clock().date(out, value),
                 Kind::Nanoseconds => people::exact_duration(out, value),
                 Kind::Mode => formatted(out, format_args!("{value:04o}")),
@@ -268,6 +318,21 @@ mod tests {
             assert_eq!(shown(Column::of(field), false, &row), people);
             assert_eq!(shown(Column::of(field), true, &row), exact);
         }
+    }
+
+    /// Check that a unit is kept, whatever the size, and rounded once.
+    #[test]
+    fn units_are_kept() {
+        let shown = |unit: Unit, bytes| {
+            let mut out = Vec::new();
+            unit.write(&mut out, bytes);
+            String::from_utf8(out).expect("digits")
+        };
+        assert_eq!(shown(Unit::Bytes, 1_234_567), "1234567");
+        assert_eq!(shown(Unit::Kibibytes, 1_234_567), "1205.6K");
+        assert_eq!(shown(Unit::Mebibytes, 1_048_575), "1.0M");
+        assert_eq!(shown(Unit::Gibibytes, 0), "0.0G");
+        assert_eq!(shown(Unit::Gibibytes, u64::MAX), "17179869184.0G");
     }
 
     /// Check what stands for the command of tasks with, without and with an erased command line.

@@ -78,6 +78,18 @@ impl<K: Key> Rows<K> {
     }
 }
 
+/// Appends the end of a document, with what its rows add up to if that is known.
+pub fn end_document(out: &mut Vec<u8>, total: &[(&'static str, u64)]) {
+    out.extend_from_slice(b"\n]");
+    if !total.is_empty() {
+        out.extend_from_slice(b",\"total\":");
+        object(out, total, |&(name, value)| {
+            (name, move |out: &mut Vec<u8>| people::number(out, value))
+        });
+    }
+    out.extend_from_slice(b"}\n");
+}
+
 /// Appends a row of named values: a key for each that there is, and `absent` with the reasons of the others.
 pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
     let pairs = || keys.iter().zip(cells);

@@ -179,6 +179,15 @@ impl<K: Key> Absences<K> {
         }
     }
 
+    /// Adds what another one counted, but for some fields.
+    pub fn add_others(&mut self, other: &Absences<K>, but: &[K]) {
+        for (&field, (mine, theirs)) in K::ALL.iter().zip(self.counts.iter_mut().zip(&other.counts)) {
+            if !but.contains(&field) {
+                mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+            }
+        }
+    }
+
     /// The fields that miss values for the same reason in the same number of rows, with that reason and number.
     pub fn summary(&self) -> Vec<(Vec<K>, Absent, u32)> {
         let mut summary: Vec<(Vec<K>, Absent, u32)> = Vec::new();

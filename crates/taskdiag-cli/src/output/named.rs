@@ -85,9 +85,14 @@ impl Rows {
     }
 
     /// Writes the end.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
+        self.finish_with(&[])
+    }
+
+    /// Writes the end; that of a JSON document has what the rows add up to.
+    pub fn finish_with(mut self, total: &[(&'static str, u64)]) -> io::Result<()> {
         if self.machine == Machine::Json {
-            self.output.buffer().extend_from_slice(b"\n]}\n");
+            json::end_document(self.output.buffer(), total);
         }
         self.output.finish()
     }

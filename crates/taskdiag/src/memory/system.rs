@@ -1,1 +1,180 @@
-//! placeholder
+//! Where the machine's memory is: the processes' proportional sizes, the page cache and the kernel's own, beside
+//! `MemTotal`. Pure: the text of `/proc/meminfo` and sums in, an account out.
+
+use std::fs;
+
+use crate::error::{Error, Result};
+
+/// Numbers of `/proc/meminfo`, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemInfo(Vec<(String, u64)>);
+
+impl MemInfo {
+    /// Reads that of this machine.
+    pub fn read() -> Result<MemInfo> {
+        let text = fs::read("/proc/meminfo").map_err(|error| Error::io("/proc/meminfo", error))?;
+        Ok(MemInfo::parse(&text))
+    }
+
+    /// The lines that are numbers of KiB. What is none is left out.
+    pub fn parse(text: &[u8]) -> MemInfo {
+        let text = String::from_utf8_lossy(text);
+        let line = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+            Some((name.to_owned(), kib.checked_mul(1024)?))
+        };
+        MemInfo(text.lines().filter_map(line).collect())
+    }
+
+    /// A number by its name, in bytes.
+    pub fn bytes(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
+    }
+}
+
+/// What processes add up to, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Processes {
+    /// Anonymous memory, proportionally.
+    pub pss_anon_bytes: u64,
+    /// Page cache of files that they have mapped.
+    pub pss_file_bytes: u64,
+    /// Shared memory and tmpfs that they have mapped.
+    pub pss_shmem_bytes: u64,
+}
+
+/// One line of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it is called.
+    pub name: &'static str,
+    /// How much it is. Below 0 where two numbers were read at different times.
+    pub bytes: i64,
+    /// The line that it is a part of; empty for lines that add up to the total.
+    pub part_of: &'static str,
+    /// What it is.
+    pub meaning: &'static str,
+}
+
+/// Where memory is. All lines that are no part of another one add up to the total exactly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// `MemTotal`, in bytes.
+    pub total_bytes: u64,
+    /// The lines, parts behind what they are a part of.
+    pub lines: Vec<Line>,
+}
+
+impl Account {
+    /// Makes the account. None if the text has no total.
+    pub fn new(info: &MemInfo, processes: &Processes) -> Option<Account> {
+        let total_bytes = info.bytes("MemTotal")?;
+        // No machine has as much; sums of it do not overflow.
+        let number = |name: &str| info.bytes(name).unwrap_or(0).min(1 << 56) as i64;
+        let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum::<i64>();
+        let (anon, file, shmem) = (
+            processes.pss_anon_bytes as i64,
+            processes.pss_file_bytes as i64,
+            processes.pss_shmem_bytes as i64,
+        );
+        // Stacks of kernel threads lie in vmalloc space, where the kernel has CONFIG_VMAP_STACK.
+        let stacks = number("KernelStack");
+        let vmalloc = (number("VmallocUsed") - stacks).max(0);
+        let tables = sum(&["PageTables", "SecPageTables"]);
+        let kernel = sum(&["Slab", "Percpu", "Zswap"]) + stacks + tables + vmalloc;
+        let line = |name, bytes, part_of, meaning| Line {
+            name,
+            bytes,
+            part_of,
+            meaning,
+        };
+        const PROCESSES: &str = "processes_bytes";
+        const KERNEL: &str = "kernel_bytes";
+        let mut lines = vec![
+            line(PROCESSES, anon + file + shmem, "", "PSS of all processes that could be read"),
+            line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
+            line("pss_file_bytes", file, PROCESSES, "page cache of files that they have mapped"),
+            line("pss_shmem_bytes", shmem, PROCESSES, "shared memory and tmpfs that they have mapped"),
+            line(
+                "other_anonymous_bytes",
+                number("AnonPages") - anon,
+                "",
+                "anonymous memory of processes that were not read",
+            ),
+            line(
+                "unmapped_cache_bytes",
+                sum(&["Cached", "Buffers"]) - file - shmem,
+                "",
+                "page cache, tmpfs included, that no process which was read has mapped",
+            ),
+            line("swap_cache_bytes", number("SwapCached"), "", "pages in memory and in swap"),
+            line("hugetlb_bytes", number("Hugetlb"), "", "huge pages set aside, used or not"),
+            line(KERNEL, kernel, "", "the kernel's own"),
+            line("slab_bytes", number("Slab"), KERNEL, "objects of the kernel"),
+            line("slab_reclaimable_bytes", number("SReclaimable"), "slab_bytes", "that can be given back"),
+            line("kernel_stacks_bytes", stacks, KERNEL, "stacks of threads in the kernel"),
+            line("page_tables_bytes", tables, KERNEL, "page tables"),
+            line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
+            line("percpu_bytes", number("Percpu"), KERNEL, "memory of each processor"),
+            line("zswap_bytes", number("Zswap"), KERNEL, "compressed swap"),
+            line("free_bytes", number("MemFree"), "", "unused"),
+        ];
+        let explained: i64 = lines.iter().filter(|line| line.part_of.is_empty()).map(|line| line.bytes).sum();
+        lines.push(line(
+            "unexplained_bytes",
+            total_bytes as i64 - explained,
+            "",
+            "what no counter tells of: pages of drivers, zram, networking; free pages that processors keep for themselves",
+        ));
+        Some(Account { total_bytes, lines })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &[u8] = b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 10 kB\nCached: 200 kB\nAnonPages: 150 kB\nSlab: 60 kB\n\
+        SReclaimable: 20 kB\nKernelStack: 5 kB\nPageTables: 8 kB\nVmallocUsed: 15 kB\nHugePages_Total: 3\nPercpu: x kB\n";
+
+    fn bytes(account: &Account, name: &str) -> i64 {
+        let line = account.lines.iter().find(|line| line.name == name);
+        line.expect("a line").bytes / 1024
+    }
+
+    /// Check each line of an account of round numbers.
+    #[test]
+    fn accounts_add_up() {
+        let processes = Processes {
+            pss_anon_bytes: 140 << 10,
+            pss_file_bytes: 50 << 10,
+            pss_shmem_bytes: 20 << 10,
+        };
+        let account = Account::new(&MemInfo::parse(TEXT), &processes).expect("a total");
+        for (name, kib) in [
+            ("processes_bytes", 210),
+            ("other_anonymous_bytes", 10),
+            ("unmapped_cache_bytes", 140),
+            ("kernel_bytes", 83),
+            ("vmalloc_bytes", 10),
+            ("free_bytes", 300),
+            ("unexplained_bytes", 257),
+        ] {
+            assert_eq!(bytes(&account, name), kib, "{name}");
+        }
+    }
+
+    proptest! {
+        /// Check that the lines add up to the total whatever the text says, and any text can be read.
+        #[test]
+        fn lines_add_up_to_the_total(text in ".{0,200}", numbers in proptest::collection::vec(0..1u64 << 40, 3)) {
+            let text = [TEXT, text.as_bytes()].concat();
+            let processes = Processes { pss_anon_bytes: numbers[0], pss_file_bytes: numbers[1], pss_shmem_bytes: numbers[2] };
+            let account = Account::new(&MemInfo::parse(&text), &processes).expect("a total");
+            let sum: i64 = account.lines.iter().filter(|line| line.part_of.is_empty()).map(|line| line.bytes).sum();
+            prop_assert_eq!(sum, account.total_bytes as i64);
+        }
+    }
+}

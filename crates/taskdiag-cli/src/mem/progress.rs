@@ -1,0 +1,47 @@
+//! How far a long answer has come, on a terminal.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use taskdiag::memory::Progress;
+
+/// Nothing is shown of what takes less, and nothing more often.
+const INTERVAL: Duration = Duration::from_millis(300);
+
+/// Shows on standard error how many processes have been read, until it is dropped.
+#[derive(Debug)]
+pub struct Shown(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Shown {
+    /// Begins; on a terminal only.
+    pub fn begin(progress: Arc<Progress>) -> Shown {
+        if !io::stderr().is_terminal() {
+            return Shown(None);
+        }
+        let (end, ended) = channel();
+        let thread = thread::spawn(move || {
+            let mut is_shown = false;
+            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let (done, total) = progress.now();
+                let _ = write!(io::stderr(), "\r\x1b[K{done} of {total} processes");
+                is_shown = true;
+            }
+            if is_shown {
+                let _ = write!(io::stderr(), "\r\x1b[K");
+            }
+        });
+        Shown(Some((end, thread)))
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `taskdiag mem --system`: where the machine's memory is.
+
+use std::collections::BTreeMap;
+
+use taskdiag::memory::system::{Account, MemInfo, Processes};
+use taskdiag::{Field, Fields, Query, Value};
+
+use super::{progress, Args};
+use crate::library;
+use crate::listing::{Answers, Format};
+use crate::outcome::{Failure, Outcome};
+use crate::output::cell::Cells;
+use crate::output::named::{Head, Rows};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::{Absences, Output};
+
+/// What of processes goes into the account.
+fn fields() -> Fields {
+    Field::PssAnonBytes | Field::PssFileBytes | Field::PssShmemBytes
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, Failure> {
+    if !args.options.fields.is_empty() || !args.sort.is_empty() {
+        return Err(Failure::Unanswered(
+            "--system has lines of its own: neither -o nor --sort goes with it".to_owned(),
+        ));
+    }
+    let mut handle = library::handle(args.options.source);
+    let query = Query::processes().fields(fields()).budget(args.budget()?);
+    let shown = progress::Shown::begin(handle.progress());
+    let answers = Answers::ask(&mut handle, &query)?;
+    // After the processes: what they freed meanwhile is then free.
+    let info = MemInfo::read()?;
+    drop(shown);
+
+    let mut missing = Absences::new();
+    let mut processes = Processes::default();
+    let tasks = answers.tasks();
+    for task in &tasks {
+        for (field, sum) in [
+            (Field::PssAnonBytes, &mut processes.pss_anon_bytes),
+            (Field::PssFileBytes, &mut processes.pss_file_bytes),
+            (Field::PssShmemBytes, &mut processes.pss_shmem_bytes),
+        ] {
+            if let Ok(Value::Unsigned(bytes)) = missing.value(task, field) {
+                *sum += bytes;
+            }
+        }
+    }
+    let account = Account::new(&info, &processes)
+        .ok_or_else(|| Failure::Unanswered("/proc/meminfo does not say how much memory there is".to_owned()))?;
+    match args.options.format() {
+        Format::Table => table(args, &account)?,
+        Format::Machine(machine) => {
+            let head = Head {
+                command: "mem",
+                sources: answers.sources().chain([("system", "meminfo")]).collect(),
+                counters: answers.snapshot().counters().named().to_vec(),
+            };
+            let keys = vec!["item", "bytes", "part_of"];
+            let mut rows = Rows::begin(machine, &head, keys, !args.options.no_header);
+            rows.row(&[
+                Ok(Value::Text(b"total_bytes")),
+                Ok(Value::Unsigned(account.total_bytes)),
+                Ok(Value::Text(b"")),
+            ])?;
+            for line in &account.lines {
+                let part_of = if line.part_of.is_empty() { "total_bytes" } else { line.part_of };
+                rows.row(&[
+                    Ok(Value::Text(line.name.as_bytes())),
+                    Ok(Value::Signed(line.bytes)),
+                    Ok(Value::Text(part_of.as_bytes())),
+                ])?;
+            }
+            rows.finish()?;
+        }
+    }
+    if args.options.stats {
+        answers.say_stats(tasks.len());
+    }
+    Ok(answers.report(&[(&missing, tasks.len())]))
+}
+
+fn table(args: &Args, account: &Account) -> Result<(), Failure> {
+    let cells = args.cells();
+    let mut table = Table::new([Align::Right, Align::Right, Align::Left, Align::Left], account.lines.len());
+    let mut row = |bytes: i64, depth: usize, name: &str, meaning: &str| {
+        table.cell(|out| size(out, &cells, bytes));
+        table.cell(|out| {
+            let permille = (bytes as i128 * 1000 / i128::from(account.total_bytes.max(1))) as i64;
+            let sign = if permille < 0 { "-" } else { "" };
+            out.extend_from_slice(format!("{sign}{}.{}", permille.abs() / 10, permille.abs() % 10).as_bytes());
+        });
+        table.cell(|out| out.extend_from_slice(format!("{:1$}{name}", "", 2 * depth).as_bytes()));
+        table.cell(|out| out.extend_from_slice(meaning.as_bytes()));
+    };
+    let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
+    row(account.total_bytes as i64, 0, "total", "MemTotal");
+    for line in &account.lines {
+        let depth = depths.get(line.part_of).copied().unwrap_or(0) + 1;
+        depths.insert(line.name, depth);
+        let name = line.name.trim_end_matches("_bytes").replace('_', " ");
+        row(line.bytes, depth, &name, line.meaning);
+    }
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    Ok(output.finish()?)
+}
+
+fn size(out: &mut Vec<u8>, cells: &Cells, bytes: i64) {
+    if bytes < 0 {
+        out.push(b'-');
+    }
+    cells.size(out, bytes.unsigned_abs());
+}
