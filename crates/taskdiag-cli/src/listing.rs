@@ -231,7 +231,12 @@ impl Answers {
             .counters()
             .named()
             .into_iter()
-            .filter(|(name, count)| matches!(*name, "gone" | "denied" | "deferred" | "over_budget" | "unchanged" | "malformed") && *count > 0)
+            .filter(|(name, count)| {
+                matches!(
+                    *name,
+                    "gone" | "denied" | "deferred" | "over_budget" | "unchanged" | "malformed"
+                ) && *count > 0
+            })
             .map(|(name, count)| format!(", {count} {name}"))
             .collect();
         let sources = if parts.is_empty() {
@@ -258,11 +263,7 @@ impl Answers {
         match machine {
             Machine::Csv => {
                 if listing.header {
-                    csv::header(
-                        output.buffer(),
-                        listing.fields,
-                        listing.extra_name().as_slice(),
-                    );
+                    csv::header(output.buffer(), listing.fields, listing.extra_name().as_slice());
                 }
                 let mut names = listing.names.then(Names::default);
                 for (index, task) in listing.tasks.iter().enumerate() {

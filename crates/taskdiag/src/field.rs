@@ -60,7 +60,10 @@ groups! {
 impl Group {
     /// Whether only tasks with an address space have values of this group.
     fn needs_memory(self) -> bool {
-        matches!(self, Group::Mem | Group::Args | Group::Env | Group::Layout | Group::Rollup)
+        matches!(
+            self,
+            Group::Mem | Group::Args | Group::Env | Group::Layout | Group::Rollup
+        )
     }
 }
 
@@ -814,7 +817,11 @@ impl Fields {
 
     /// The fields of a group.
     pub fn of_group(group: Group) -> Fields {
-        Field::ALL.iter().copied().filter(|field| field.group() == group).collect()
+        Field::ALL
+            .iter()
+            .copied()
+            .filter(|field| field.group() == group)
+            .collect()
     }
 
     /// The set without those of a group.

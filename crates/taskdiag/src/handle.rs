@@ -167,23 +167,18 @@ impl Handle {
 
     /// Answers with all groups: those that are cheap first, and then the rollups of what is left.
     fn answer_whole(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
-        let fields = query.fields_read();
-        if !fields.groups().contains(Group::Rollup) {
+        if !query.fields_read().groups().contains(Group::Rollup) {
             return self.answer(query, snapshot);
         }
         let began = Instant::now();
-        let rollup = self.plan(query)?.answer(Group::Rollup);
-        let mut budget = query.budget;
+        let mut cheap = query.clone();
         if self.one_shot {
-            budget.max_age = Duration::ZERO;
+            cheap.budget.max_age = Duration::ZERO;
         }
-        let before = query.filter.as_ref().and_then(|filter| filter.part_without(Group::Rollup));
-        let cheap = Query {
-            fields: fields.without_group(Group::Rollup),
-            filter: before,
-            budget,
-            ..query.clone()
-        };
+        let (budget, fields) = (cheap.budget, cheap.fields_read());
+        let rollup = self.plan(&cheap)?.answer(Group::Rollup);
+        cheap.fields = fields.without_group(Group::Rollup);
+        cheap.filter = cheap.filter.and_then(|filter| filter.part_without(Group::Rollup));
         self.answer(&cheap, snapshot)?;
         snapshot.fields = fields;
         snapshot.answers[Group::Rollup as usize] = rollup;
@@ -199,7 +194,11 @@ impl Handle {
                 self.rollups.read(procfs, &request, snapshot)?;
             }
         }
-        if let Some(filter) = query.filter.as_ref().filter(|filter| filter.fields().groups().contains(Group::Rollup)) {
+        if let Some(filter) = query
+            .filter
+            .as_ref()
+            .filter(|filter| filter.fields().groups().contains(Group::Rollup))
+        {
             let mut counters = snapshot.counters;
             counters.candidates = 0;
             snapshot.retain(|task| filter.admits(task, &mut counters));

@@ -160,7 +160,9 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         regret_ns,
     };
     // Sources of rollups answer nothing else.
-    let forced = state.forced.filter(|source| matches!(source, SourceId::Bpf | SourceId::Procfs));
+    let forced = state
+        .forced
+        .filter(|source| matches!(source, SourceId::Bpf | SourceId::Procfs));
     match (forced, by_bpf, by_procfs) {
         (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice)),
         (Some(SourceId::Bpf), Err(fact), _) => Err(refused(SourceId::Bpf, fact)),
@@ -520,7 +522,10 @@ mod tests {
             smaps_rollup: Fact::no("it came with 4.14", ""),
             ..host()
         };
-        assert_eq!(decide(&query, &old, loaded).answer(Group::Rollup), Some(Ok(SourceId::Smaps)));
+        assert_eq!(
+            decide(&query, &old, loaded).answer(Group::Rollup),
+            Some(Ok(SourceId::Smaps))
+        );
         let forced = State {
             forced_rollup: Some(SourceId::SmapsRollup),
             ..loaded

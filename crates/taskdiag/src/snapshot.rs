@@ -350,7 +350,9 @@ impl<'a> Task<'a> {
     pub(crate) fn uss(&self) -> Result<u64, Absent> {
         let rollup = self.part::<record::Rollup>(Field::UssBytes, attr::ROLLUP)?;
         let hugetlb = self.number(rollup.private_hugetlb_bytes).unwrap_or(0);
-        let private = self.number(rollup.private_clean_bytes)?.saturating_add(self.number(rollup.private_dirty_bytes)?);
+        let private = self
+            .number(rollup.private_clean_bytes)?
+            .saturating_add(self.number(rollup.private_dirty_bytes)?);
         Ok(private.saturating_add(hugetlb))
     }
 

@@ -63,8 +63,12 @@ fn text(path: &str) -> Result<Text, Absent> {
     })?;
     let mut sums = Text::new();
     for line in text.lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let Some(kib) = value.trim().strip_suffix(" kB") else { continue };
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let Some(kib) = value.trim().strip_suffix(" kB") else {
+            continue;
+        };
         *sums.entry(name.to_owned()).or_default() += kib.trim().parse::<u64>().expect("a number") * 1024;
     }
     Ok(sums)
@@ -106,10 +110,14 @@ fn compare_all(handle: &mut Handle, what: &str) {
             break;
         }
         let read = |pids: &[u32]| -> BTreeMap<u32, Result<Text, Absent>> {
-            pids.iter().map(|&pid| (pid, text(&file(pid, "smaps_rollup")))).collect()
+            pids.iter()
+                .map(|&pid| (pid, text(&file(pid, "smaps_rollup"))))
+                .collect()
         };
         let before = read(&pids);
-        let snapshot = handle.query(&exactly(Query::these(pids.iter().copied()))).expect("an answer");
+        let snapshot = handle
+            .query(&exactly(Query::these(pids.iter().copied())))
+            .expect("an answer");
         let after = read(&pids);
         assert_eq!(snapshot.counters().malformed, 0);
         assert_eq!(snapshot.counters().over_budget, 0);
@@ -120,10 +128,17 @@ fn compare_all(handle: &mut Handle, what: &str) {
             let mut is_right = true;
             let fields: Vec<Field> = LINES.iter().map(|(_, field)| *field).chain([Field::UssBytes]).collect();
             for &field in &fields {
-                let (said, ours, says) = (says(&before[&pid], field), ours(&task, field), says(&after[&pid], field));
+                let (said, ours, says) = (
+                    says(&before[&pid], field),
+                    ours(&task, field),
+                    says(&after[&pid], field),
+                );
                 if ours != said && ours != says {
                     is_right = false;
-                    stories.push(format!("{pid} {:?} {field}: {ours:?}, the text {said:?} and {says:?}", task.comm()));
+                    stories.push(format!(
+                        "{pid} {:?} {field}: {ours:?}, the text {said:?} and {says:?}",
+                        task.comm()
+                    ));
                 }
             }
             match is_right {
@@ -145,8 +160,16 @@ fn compare_all(handle: &mut Handle, what: &str) {
     // Our own memory moves while we look at it, and so may that of other tests' processes.
     let own = std::process::id();
     let left: Vec<u32> = left.unwrap_or_default().into_iter().filter(|&pid| pid != own).collect();
-    assert!(left.is_empty(), "{what}: {left:?} never matched:\n{}", stories.join("\n"));
-    assert!(counts[&Field::PssBytes].0 >= 20, "{what}: only {:?} were compared", counts[&Field::PssBytes]);
+    assert!(
+        left.is_empty(),
+        "{what}: {left:?} never matched:\n{}",
+        stories.join("\n")
+    );
+    assert!(
+        counts[&Field::PssBytes].0 >= 20,
+        "{what}: only {:?} were compared",
+        counts[&Field::PssBytes]
+    );
 }
 
 /// Check that each field is what the kernel's rollup says, of everything that runs, whoever lists the processes.
@@ -165,10 +188,16 @@ fn sums_equal_the_rollup() {
     let animals = common::everything();
     let quiet: Vec<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
     let query = exactly(Query::these(quiet));
-    let (mut rollups, mut sums) = (handle(SourceId::Procfs), handle(SourceId::Procfs).with_source(SourceId::Smaps));
+    let (mut rollups, mut sums) = (
+        handle(SourceId::Procfs),
+        handle(SourceId::Procfs).with_source(SourceId::Smaps),
+    );
     let mut compared = 0;
     for round in 0.. {
-        let (rollup, sum) = (rollups.query(&query).expect("rollups"), sums.query(&query).expect("sums"));
+        let (rollup, sum) = (
+            rollups.query(&query).expect("rollups"),
+            sums.query(&query).expect("sums"),
+        );
         let answers: Vec<_> = sum.answers().filter(|(group, _)| *group == Group::Rollup).collect();
         assert_eq!(answers, [(Group::Rollup, Ok(SourceId::Smaps))]);
         compared = 0;
@@ -190,7 +219,9 @@ fn sums_equal_the_rollup() {
                 };
                 compared += usize::from(whole.is_ok() && summed.is_ok());
                 if !is_right {
-                    wrong.push(format!("{pid} {field}: {whole:?} in all, {summed:?} summed up, {maps} mappings"));
+                    wrong.push(format!(
+                        "{pid} {field}: {whole:?} in all, {summed:?} summed up, {maps} mappings"
+                    ));
                 }
             }
         }
@@ -222,7 +253,11 @@ fn threads_share_and_others_have_none() {
         let living: Vec<_> = threads.tasks().filter(|task| task.tid() != task.pid()).collect();
         for task in &living {
             let path = format!("/proc/{}/task/{}/smaps_rollup", dead.pid, task.tid().expect("a tid"));
-            assert_eq!(ours(task, Field::PssBytes), says(&text(&path), Field::PssBytes), "{source} {path}");
+            assert_eq!(
+                ours(task, Field::PssBytes),
+                says(&text(&path), Field::PssBytes),
+                "{source} {path}"
+            );
         }
         assert_eq!(threads.counters().walked, 1, "{source}");
         let alone = Query::process(dead.pid as u32).fields(Field::Comm);
@@ -268,9 +303,13 @@ fn filters_come_before_walks() {
         let mut handle = handle(source);
         let mut ask = |text: &str| {
             let filter = Filter::parse(text).expect("a filter");
-            handle.query(&exactly(Query::processes()).filter(filter)).expect("an answer")
+            handle
+                .query(&exactly(Query::processes()).filter(filter))
+                .expect("an answer")
         };
-        let all = ask(&format!("comm == 'zoo' and pss_bytes > 0 or pid == {own} and uss_bytes > 4K"));
+        let all = ask(&format!(
+            "comm == 'zoo' and pss_bytes > 0 or pid == {own} and uss_bytes > 4K"
+        ));
         assert!(all.len() > farm.pids().len(), "{source}: {}", all.len());
         let one = ask(&format!("pid == {own} and pss_bytes > 4K"));
         assert_eq!((one.len(), one.counters().walked), (1, 1), "{source}");
@@ -331,7 +370,14 @@ impl Resident {
             assert_eq!(libc::ftruncate(file, PIECE as i64), 0);
             for offset in (0..len).step_by(PIECE) {
                 let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
-                let piece = libc::mmap(at.byte_add(offset), PIECE, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0);
+                let piece = libc::mmap(
+                    at.byte_add(offset),
+                    PIECE,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    flags,
+                    file,
+                    0,
+                );
                 assert_ne!(piece, libc::MAP_FAILED);
             }
             libc::close(file);
@@ -437,7 +483,11 @@ fn what_does_not_change_is_not_walked_again() {
     for source in SOURCES {
         let mut handle = handle(source);
         let first = handle.query(&query(long)).expect("an answer");
-        assert_eq!((first.counters().walked, first.counters().unchanged), (51, 0), "{source}");
+        assert_eq!(
+            (first.counters().walked, first.counters().unchanged),
+            (51, 0),
+            "{source}"
+        );
         let second = handle.query(&query(long)).expect("an answer");
         let counters = second.counters();
         assert_eq!(counters.walked + counters.unchanged, 51, "{source}");
@@ -448,19 +498,29 @@ fn what_does_not_change_is_not_walked_again() {
                 continue;
             }
             assert_eq!(before.pss_bytes(), after.pss_bytes());
-            assert!(before.rollup_age_ns().expect("an age") < after.rollup_age_ns().expect("an age"), "{source}");
+            assert!(
+                before.rollup_age_ns().expect("an age") < after.rollup_age_ns().expect("an age"),
+                "{source}"
+            );
         }
         let _pages = Resident::new(64 << 20);
         let third = handle.query(&query(long)).expect("an answer");
         let own_task = |snapshot: &Snapshot| {
-            let index = snapshot.tasks().position(|task| task.pid() == Ok(own)).expect("this process");
+            let index = snapshot
+                .tasks()
+                .position(|task| task.pid() == Ok(own))
+                .expect("this process");
             ours(&snapshot.task(index), Field::RollupRssBytes).expect("a value")
         };
         assert_eq!(third.counters().walked, 1, "{source}");
         assert!(own_task(&third) >= own_task(&first) + (64 << 20), "{source}");
         for max_age in [Duration::ZERO, Duration::from_nanos(1)] {
             let fresh = handle.query(&query(max_age)).expect("an answer");
-            assert_eq!((fresh.counters().walked, fresh.counters().unchanged), (51, 0), "{source}");
+            assert_eq!(
+                (fresh.counters().walked, fresh.counters().unchanged),
+                (51, 0),
+                "{source}"
+            );
         }
     }
 }
@@ -476,7 +536,9 @@ fn forked_handles_begin_afresh() {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let query = exactly(Query::process(std::process::id()));
-            let is_right = handle.query(&query).is_ok_and(|snapshot| snapshot.task(0).pss_bytes().is_ok());
+            let is_right = handle
+                .query(&query)
+                .is_ok_and(|snapshot| snapshot.task(0).pss_bytes().is_ok());
             // SAFETY: ends the child.
             unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
         }

@@ -30,10 +30,16 @@ fn every_value_is_told_or_explained() {
             );
         }
         // A zombie and a kernel thread have none.
-        for line in fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default().lines().skip(1) {
+        for line in fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+            .unwrap_or_default()
+            .lines()
+            .skip(1)
+        {
             let (key, _) = line.split_once(':').expect("a colon");
             assert!(
-                FILES.iter().any(|(file, name, _)| (*file, *name) == ("smaps_rollup", key)),
+                FILES
+                    .iter()
+                    .any(|(file, name, _)| (*file, *name) == ("smaps_rollup", key)),
                 "smaps_rollup has {key}"
             );
         }

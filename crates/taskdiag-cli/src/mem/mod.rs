@@ -93,7 +93,9 @@ impl Args {
     fn budget(&self) -> Result<Budget, Failure> {
         let max_rss = match self.max_rss.as_str() {
             "none" => None,
-            size => Some(parse_size(size).map_err(|error| Failure::Unanswered(format!("--max-rss: {error}, or none")))?),
+            size => {
+                Some(parse_size(size).map_err(|error| Failure::Unanswered(format!("--max-rss: {error}, or none")))?)
+            }
         };
         Ok(Budget {
             deadline: match self.deadline.as_str() {
@@ -129,7 +131,10 @@ impl Args {
 }
 
 fn seconds(option: &str, text: &str, or: &str) -> Result<Duration, Failure> {
-    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let parsed = text
+        .parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     parsed.ok_or_else(|| Failure::Unanswered(format!("{option} {text:?}: a number of seconds, like 0.5{or}")))
 }
 
@@ -434,7 +439,11 @@ impl Report<'_> {
         let sample_cell = || sample.map(|sample| Ok(Value::Unsigned(sample)));
         let keys = |first: &[&'static str]| -> Vec<&'static str> {
             let numbers = Sum::default().named().map(|(name, _)| name);
-            sample_key.into_iter().chain(first.iter().copied()).chain(numbers).collect()
+            sample_key
+                .into_iter()
+                .chain(first.iter().copied())
+                .chain(numbers)
+                .collect()
         };
         match &self.rowed {
             Rowed::Processes { fields, sort, .. } => {

@@ -66,7 +66,11 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
                 Ok(Value::Text(b"")),
             ])?;
             for line in &account.lines {
-                let part_of = if line.part_of.is_empty() { "total_bytes" } else { line.part_of };
+                let part_of = if line.part_of.is_empty() {
+                    "total_bytes"
+                } else {
+                    line.part_of
+                };
                 rows.row(&[
                     Ok(Value::Text(line.name.as_bytes())),
                     Ok(Value::Signed(line.bytes)),
@@ -84,7 +88,10 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
 
 fn table(args: &Args, account: &Account) -> Result<(), Failure> {
     let cells = args.cells();
-    let mut table = Table::new([Align::Right, Align::Right, Align::Left, Align::Left], account.lines.len());
+    let mut table = Table::new(
+        [Align::Right, Align::Right, Align::Left, Align::Left],
+        account.lines.len(),
+    );
     let mut row = |bytes: i64, depth: usize, name: &str, meaning: &str| {
         table.cell(|out| size(out, &cells, bytes));
         table.cell(|out| {

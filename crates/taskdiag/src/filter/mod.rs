@@ -238,11 +238,15 @@ impl Filter {
     pub(crate) fn part_without(&self, group: Group) -> Option<Filter> {
         let looks = |part: &Conjunct<'_>| {
             let mut looks = false;
-            part.expression.each_test(&mut |test| looks |= test.field.group() == group);
+            part.expression
+                .each_test(&mut |test| looks |= test.field.group() == group);
             looks
         };
         let conjuncts = self.conjuncts().into_iter();
-        let parts: Vec<Expression> = conjuncts.filter(|part| !looks(part)).map(Conjunct::into_expression).collect();
+        let parts: Vec<Expression> = conjuncts
+            .filter(|part| !looks(part))
+            .map(Conjunct::into_expression)
+            .collect();
         (!parts.is_empty()).then_some(Filter(Expression::All(parts)))
     }
 

@@ -73,7 +73,12 @@ impl Budget {
     pub(crate) fn fields(&self) -> Fields {
         let mut fields = Field::StartNs | Field::RssBytes | Field::SwapBytes | Field::PageTableBytes;
         if !self.max_age.is_zero() {
-            fields |= Field::UtimeNs | Field::StimeNs | Field::MinFaults | Field::MajFaults | Field::VsizeBytes | Field::HugetlbBytes;
+            fields |= Field::UtimeNs
+                | Field::StimeNs
+                | Field::MinFaults
+                | Field::MajFaults
+                | Field::VsizeBytes
+                | Field::HugetlbBytes;
         }
         fields
     }

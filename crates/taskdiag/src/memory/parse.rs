@@ -210,7 +210,13 @@ mod tests {
     /// Check that what is no rollup is none.
     #[test]
     fn other_texts_have_no_sum() {
-        for text in [&b""[..], b"Rss: 4 kB\n", b"Rss: x kB\nPss: 1 kB\n", b"Rss: 4\nPss: 4\n", b"\xff\n:\n"] {
+        for text in [
+            &b""[..],
+            b"Rss: 4 kB\n",
+            b"Rss: x kB\nPss: 1 kB\n",
+            b"Rss: 4\nPss: 4\n",
+            b"\xff\n:\n",
+        ] {
             assert!(sum(&[text]).is_none(), "{text:?}");
         }
         // A line without an end is not whole.

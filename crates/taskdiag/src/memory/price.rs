@@ -131,7 +131,11 @@ mod tests {
         assert!((59.0..61.0).contains(&rate.page_ns()));
         (0..1000).for_each(|_| rate.learn(500, 12_000));
         assert!((50.0..70.0).contains(&rate.page_ns()), "{}", rate.page_ns());
-        assert!((5_000..60_000).contains(&rate.expected_ns(&pages(500))), "{}", rate.expected_ns(&pages(500)));
+        assert!(
+            (5_000..60_000).contains(&rate.expected_ns(&pages(500))),
+            "{}",
+            rate.expected_ns(&pages(500))
+        );
         (0..20).for_each(|_| rate.learn(1 << 20, 12_000 + (10 << 20)));
         assert!((8.0..15.0).contains(&rate.page_ns()), "{}", rate.page_ns());
     }

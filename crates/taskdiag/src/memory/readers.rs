@@ -51,7 +51,11 @@ pub(super) struct Job {
 /// What came of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
-    Read { rollup: Rollup, at: Instant, took_ns: u64 },
+    Read {
+        rollup: Rollup,
+        at: Instant,
+        took_ns: u64,
+    },
     Absent(Absent),
     /// The text was not of the kind that it should be.
     Malformed,

@@ -92,10 +92,25 @@ impl Account {
         const PROCESSES: &str = "processes_bytes";
         const KERNEL: &str = "kernel_bytes";
         let mut lines = vec![
-            line(PROCESSES, anon + file + shmem, "", "PSS of all processes that could be read"),
+            line(
+                PROCESSES,
+                anon + file + shmem,
+                "",
+                "PSS of all processes that could be read",
+            ),
             line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
-            line("pss_file_bytes", file, PROCESSES, "page cache of files that they have mapped"),
-            line("pss_shmem_bytes", shmem, PROCESSES, "shared memory and tmpfs that they have mapped"),
+            line(
+                "pss_file_bytes",
+                file,
+                PROCESSES,
+                "page cache of files that they have mapped",
+            ),
+            line(
+                "pss_shmem_bytes",
+                shmem,
+                PROCESSES,
+                "shared memory and tmpfs that they have mapped",
+            ),
             line(
                 "other_anonymous_bytes",
                 number("AnonPages") - anon,
@@ -108,11 +123,26 @@ impl Account {
                 "",
                 "page cache, tmpfs included, that no process which was read has mapped",
             ),
-            line("swap_cache_bytes", number("SwapCached"), "", "pages in memory and in swap"),
-            line("hugetlb_bytes", number("Hugetlb"), "", "huge pages set aside, used or not"),
+            line(
+                "swap_cache_bytes",
+                number("SwapCached"),
+                "",
+                "pages in memory and in swap",
+            ),
+            line(
+                "hugetlb_bytes",
+                number("Hugetlb"),
+                "",
+                "huge pages set aside, used or not",
+            ),
             line(KERNEL, kernel, "", "the kernel's own"),
             line("slab_bytes", number("Slab"), KERNEL, "objects of the kernel"),
-            line("slab_reclaimable_bytes", number("SReclaimable"), "slab_bytes", "that can be given back"),
+            line(
+                "slab_reclaimable_bytes",
+                number("SReclaimable"),
+                "slab_bytes",
+                "that can be given back",
+            ),
             line("kernel_stacks_bytes", stacks, KERNEL, "stacks of threads in the kernel"),
             line("page_tables_bytes", tables, KERNEL, "page tables"),
             line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
@@ -120,7 +150,11 @@ impl Account {
             line("zswap_bytes", number("Zswap"), KERNEL, "compressed swap"),
             line("free_bytes", number("MemFree"), "", "unused"),
         ];
-        let explained: i64 = lines.iter().filter(|line| line.part_of.is_empty()).map(|line| line.bytes).sum();
+        let explained: i64 = lines
+            .iter()
+            .filter(|line| line.part_of.is_empty())
+            .map(|line| line.bytes)
+            .sum();
         lines.push(line(
             "unexplained_bytes",
             total_bytes as i64 - explained,

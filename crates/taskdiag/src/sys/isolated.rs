@@ -131,7 +131,13 @@ fn copy(file: RawFd, pipe: RawFd, room: &mut [u8]) -> ! {
         let mut written = 0;
         while written < read {
             // SAFETY: these bytes were just read into `room`.
-            let wrote = unsafe { libc::write(pipe, room.as_ptr().add(written as usize).cast(), (read - written) as usize) };
+            let wrote = unsafe {
+                libc::write(
+                    pipe,
+                    room.as_ptr().add(written as usize).cast(),
+                    (read - written) as usize,
+                )
+            };
             if wrote < 0 {
                 end(libc::EPIPE);
             }

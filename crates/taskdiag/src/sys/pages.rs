@@ -33,8 +33,14 @@ impl FreshPages {
         let page = rustix::param::page_size();
         let len = count * page;
         // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
-        let start =
-            unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
+        let start = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
         let pages = FreshPages { start, len };
         // SAFETY: advice about our own mapping. Kernels without huge pages refuse it, and need none.
         let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };

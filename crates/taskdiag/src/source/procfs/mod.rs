@@ -964,7 +964,9 @@ impl Mount {
 
 /// When the task started that a `stat` is of, in clock ticks; none if it is gone, or the text makes no sense.
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
-    parse::stat(stat).filter(|stat| !stat.is_released()).map(|stat| stat.start_ticks)
+    parse::stat(stat)
+        .filter(|stat| !stat.is_released())
+        .map(|stat| stat.start_ticks)
 }
 
 /// The id of a cgroup by its path, as far as the unified hierarchy can be seen.

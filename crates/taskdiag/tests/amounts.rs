@@ -1,0 +1,662 @@
+//! Known amounts of memory - private, shared, of files, huge, lazily freed, swapped out - are what rollups say they are.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::Mutex;
+
+use common::child::{self, World};
+use common::SOURCES;
+use taskdiag::{Budget, Field, Fields, Group, Handle, Query, SourceId, Value};
+
+const KIB: i64 = 1 << 10;
+const MIB: i64 = 1 << 20;
+const PAGE: i64 = 4096;
+
+/// How many processes share memory at most.
+const SHARERS: usize = 50;
+
+/// The sizes of what the fixture has.
+const PRIVATE: i64 = 4 * MIB;
+const SHARED: i64 = MIB;
+const FROM_FILE: i64 = MIB;
+const LAZY: i64 = 2 * MIB;
+const HUGE: i64 = 2 * MIB;
+
+/// A process that takes memory when it is told to, and otherwise does nothing at all.
+struct Fixture {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Fixture {
+    fn start(test: &str) -> Fixture {
+        let mut process = child::command(test, "fixture", World::default())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the fixture");
+        let (input, output) = (process.stdin.take(), process.stdout.take());
+        let mut fixture = Fixture {
+            process,
+            input: input.expect("a pipe"),
+            output: BufReader::new(output.expect("a pipe")),
+        };
+        fixture.hear();
+        // What a first command touches for itself is then touched.
+        for _ in 0..3 {
+            fixture.tell(b'n').expect("nothing");
+        }
+        fixture
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The last word of the fixture: empty, or an error number.
+    fn hear(&mut self) -> Option<i32> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let len = self.output.read_line(&mut line).expect("a word");
+            assert_ne!(len, 0, "the fixture has ended");
+            if let Some(word) = line.trim_end().strip_prefix("done ") {
+                return word.parse().ok().filter(|&errno| errno != 0);
+            }
+        }
+    }
+
+    /// Has something done, or learns why that is not possible here.
+    fn tell(&mut self, what: u8) -> Result<(), std::io::Error> {
+        self.input.write_all(&[what]).expect("the fixture listens");
+        self.hear()
+            .map_or(Ok(()), |errno| Err(std::io::Error::from_raw_os_error(errno)))
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Memory of the fixture.
+struct Area(*mut libc::c_void, usize);
+
+impl Area {
+    fn map(len: i64, flags: i32, file: i32) -> Result<Area, i32> {
+        let protection = if file < 0 {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
+        // SAFETY: a new mapping, at a place of the kernel's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, protection, flags, file, 0) };
+        match at == libc::MAP_FAILED {
+            true => Err(errno()),
+            false => Ok(Area(at, len as usize)),
+        }
+    }
+
+    fn advise(&self, advice: i32) -> Result<(), i32> {
+        // SAFETY: our own mapping; what is in it does not matter.
+        match unsafe { libc::madvise(self.0, self.1, advice) } {
+            0 => Ok(()),
+            _ => Err(errno()),
+        }
+    }
+
+    /// Reads or writes the first `len` bytes' pages.
+    fn touch(&self, len: usize, write: bool) {
+        for offset in (0..len.min(self.1)).step_by(PAGE as usize) {
+            // SAFETY: within the mapping, which is writable if it is to be written.
+            unsafe {
+                let byte = self.0.cast::<u8>().add(offset);
+                match write {
+                    true => byte.write_volatile(7),
+                    false => drop(byte.read_volatile()),
+                }
+            }
+        }
+    }
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// One byte, read or written.
+fn read_byte(fd: i32) -> Option<u8> {
+    let mut byte = 0_u8;
+    // SAFETY: one byte, which outlives the call.
+    (unsafe { libc::read(fd, (&raw mut byte).cast(), 1) } == 1).then_some(byte)
+}
+
+fn write_bytes(fd: i32, bytes: &[u8]) {
+    // SAFETY: the bytes outlive the call.
+    unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+fn pipe() -> (i32, i32) {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    (ends[0], ends[1])
+}
+
+/// What shares memory with the fixture: touches it when told to.
+fn sharer(shared: &Area, commands: i32, answers: i32) -> ! {
+    while let Some(command) = read_byte(commands) {
+        shared.touch(if command == b'n' { 0 } else { SHARED as usize }, true);
+        write_bytes(answers, &[command]);
+    }
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+/// The life of the fixture.
+fn live(file: &File) {
+    let shared = Area::map(SHARED, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).expect("a mapping");
+    let (answers, answer) = pipe();
+    let mut sharers = Vec::new();
+    for _ in 1..SHARERS {
+        let (commands, command) = pipe();
+        // SAFETY: the child makes system calls and touches memory, and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            sharer(&shared, commands, answer);
+        }
+        assert!(pid > 0);
+        sharers.push(command);
+    }
+    let mut areas: [Option<Area>; 4] = [const { None }; 4];
+    let mut sharing = 0;
+    write_bytes(1, b"\ndone 0\n");
+    while let Some(command) = read_byte(0) {
+        let done = match command {
+            b'n' => sharers.iter().try_for_each(|&sharer| {
+                write_bytes(sharer, b"n");
+                read_byte(answers).map(drop).ok_or(libc::EPIPE)
+            }),
+            b'p' | b'l' => private(if command == b'p' { PRIVATE } else { LAZY })
+                .map(|area| areas[usize::from(command == b'l')] = Some(area)),
+            b'L' => areas[1]
+                .as_ref()
+                .map_or(Err(libc::EINVAL), |area| area.advise(libc::MADV_FREE)),
+            b'o' => areas[0]
+                .as_ref()
+                .map_or(Err(libc::EINVAL), |area| area.advise(libc::MADV_PAGEOUT)),
+            b's' => {
+                shared.touch(SHARED as usize, true);
+                Ok(())
+            }
+            // One more.
+            b'+' => {
+                write_bytes(sharers[sharing], b"t");
+                sharing += 1;
+                read_byte(answers).map(drop).ok_or(libc::EPIPE)
+            }
+            b'f' => Area::map(FROM_FILE, libc::MAP_PRIVATE, file.as_raw_fd()).map(|area| {
+                area.touch(FROM_FILE as usize, false);
+                areas[2] = Some(area);
+            }),
+            b'h' => {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+                Area::map(HUGE, flags, -1).map(|area| {
+                    area.touch(1, true);
+                    areas[3] = Some(area);
+                })
+            }
+            _ => Err(libc::EINVAL),
+        };
+        match done {
+            Ok(()) => write_bytes(1, b"done 0\n"),
+            Err(errno) => {
+                // Without an allocation, which would be memory that nobody has told it to take.
+                let digits = [
+                    b'0' + (errno / 100 % 10) as u8,
+                    b'0' + (errno / 10 % 10) as u8,
+                    b'0' + (errno % 10) as u8,
+                ];
+                write_bytes(1, &[b"done ", &digits[..], b"\n"].concat());
+            }
+        }
+    }
+}
+
+fn private(len: i64) -> Result<Area, i32> {
+    let area = Area::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+    // A kernel without huge pages refuses.
+    let _ = area.advise(libc::MADV_NOHUGEPAGE);
+    area.touch(len as usize, true);
+    Ok(area)
+}
+
+/// What the library says of the fixture: bytes by field.
+struct Sizes([Option<i64>; 256]);
+
+impl Sizes {
+    fn of(handle: &mut Handle, pid: u32) -> Sizes {
+        let query = Query::process(pid)
+            .fields(Fields::of_group(Group::Rollup))
+            .budget(Budget::UNLIMITED);
+        let snapshot = handle.query(&query).expect("an answer");
+        let task = snapshot.task(0);
+        let mut sizes = [None; 256];
+        for field in Fields::of_group(Group::Rollup).iter() {
+            if let Ok(Value::Unsigned(bytes)) = task.value(field) {
+                sizes[field as usize] = Some(bytes as i64);
+            }
+        }
+        Sizes(sizes)
+    }
+
+    /// How much more a field is than it was. None where the kernel lacks it.
+    fn growth(&self, before: &Sizes, field: Field) -> Option<i64> {
+        Some(self.0[field as usize]? - before.0[field as usize]?)
+    }
+
+    /// An error unless each field has grown by so much; fields that are not named have not, but for some.
+    fn expect(&self, before: &Sizes, what: &str, growths: &[(Field, i64)], unclear: &[Field]) -> Result<(), String> {
+        let mut wrong = Vec::new();
+        for field in Fields::of_group(Group::Rollup).iter() {
+            // Marks of use are set and removed by the kernel as it likes.
+            if [Field::RollupAgeNs, Field::ReferencedBytes].contains(&field) || unclear.contains(&field) {
+                continue;
+            }
+            let Some(mut growth) = self.growth(before, field) else {
+                continue;
+            };
+            // Others begin and end that have the same libraries mapped.
+            growth -= match field {
+                Field::PssFileBytes | Field::SharedCleanBytes | Field::PrivateCleanBytes => continue,
+                Field::PssBytes => self.growth(before, Field::PssFileBytes).unwrap_or(0),
+                Field::UssBytes => self.growth(before, Field::PrivateCleanBytes).unwrap_or(0),
+                _ => 0,
+            };
+            let wanted = growths
+                .iter()
+                .find(|(of, _)| *of == field)
+                .map_or(0, |(_, bytes)| *bytes);
+            // Proportional sizes are rounded down to KiB, before and after.
+            let slack = if field.name().contains("pss") { 2 * KIB } else { 0 };
+            if (growth - wanted).abs() > slack {
+                wrong.push(format!("{field} has grown by {growth} instead of {wanted}"));
+            }
+        }
+        let clean = [Field::SharedCleanBytes, Field::PrivateCleanBytes].map(|field| self.growth(before, field));
+        let clean: i64 = clean.into_iter().flatten().sum();
+        if clean != 0 && !unclear.contains(&Field::PrivateCleanBytes) {
+            wrong.push(format!("what is clean has grown by {clean}"));
+        }
+        match wrong.is_empty() {
+            true => {
+                println!("{what}: {growths:?}");
+                Ok(())
+            }
+            false => Err(format!("{what}:\n{}", wrong.join("\n"))),
+        }
+    }
+}
+
+/// Check each kind of memory: what a process takes is what the rollup grows by, and nothing else.
+#[test]
+fn amounts_are_what_they_are() {
+    if child::part().is_some() {
+        let file = File::open(std::env::var("TASKDIAG_TEST_FILE").expect("a file")).expect("a file");
+        return live(&file);
+    }
+    let path = std::env::temp_dir().join(format!("taskdiag-amounts-{}", std::process::id()));
+    let mut file = File::create(&path).expect("a file");
+    file.write_all(&vec![7; FROM_FILE as usize]).expect("room");
+    file.sync_all().expect("a disk");
+    // The fixtures inherit it. Nothing else in this process looks at it.
+    std::env::set_var("TASKDIAG_TEST_FILE", &path);
+    let test = test_name!();
+    quietly(|| {
+        SOURCES
+            .into_iter()
+            .try_for_each(|source| take_and_compare(source, test))
+    });
+    fs::remove_file(&path).expect("our own file");
+}
+
+/// Tries until nothing has disturbed it: what other processes do to pages that the fixture shares with them, such as those of
+/// this test's own program, changes its proportional sizes.
+fn quietly(mut attempt: impl FnMut() -> Result<(), String>) {
+    const TRIES: usize = 25;
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock();
+    // Pages that are yet to be written would become clean meanwhile.
+    let program = File::open("/proc/self/exe").and_then(|program| program.sync_all());
+    program.expect("a disk");
+    let mut last = String::new();
+    let is_so = (0..TRIES).any(|_| match attempt() {
+        Ok(()) => true,
+        Err(why) => {
+            println!("disturbed: {why}");
+            last = why;
+            false
+        }
+    });
+    assert!(is_so, "{last}");
+}
+
+fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
+    let mut handle = common::handle(source);
+    let mut fixture = Fixture::start(test);
+    let pid = fixture.pid();
+    let mut before = Sizes::of(&mut handle, pid);
+    let mut step = |fixture: &mut Fixture, what: u8| -> Result<(Sizes, Sizes), std::io::Error> {
+        fixture.tell(what)?;
+        let now = Sizes::of(&mut handle, pid);
+        let then = std::mem::replace(&mut before, Sizes::of(&mut handle, pid));
+        Ok((then, now))
+    };
+    let dirty = |bytes: i64| {
+        vec![
+            (Field::RollupRssBytes, bytes),
+            (Field::PssBytes, bytes),
+            (Field::UssBytes, bytes),
+            (Field::PssDirtyBytes, bytes),
+            (Field::PssAnonBytes, bytes),
+            (Field::PrivateDirtyBytes, bytes),
+            (Field::AnonymousBytes, bytes),
+        ]
+    };
+    let (then, now) = step(&mut fixture, b'p').expect("memory");
+    now.expect(&then, &format!("{source}: private"), &dirty(PRIVATE), &[])?;
+
+    let (alone, now) = step(&mut fixture, b's').expect("memory");
+    let mut growths = dirty(SHARED);
+    growths.retain(|(field, _)| ![Field::PssAnonBytes, Field::AnonymousBytes].contains(field));
+    growths.push((Field::PssShmemBytes, SHARED));
+    now.expect(&alone, &format!("{source}: shared memory, one process"), &growths, &[])?;
+    for sharers in 2..=SHARERS {
+        let (_, now) = step(&mut fixture, b'+').expect("memory");
+        let part = SHARED / sharers as i64;
+        let growths = [
+            (Field::RollupRssBytes, SHARED),
+            (Field::PssBytes, part),
+            (Field::PssDirtyBytes, part),
+            (Field::PssShmemBytes, part),
+            (Field::SharedDirtyBytes, SHARED),
+        ];
+        if [2, 3, 10, SHARERS].contains(&sharers) {
+            now.expect(&alone, &format!("{source}: shared by {sharers}"), &growths, &[])?;
+        }
+    }
+
+    let (then, now) = step(&mut fixture, b'f').expect("memory");
+    // On tmpfs, files are shared memory, and never clean.
+    let kinds = [
+        Field::PssBytes,
+        Field::UssBytes,
+        Field::PssShmemBytes,
+        Field::PssDirtyBytes,
+        Field::PrivateCleanBytes,
+        Field::PrivateDirtyBytes,
+    ];
+    now.expect(
+        &then,
+        &format!("{source}: of a file"),
+        &[(Field::RollupRssBytes, FROM_FILE)],
+        &kinds,
+    )?;
+    let sum = |fields: &[Field]| fields.iter().filter_map(|&field| now.growth(&then, field)).sum::<i64>();
+    let (clean, dirty_ones) = (
+        sum(&[Field::PrivateCleanBytes, Field::SharedCleanBytes]),
+        sum(&[Field::PrivateDirtyBytes]),
+    );
+    if clean + dirty_ones != FROM_FILE {
+        return Err(format!("{clean} bytes are clean and {dirty_ones} dirty"));
+    }
+    // Of the libraries, which others begin and end to have mapped meanwhile, this is a small part.
+    for fields in [
+        &[Field::UssBytes][..],
+        &[Field::PssBytes],
+        &[Field::PssFileBytes, Field::PssShmemBytes],
+    ] {
+        let growth = sum(fields);
+        assert!((growth - FROM_FILE).abs() <= 256 * KIB, "{source}: {fields:?} {growth}");
+    }
+
+    let (then, now) = step(&mut fixture, b'l').expect("memory");
+    now.expect(&then, &format!("{source}: private again"), &dirty(LAZY), &[])?;
+    let (then, now) = step(&mut fixture, b'L').expect("MADV_FREE");
+    let lazy = now
+        .growth(&then, Field::LazyfreeBytes)
+        .expect("LazyFree is as old as the rollup");
+    // The last pages wait for others before the kernel marks them: 31 for each processor at most.
+    let waiting = 31 * PAGE * std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
+    assert!(
+        (LAZY - waiting..=LAZY).contains(&lazy),
+        "{source}: {lazy} bytes are lazily freed"
+    );
+    println!("{source}: lazily freed: {lazy}");
+
+    let huge = HugePages::add(1);
+    match huge.as_ref().map(|_| step(&mut fixture, b'h')) {
+        Ok(Ok((then, now))) => {
+            let growths = [(Field::PrivateHugetlbBytes, HUGE), (Field::UssBytes, HUGE)];
+            // Those that waited may be marked by now.
+            now.expect(&then, &format!("{source}: hugetlb"), &growths, &[Field::LazyfreeBytes])?;
+        }
+        Ok(Err(error)) => println!("{source}: not on this host: hugetlb: {error}"),
+        Err(error) => println!("{source}: not on this host: hugetlb: {error}"),
+    }
+    Ok(())
+}
+
+/// Check that memory which is swapped out is in the swap sizes and in no other, where swap can be turned on.
+#[test]
+fn swapped_memory_is_swapped() {
+    if child::part().is_some() {
+        return live(&File::open("/proc/self/exe").expect("this program"));
+    }
+    let swap = match Swap::on() {
+        Ok(swap) => swap,
+        Err(why) => return println!("not on this host: swap: {why}"),
+    };
+    let test = test_name!();
+    quietly(|| {
+        SOURCES
+            .into_iter()
+            .try_for_each(|source| swap_and_compare(source, test, &swap.place))
+    });
+}
+
+fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), String> {
+    let mut handle = common::handle(source);
+    let mut fixture = Fixture::start(test);
+    let pid = fixture.pid();
+    fixture.tell(b'p').expect("memory");
+    let before = Sizes::of(&mut handle, pid);
+    let mut swapped = 0;
+    let mut after = Sizes::of(&mut handle, pid);
+    // Pages that wait in lists of single processors are passed over, and come with the next try.
+    for _ in 0..50 {
+        if let Err(error) = fixture.tell(b'o') {
+            println!("not on this host: MADV_PAGEOUT came with Linux 5.4: {error}");
+            return Ok(());
+        }
+        after = Sizes::of(&mut handle, pid);
+        swapped = after.growth(&before, Field::RollupSwapBytes).expect("Swap");
+        if swapped == PRIVATE {
+            break;
+        }
+    }
+    println!("{source}: {swapped} of {PRIVATE} bytes swapped out, to {}", place);
+    assert!(swapped > PRIVATE / 2, "{source}: only {swapped} bytes were swapped out");
+    let gone = [
+        Field::RollupRssBytes,
+        Field::PssBytes,
+        Field::PssAnonBytes,
+        Field::AnonymousBytes,
+    ];
+    let mut growths: Vec<(Field, i64)> = gone.map(|field| (field, -swapped)).to_vec();
+    growths.extend([(Field::RollupSwapBytes, swapped), (Field::SwapPssBytes, swapped)]);
+    // A page that has been written to swap and is still there is clean.
+    let kinds = [
+        Field::PssDirtyBytes,
+        Field::PrivateDirtyBytes,
+        Field::PrivateCleanBytes,
+        Field::UssBytes,
+    ];
+    after.expect(&before, &format!("{source}: swapped"), &growths, &kinds)?;
+    let sums = [
+        Field::PrivateDirtyBytes,
+        Field::PrivateCleanBytes,
+        Field::SharedCleanBytes,
+    ];
+    let sum: i64 = sums.iter().filter_map(|&field| after.growth(&before, field)).sum();
+    match sum == -swapped {
+        true => Ok(()),
+        false => Err(format!("{sum} bytes more are private")),
+    }
+}
+
+/// Huge pages that were added to the pool, and are taken from it again.
+struct HugePages(u64);
+
+impl HugePages {
+    const PATH: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn count() -> Result<u64, String> {
+        let text = fs::read_to_string(HugePages::PATH).map_err(|error| format!("{}: {error}", HugePages::PATH))?;
+        text.trim()
+            .parse()
+            .map_err(|_| format!("{}: {text:?}", HugePages::PATH))
+    }
+
+    fn add(count: u64) -> Result<HugePages, String> {
+        let before = HugePages::count()?;
+        let set = HugePages(before);
+        fs::write(HugePages::PATH, (before + count).to_string())
+            .map_err(|error| format!("{}: {error}", HugePages::PATH))?;
+        match HugePages::count()? {
+            now if now == before + count => Ok(set),
+            _ => Err("there is no whole huge page of free memory".to_owned()),
+        }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(HugePages::PATH, self.0.to_string());
+    }
+}
+
+/// Swap that was turned on for a test.
+struct Swap {
+    place: String,
+    undo: Undo,
+}
+
+enum Undo {
+    Nothing,
+    Zram,
+    File,
+}
+
+impl Swap {
+    const BYTES: usize = 64 << 20;
+
+    /// Swap that there is, on a compressed memory device, or in a file.
+    fn on() -> Result<Swap, String> {
+        let swaps = fs::read_to_string("/proc/swaps").map_err(|error| format!("/proc/swaps: {error}"))?;
+        if let Some(line) = swaps.lines().nth(1) {
+            return Ok(Swap {
+                place: line.to_owned(),
+                undo: Undo::Nothing,
+            });
+        }
+        Swap::on_zram().or_else(|zram| Swap::in_file().map_err(|file| format!("{zram}; {file}")))
+    }
+
+    fn on_zram() -> Result<Swap, String> {
+        let said = |path: &str, error: std::io::Error| format!("{path}: {error}");
+        let size = fs::read_to_string("/sys/block/zram0/disksize").map_err(|error| said("zram0", error))?;
+        if size.trim() != "0" {
+            return Err("zram0 is in use".to_owned());
+        }
+        fs::write("/sys/block/zram0/disksize", Swap::BYTES.to_string()).map_err(|error| said("zram0", error))?;
+        let mut swap = Swap {
+            place: "/dev/zram0".to_owned(),
+            undo: Undo::Zram,
+        };
+        if !std::path::Path::new(&swap.place).exists() {
+            swap.place = std::env::temp_dir().join("taskdiag-zram0").display().to_string();
+            let numbers = fs::read_to_string("/sys/block/zram0/dev").map_err(|error| said("zram0", error))?;
+            let (major, minor) = numbers.trim().split_once(':').ok_or("zram0 has no number")?;
+            let number = |text: &str| text.parse::<u32>().map_err(|error| error.to_string());
+            let device = libc::makedev(number(major)?, number(minor)?);
+            let path = std::ffi::CString::new(swap.place.clone()).map_err(|error| error.to_string())?;
+            // SAFETY: the path ends with a NUL.
+            if unsafe { libc::mknod(path.as_ptr(), libc::S_IFBLK | 0o600, device) } != 0 {
+                return Err(said("mknod", std::io::Error::last_os_error()));
+            }
+        }
+        swap.turn_on()?;
+        Ok(swap)
+    }
+
+    fn in_file() -> Result<Swap, String> {
+        let path = std::env::temp_dir().join(format!("taskdiag-swap-{}", std::process::id()));
+        fs::write(&path, vec![0; Swap::BYTES]).map_err(|error| format!("{}: {error}", path.display()))?;
+        let swap = Swap {
+            place: path.display().to_string(),
+            undo: Undo::File,
+        };
+        swap.turn_on()?;
+        Ok(swap)
+    }
+
+    /// Writes what mkswap(8) writes, and turns it on.
+    fn turn_on(&self) -> Result<(), String> {
+        let said = |what: &str| format!("{what} {}: {}", self.place, std::io::Error::last_os_error());
+        let mut head = vec![0; PAGE as usize];
+        head[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
+        head[1028..1032].copy_from_slice(&((Swap::BYTES / PAGE as usize - 1) as u32).to_ne_bytes());
+        head[4086..].copy_from_slice(b"SWAPSPACE2");
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .open(&self.place)
+            .map_err(|error| format!("{}: {error}", self.place))?;
+        file.write_all(&head)
+            .and_then(|()| file.sync_all())
+            .map_err(|error| format!("{}: {error}", self.place))?;
+        let path = std::ffi::CString::new(self.place.clone()).map_err(|error| error.to_string())?;
+        // SAFETY: the path ends with a NUL.
+        match unsafe { libc::swapon(path.as_ptr(), 0) } {
+            0 => Ok(()),
+            _ => Err(said("swapon")),
+        }
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        if let Undo::Nothing = self.undo {
+            return;
+        }
+        if let Ok(path) = std::ffi::CString::new(self.place.clone()) {
+            // SAFETY: the path ends with a NUL.
+            unsafe { libc::swapoff(path.as_ptr()) };
+        }
+        if let Undo::Zram = self.undo {
+            let _ = fs::write("/sys/block/zram0/reset", "1");
+        }
+        if !self.place.starts_with("/dev/") {
+            let _ = fs::remove_file(&self.place);
+        }
+    }
+}
