@@ -10,7 +10,7 @@ case ${1:-} in
 build) ;;
 test) packages+=(bpftool procps util-linux) ;;
 matrix) packages+=(qemu-system-x86 busybox-static cpio binutils zstd lz4) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch) ;;
+bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem) ;;
 lint) packages+=(shellcheck) ;;
 *)
     echo "usage: $0 build|test|matrix|bench|lint" >&2

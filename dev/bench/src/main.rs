@@ -12,6 +12,7 @@ mod library;
 mod loops;
 mod maps;
 mod measure;
+mod mem;
 mod pagecache;
 mod procfs_crate;
 mod report;
@@ -50,6 +51,8 @@ enum Suite {
     Events,
     /// Memory maps
     Maps,
+    /// Proportional sizes of processes
+    Mem,
 }
 
 /// Compares taskdiag with other ways to the same answers
@@ -91,6 +94,9 @@ struct Cli {
     /// Be the process that makes short-lived ones
     #[arg(long, hide = true)]
     forker: bool,
+    /// Be a process with so many bytes of memory
+    #[arg(long, hide = true)]
+    hoarder: Option<usize>,
 }
 
 impl Cli {
@@ -130,6 +136,9 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.forker {
         return events::forker::serve();
     }
+    if let Some(bytes) = cli.hoarder {
+        return mem::hoarder::serve(bytes);
+    }
     let tools = Tools::find(cli.taskdiag.as_deref())?;
     if let Some(name) = &cli.once {
         let contender = Contender::find(name).ok_or_else(|| format!("no contender is called {name:?}"))?;
@@ -154,6 +163,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Maps) {
         maps::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Mem) {
+        mem::run(cli.effort(), &tools, &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),

@@ -75,6 +75,7 @@ impl Tools {
                 "dpkg-query",
                 &["--show", "--showformat=vmtouch ${Version}\n", "vmtouch"],
             ),
+            said("dpkg-query", &["--show", "--showformat=smem ${Version}\n", "smem"]),
             locked_version("procfs").map(|version| format!("procfs crate {version}")),
             locked_version("blazesym").map(|version| format!("blazesym {version}")),
         ];
