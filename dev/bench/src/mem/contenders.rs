@@ -159,7 +159,11 @@ fn command(name: &'static str, program: &str, args: &'static [&'static str]) -> 
     let program = program.to_owned();
     contender(name, move || {
         let mut command = Command::new(&program);
-        let status = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        let status = command
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
         match status.code() {
             Some(0 | 1) => Ok(()),
             _ => Err(format!("{program}: {status}").into()),

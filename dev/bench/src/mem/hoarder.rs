@@ -57,7 +57,10 @@ impl Drop for Hoarder {
 }
 
 fn map(bytes: usize, flags: i32) -> Result<*mut libc::c_void> {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
     // SAFETY: a new mapping, at a place of the kernel's choice.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     match at == libc::MAP_FAILED {

@@ -50,12 +50,21 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
         report.heading(&format!("Proportional size of a process with {size} mappings"));
         report.table(&figures(&entries));
         let case = format!("{size} mappings");
-        targets.row(target("times as fast as summing smaps", &case, wanted, &entries, "smaps summed", "taskdiag"));
+        targets.row(target(
+            "times as fast as summing smaps",
+            &case,
+            wanted,
+            &entries,
+            "smaps summed",
+            "taskdiag",
+        ));
     }
     let farm = Farm::start(PROCESSES, 1)?;
     let entries = measure(contenders::machine(tools)?, effort)?;
     drop(farm);
-    report.heading(&format!("Proportional sizes of all processes, {PROCESSES} of them idle"));
+    report.heading(&format!(
+        "Proportional sizes of all processes, {PROCESSES} of them idle"
+    ));
     report.table(&figures(&entries));
     let case = format!("all of {PROCESSES}");
     let rival = fastest_rival(&entries);
@@ -90,7 +99,11 @@ fn measure(mut contenders: Vec<Contender>, effort: Effort) -> Result<Vec<Entry>>
         (contender.run)()?;
         let took = (contender.run)()?;
         let fitting = ROUND.as_nanos().div_ceil(took.as_nanos().max(1));
-        runs.push(if effort.single { 1 } else { fitting.min(MOST_RUNS.into()) as u32 });
+        runs.push(if effort.single {
+            1
+        } else {
+            fitting.min(MOST_RUNS.into()) as u32
+        });
     }
     let mut entries: Vec<Entry> = contenders
         .iter()
@@ -104,7 +117,9 @@ fn measure(mut contenders: Vec<Contender>, effort: Effort) -> Result<Vec<Entry>>
             let index = (round + turn) % contenders.len();
             let times = (0..runs[index]).map(|_| (contenders[index].run)());
             let total = times.sum::<Result<Duration>>()?;
-            entries[index].rounds.push(total.as_secs_f64() * 1e3 / f64::from(runs[index]));
+            entries[index]
+                .rounds
+                .push(total.as_secs_f64() * 1e3 / f64::from(runs[index]));
         }
     }
     if io::stderr().is_terminal() {
@@ -123,13 +138,23 @@ fn figures(entries: &[Entry]) -> Table {
     for entry in entries {
         let (least, most) = spread(&entry.rounds);
         let numbers = [median(&entry.rounds), least, most].map(number);
-        table.row([entry.name.to_owned()].into_iter().chain(numbers).chain([String::new()]));
+        table.row(
+            [entry.name.to_owned()]
+                .into_iter()
+                .chain(numbers)
+                .chain([String::new()]),
+        );
     }
     table
 }
 
 fn target(claim: &str, case: &str, wanted: f64, entries: &[Entry], slow: &str, fast: &str) -> [String; 6] {
-    let rounds = |name: &str| entries.iter().find(|entry| entry.name == name).map(|entry| &entry.rounds);
+    let rounds = |name: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| &entry.rounds)
+    };
     let (measured, spread, verdict) = match (rounds(slow), rounds(fast)) {
         (Some(slow), Some(fast)) => {
             let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
@@ -141,7 +166,14 @@ fn target(claim: &str, case: &str, wanted: f64, entries: &[Entry], slow: &str, f
         _ => ("–".to_owned(), String::new(), "not measured"),
     };
     let wanted = format!("≥ {wanted}");
-    [claim.to_owned(), case.to_owned(), wanted, measured, spread, verdict.to_owned()]
+    [
+        claim.to_owned(),
+        case.to_owned(),
+        wanted,
+        measured,
+        spread,
+        verdict.to_owned(),
+    ]
 }
 
 /// What comes of many small processes and a large one when time is short; and for how long a walk keeps the large one waiting.
@@ -154,12 +186,24 @@ fn with_deadline(effort: Effort, tools: &Tools, report: &mut Report, targets: &m
     let mut was_left_out = 0;
     for _ in 0..effort.rounds {
         let mut command = Command::new(&taskdiag);
-        command.args(["mem", "--deadline", DEADLINE, "--max-rss", "none", "--csv", "-o", "pid,pss_bytes"]);
+        command.args([
+            "mem",
+            "--deadline",
+            DEADLINE,
+            "--max-rss",
+            "none",
+            "--csv",
+            "-o",
+            "pid,pss_bytes",
+        ]);
         let start = Instant::now();
         let output = command.output()?;
         rounds.push(start.elapsed().as_secs_f64() * 1e3);
         let text = String::from_utf8(output.stdout)?;
-        let has_value = |pid: i32| text.lines().any(|line| matches!(line.split_once(','), Some((of, pss)) if of == pid.to_string() && !pss.is_empty()));
+        let has_value = |pid: i32| {
+            text.lines()
+                .any(|line| matches!(line.split_once(','), Some((of, pss)) if of == pid.to_string() && !pss.is_empty()))
+        };
         answered = answered.min(farm.pids().iter().filter(|&&pid| has_value(pid)).count());
         was_left_out += usize::from(!has_value(hoarder.pid() as i32));
     }
@@ -174,11 +218,25 @@ fn with_deadline(effort: Effort, tools: &Tools, report: &mut Report, targets: &m
         rounds.len()
     ));
     for (claim, wanted, measured, is_met) in [
-        ("small ones answered", SMALL.to_string(), answered.to_string(), answered == SMALL),
-        ("ms until the command has ended, at most", "≤ 100".to_owned(), number(most), most <= 100.0),
+        (
+            "small ones answered",
+            SMALL.to_string(),
+            answered.to_string(),
+            answered == SMALL,
+        ),
+        (
+            "ms until the command has ended, at most",
+            "≤ 100".to_owned(),
+            number(most),
+            most <= 100.0,
+        ),
     ] {
         let verdict = if is_met { "met" } else { "NOT met" };
-        let spread = if wanted.starts_with('≤') { format!("{} – {}", number(least), number(most)) } else { String::new() };
+        let spread = if wanted.starts_with('≤') {
+            format!("{} – {}", number(least), number(most))
+        } else {
+            String::new()
+        };
         targets.row([
             claim.to_owned(),
             "4 GiB and small ones, 50 ms".to_owned(),
@@ -193,7 +251,9 @@ fn with_deadline(effort: Effort, tools: &Tools, report: &mut Report, targets: &m
     hoarder.longest_wait()?;
     std::thread::sleep(Duration::from_millis(300));
     let idle = hoarder.longest_wait()?;
-    let query = Query::process(hoarder.pid()).fields(Field::PssBytes).budget(Budget::UNLIMITED);
+    let query = Query::process(hoarder.pid())
+        .fields(Field::PssBytes)
+        .budget(Budget::UNLIMITED);
     let mut handle = Handle::new();
     let mut walks = Vec::new();
     for _ in 0..effort.rounds {

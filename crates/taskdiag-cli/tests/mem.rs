@@ -1,0 +1,216 @@
+//! `taskdiag mem` from outside.
+
+mod common;
+
+use std::fs;
+
+use common::{free_pid, run, run_as_nobody, Sleeper};
+use serde_json::Value;
+
+fn number(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+/// A line of the kernel's rollup of a process, in bytes.
+fn said(pid: &str, line: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("a rollup");
+    let value = text.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kib = value.expect("the line").trim().strip_suffix(" kB").expect("KiB");
+    kib.parse::<u64>().expect("a number") * 1024
+}
+
+/// Check that the values of a quiet process are the kernel's, in all forms.
+#[test]
+fn values_are_the_kernels() {
+    let sleeper = Sleeper::new("quiet");
+    let pid = sleeper.pid();
+    // The libraries of the process are other processes' as well, which come and go.
+    let is_so = (0..50).any(|_| {
+        let before = (
+            said(&pid, "Pss"),
+            said(&pid, "Private_Clean") + said(&pid, "Private_Dirty"),
+        );
+        let document = run(&["mem", "-p", &pid, "--json"]);
+        assert_eq!((document.code, document.stderr.as_str()), (Some(0), ""));
+        let document = document.json();
+        assert_eq!(document["command"], "mem");
+        assert_eq!(document["sources"]["rollup"], "smaps_rollup");
+        let row = &document["rows"][0];
+        assert_eq!(row["pid"].to_string(), pid);
+        let total = &document["total"];
+        for key in ["pss_bytes", "uss_bytes", "rss_bytes", "swap_bytes"] {
+            assert_eq!(row[key], total[key], "{key}");
+        }
+        (number(row, "pss_bytes"), number(row, "uss_bytes")) == before
+    });
+    assert!(is_so);
+    let csv = run(&["mem", "-p", &pid, "--csv", "-o", "pid,comm,uss_bytes"]).complete();
+    assert!(csv.starts_with("pid,comm,uss_bytes\r\n"), "{csv}");
+    let line = run(&["mem", "-p", &pid, "--jsonl"]).complete();
+    let row: Value = serde_json::from_str(&line).expect("JSON");
+    assert!(number(&row, "rollup_age_ns") < 5_000_000_000, "{row}");
+}
+
+/// Check the table: the largest first, a unit that is kept, a total at the end that is that of the rows.
+#[test]
+fn tables_are_sorted_and_add_up() {
+    let _sleeper = Sleeper::new("table");
+    let run = run(&["mem", "--unit", "K", "--where", "comm == 'table' or pid < 100000000"]);
+    let table = run.text();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0][..6], ["PID", "USER", "SWAP", "USS", "PSS", "RSS"]);
+    let kib = |cell: &str| cell.strip_suffix('K').and_then(|cell| cell.parse::<f64>().ok());
+    let sizes: Vec<Option<f64>> = lines[1..lines.len() - 1].iter().map(|line| kib(line[4])).collect();
+    assert!(sizes.len() > 1);
+    assert!(sizes.iter().flatten().is_sorted_by(|a, b| a >= b), "{sizes:?}");
+    let last = &lines[lines.len() - 1];
+    assert_eq!(last[0], "total");
+    let total = kib(last[3]).expect("a total");
+    assert!((sizes.iter().flatten().sum::<f64>() - total).abs() < 1.0, "{table}");
+    assert!(table.trim_end().ends_with("processes"), "{table}");
+}
+
+/// Check that groups add up to the total, whatever processes are grouped by.
+#[test]
+fn groups_add_up() {
+    let _sleepers = [Sleeper::new("one"), Sleeper::new("two")];
+    for (by, key) in [("program", "program"), ("user", "user"), ("cgroup", "cgroup")] {
+        let document = run(&["mem", "--by", by, "--json"]).json();
+        let rows = document["rows"].as_array().expect("rows");
+        for sum in [
+            "processes_count",
+            "uss_bytes",
+            "pss_bytes",
+            "rss_bytes",
+            "swap_bytes",
+            "missing_count",
+        ] {
+            let of_rows: u64 = rows.iter().map(|row| number(row, sum)).sum();
+            assert_eq!(of_rows, number(&document["total"], sum), "{by} {sum}");
+        }
+        assert!(rows.iter().any(|row| row[key].is_string()), "{by}: {rows:?}");
+        let sizes: Vec<u64> = rows.iter().map(|row| number(row, "pss_bytes")).collect();
+        assert!(sizes.is_sorted_by(|a, b| a >= b));
+    }
+    let sleeps = run(&["mem", "--by", "program", "--jsonl"]).text();
+    let rows: Vec<Value> = sleeps
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let sleep = rows
+        .iter()
+        .find(|row| row["program"] == "sleep")
+        .expect("the sleepers' program");
+    assert!(number(sleep, "processes_count") >= 2);
+    let total = run(&["mem", "--total", "--csv"]).text();
+    assert!(total.starts_with("processes_count,missing_count,swap_bytes,uss_bytes,pss_bytes,rss_bytes\r\n"));
+    assert_eq!(total.lines().count(), 2);
+}
+
+/// Check that the account of the machine adds up to its memory, to the byte.
+#[test]
+fn the_machine_adds_up() {
+    let document = run(&["mem", "--system", "--json"]).json();
+    let rows = document["rows"].as_array().expect("rows");
+    let total = rows[0]["bytes"].as_i64().expect("a total");
+    let parts = |of: &str| -> i64 {
+        let parts = rows.iter().filter(|row| row["part_of"] == of);
+        parts.map(|row| row["bytes"].as_i64().expect("bytes")).sum()
+    };
+    assert_eq!(rows[0]["item"], "total_bytes");
+    assert_eq!(parts("total_bytes"), total);
+    let item = |name: &str| rows.iter().find(|row| row["item"] == name).expect("an item")["bytes"].as_i64();
+    assert_eq!(Some(parts("processes_bytes")), item("processes_bytes"));
+    assert_eq!(Some(parts("kernel_bytes")), item("kernel_bytes"));
+    let table = run(&["mem", "--system"]).text();
+    assert!(
+        table.contains(" 100.0 total ") && table.contains("unexplained"),
+        "{table}"
+    );
+    assert_eq!(run(&["mem", "--system", "-o", "pid"]).code, Some(2));
+    assert_eq!(run(&["mem", "--system", "--by", "user"]).code, Some(2));
+}
+
+/// Check that what the budget leaves out is said, with what to do, and makes the answer a partial one.
+#[test]
+fn budgets_are_said() {
+    let sleeper = Sleeper::new("dear");
+    let pid = sleeper.pid();
+    for option in [["--deadline", "0"], ["--max-rss", "1K"]] {
+        let run = run(&["mem", "-p", &pid, option[0], option[1], "--json"]);
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(
+            run.stderr.contains("over budget") && run.stderr.contains("--deadline"),
+            "{}",
+            run.stderr
+        );
+        let document = run.json();
+        assert_eq!(document["rows"][0]["absent"]["pss_bytes"], "over budget");
+        assert_eq!(document["counters"]["over_budget"], 1);
+        assert_eq!(document["total"]["missing_count"], 1);
+        assert!(number(&document["rows"][0], "rss_bytes") > 0);
+    }
+    let all = run(&["mem", "-p", &pid, "--deadline", "none", "--max-rss", "none", "--jsonl"]).complete();
+    assert!(all.contains("\"pss_bytes\":"), "{all}");
+}
+
+/// Check that samples of a process that does nothing are told with their age, and are not read again before it is time.
+#[test]
+fn samples_have_ages() {
+    let sleeper = Sleeper::new("watched");
+    let pid = sleeper.pid();
+    while common::status(&pid, "State") != "S (sleeping)" {
+        std::thread::yield_now();
+    }
+    let rows = |args: &[&str]| -> Vec<Value> {
+        let fixed = ["mem", "-p", &pid, "--watch", "0.01", "--count", "3", "--jsonl"];
+        let text = run(&[&fixed[..], args].concat()).complete();
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    };
+    let kept = rows(&["--max-age", "3600"]);
+    assert_eq!(
+        kept.iter().map(|row| number(row, "sample")).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+    let ages: Vec<u64> = kept.iter().map(|row| number(row, "rollup_age_ns")).collect();
+    assert!(ages.is_sorted_by(|a, b| a < b), "{ages:?}");
+    let json = run(&["mem", "--watch", "1", "--json"]);
+    assert_eq!(json.code, Some(2));
+    assert!(json.stderr.contains("--jsonl"));
+}
+
+/// Check wrong usage, processes that are not there, and those that others may not see.
+#[test]
+fn what_can_not_be_answered_is_said() {
+    for args in [
+        &["mem", "--deadline", "soon"][..],
+        &["mem", "--deadline", "-1"],
+        &["mem", "--max-rss", "much"],
+        &["mem", "--max-age", "none"],
+        &["mem", "--by", "colour"],
+        &["mem", "--by", "user", "-o", "pid"],
+        &["mem", "--by", "user", "--sort", "comm"],
+        &["mem", "--total", "--limit", "1"],
+        &["mem", "--count", "1"],
+        &["mem", "--sort", "pss"],
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, Some(2), "{args:?}: {run:?}");
+        assert!(!run.stderr.is_empty() && run.stdout.is_empty(), "{args:?}");
+    }
+    let gone = free_pid();
+    let run = run(&["mem", "-p", &gone]);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains(&format!("pid {gone}: no such process")),
+        "{}",
+        run.stderr
+    );
+    let sleeper = Sleeper::new("secret");
+    if let Some(run) = run_as_nobody(&["mem", "-p", &sleeper.pid(), "--json"]) {
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert_eq!(run.json()["rows"][0]["absent"]["pss_bytes"], "denied");
+    }
+}
