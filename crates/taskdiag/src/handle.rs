@@ -9,7 +9,7 @@ use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Field, Fields, Group, Groups};
 use crate::filter::Filter;
-use crate::memory::{self, absent_record, Progress, Rollups};
+use crate::memory::{self, absent_record, Progress, Rollups, StillThere};
 use crate::pin;
 use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use crate::query::{Query, Scope};
@@ -183,15 +183,27 @@ impl Handle {
         snapshot.fields = fields;
         snapshot.answers[Group::Rollup as usize] = rollup;
         if let Some(Ok(source)) = rollup {
+            self.procfs()?;
             let request = memory::Request {
                 source,
                 budget: &budget,
                 began,
                 is_threads: query.scope.is_threads(),
+                hidden: self.hidden.as_deref().unwrap_or_default(),
             };
-            self.procfs()?;
+            let bpf = &mut self.bpf;
+            let mut still_there = || {
+                let mut ids = Snapshot::default();
+                bpf.read(&Request::ids(Scope::Processes), &mut ids).ok()?;
+                Some(ids)
+            };
+            let is_by_bpf = snapshot.answers[Group::Mem as usize] == Some(Ok(SourceId::Bpf));
+            let still_there: StillThere<'_> = match is_by_bpf {
+                true => Some(&mut still_there),
+                false => None,
+            };
             if let Some(procfs) = &self.procfs {
-                self.rollups.read(procfs, &request, snapshot)?;
+                self.rollups.read(procfs, &request, still_there, snapshot)?;
             }
         }
         if let Some(filter) = query

@@ -19,7 +19,7 @@ mod price;
 mod readers;
 pub mod system;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::snapshot::{Snapshot, SourceId, Task};
 use crate::source::procfs::Procfs;
 use crate::sys::pages::FreshPages;
 use price::{Rate, Size};
-use readers::{Batch, Job, Outcome, Pool};
+use readers::{Batch, Job, Missed, Outcome, Pool, Walked};
 
 /// How much a query for [`Group::Rollup`] may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,13 +186,27 @@ pub(crate) struct Request<'a> {
     pub began: Instant,
     /// Whether the rows are threads.
     pub is_threads: bool,
+    /// Processes that [`StillThere`] does not know.
+    pub hidden: &'a [u32],
 }
+
+/// Lists the processes that there are, much cheaper than looking at each by its number. None where that can't be done.
+///
+/// A number can pass from the process that was meant to another one before its file is opened. If the one that was meant
+/// is there afterwards, that has not happened.
+pub(crate) type StillThere<'a> = Option<&'a mut dyn FnMut() -> Option<Snapshot>>;
+
+/// For fewer processes than this a list of all is no gain.
+const MANY_TARGETS: usize = 50;
 
 /// The size of an entry of a page table on all machines that we support.
 const ENTRY_BYTES: u64 = 8;
 
 /// Before a process with more pages than this is walked for the first time, a known number of pages is.
 const MANY_PAGES: u64 = 16_384;
+
+/// What that may take on a busy machine.
+const MEASURING: Duration = Duration::from_millis(20);
 
 impl Rollups {
     /// How far the query that is being answered has come.
@@ -201,7 +215,13 @@ impl Rollups {
     }
 
     /// Adds the rollup of each row, or why it has none.
-    pub(crate) fn read(&mut self, procfs: &Procfs, request: &Request<'_>, snapshot: &mut Snapshot) -> Result<()> {
+    pub(crate) fn read(
+        &mut self,
+        procfs: &Procfs,
+        request: &Request<'_>,
+        still_there: StillThere<'_>,
+        snapshot: &mut Snapshot,
+    ) -> Result<()> {
         let own = rustix::process::getpid();
         if self.owner != Some(own) {
             // Locks that the two share may be held by threads which the child does not have.
@@ -216,7 +236,27 @@ impl Rollups {
         };
         let mut targets = Vec::new();
         let fates = self.fates(procfs, request, snapshot, &mut targets);
-        let outcomes = self.walk(proc, request, &targets);
+        let still_there = still_there.filter(|_| targets.len() >= MANY_TARGETS && !request.is_threads);
+        if still_there.is_some() {
+            let is_listed = |target: &&mut Target| !request.hidden.contains(&target.job.pid);
+            targets
+                .iter_mut()
+                .filter(is_listed)
+                .for_each(|target| target.job.start_ticks = None);
+        }
+        let mut outcomes = self.walk(proc, request, &targets);
+        if let Some(still_there) = still_there {
+            let there: HashSet<(u32, u64)> = match still_there() {
+                Some(ids) => ids.tasks().map(|task| identity(&task)).collect(),
+                None => HashSet::new(),
+            };
+            for (target, outcome) in targets.iter().zip(&mut outcomes) {
+                let is_sure = target.job.start_ticks.is_some() || there.contains(&(target.job.pid, target.start_ns));
+                if outcome.is_ok() && !is_sure {
+                    *outcome = Err(Missed::Absent(Absent::Gone));
+                }
+            }
+        }
         self.write(request, &fates, &targets, &outcomes, snapshot);
         Ok(())
     }
@@ -277,7 +317,7 @@ impl Rollups {
                     job: Job {
                         pid,
                         tid,
-                        start_ticks: procfs.ticks(start_ns),
+                        start_ticks: Some(procfs.ticks(start_ns)),
                         size: Size {
                             pages,
                             entries: mem.page_table_bytes.get() / ENTRY_BYTES,
@@ -301,10 +341,6 @@ impl Rollups {
 
     /// Walks the targets, the cheapest first, as far as time allows. Outcomes are in the order of the targets.
     fn walk(&mut self, proc: Arc<OwnedFd>, request: &Request<'_>, targets: &[Target]) -> Vec<Outcome> {
-        if !self.is_measured && targets.iter().any(|target| target.job.size.pages > MANY_PAGES) {
-            self.rate = measured_rate().unwrap_or_default();
-            self.is_measured = true;
-        }
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_cached_key(|&index| self.rate.expected_ns(&targets[index].job.size));
         let deadline = request
@@ -320,9 +356,18 @@ impl Rollups {
             self.rate,
             self.progress.clone(),
         ));
-        self.pool.run(&batch);
+        if self.pool.begin(&batch) {
+            // While the small ones are read: the large ones come last, and are thought to take long until this is known.
+            let has_time = deadline.is_none_or(|deadline| deadline > Instant::now() + MEASURING);
+            let is_worth_it = targets.iter().any(|target| target.job.size.pages > MANY_PAGES);
+            if !self.is_measured && is_worth_it && has_time {
+                batch.set_rate(measured_rate().unwrap_or_default());
+                self.is_measured = true;
+            }
+            batch.wait();
+        }
         self.rate = batch.rate();
-        let mut outcomes = vec![Outcome::Absent(Absent::OverBudget); targets.len()];
+        let mut outcomes = vec![Err(Missed::Absent(Absent::OverBudget)); targets.len()];
         for (&index, outcome) in order.iter().zip(&batch.outcomes) {
             if let Some(&outcome) = outcome.get() {
                 outcomes[index] = outcome;
@@ -347,7 +392,7 @@ impl Rollups {
             .iter()
             .zip(outcomes)
             .map(|(target, outcome)| match *outcome {
-                Outcome::Read { rollup, at, took_ns } => {
+                Ok(Walked { rollup, at, took_ns }) => {
                     snapshot.counters.walked += 1;
                     if let Some(signs) = target.signs {
                         let known = Known {
@@ -362,11 +407,11 @@ impl Rollups {
                     }
                     put(&mut records, rollup, now.saturating_duration_since(at))
                 }
-                Outcome::Absent(reason) => {
+                Err(Missed::Absent(reason)) => {
                     snapshot.counters.over_budget += u64::from(reason == Absent::OverBudget);
                     places.absent(&mut records, reason)
                 }
-                Outcome::Malformed => {
+                Err(Missed::Malformed) => {
                     snapshot.counters.malformed += 1;
                     places.absent(&mut records, Absent::Unsupported)
                 }
@@ -390,6 +435,12 @@ impl Rollups {
                 .retain(|_, known| now.saturating_duration_since(known.at) <= max_age);
         }
     }
+}
+
+/// What tells a process from others of the same number.
+fn identity(task: &Task<'_>) -> (u32, u64) {
+    let header = task.record().header();
+    (header.pid.get(), header.start_ns.get())
 }
 
 /// Appends a record; returns its place.

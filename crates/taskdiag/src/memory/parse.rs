@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(one.locked_bytes.get(), 0);
         assert_eq!(one.pss_anon_bytes.get(), NO_NUMBER);
         let two = sum(&[FIRST, FIRST]).expect("a sum");
-        assert_eq!(two.pss_bytes.get(), 2 * 546 << 10);
+        assert_eq!(two.pss_bytes.get(), (2 * 546) << 10);
         assert_eq!(two.swap_pss_bytes.get(), 4 << 10);
     }
 

@@ -43,19 +43,25 @@ pub(super) struct Job {
     pub pid: u32,
     /// Not `pid` where the leader of the process has ended and other threads live.
     pub tid: u32,
-    /// When that task started, in clock ticks.
-    pub start_ticks: u64,
+    /// When that task started, in clock ticks; none if it is found out for all jobs at once whether they were of the right ones.
+    pub start_ticks: Option<u64>,
     pub size: Size,
 }
 
 /// What came of a job.
+pub(super) type Outcome = Result<Walked, Missed>;
+
+/// What a walk found.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Outcome {
-    Read {
-        rollup: Rollup,
-        at: Instant,
-        took_ns: u64,
-    },
+pub(super) struct Walked {
+    pub rollup: Rollup,
+    pub at: Instant,
+    pub took_ns: u64,
+}
+
+/// Why there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missed {
     Absent(Absent),
     /// The text was not of the kind that it should be.
     Malformed,
@@ -115,6 +121,11 @@ impl Batch {
         *lock(&self.rate)
     }
 
+    /// Replaces what was learnt by what was measured.
+    pub(super) fn set_rate(&self, rate: Rate) {
+        *lock(&self.rate) = rate;
+    }
+
     /// Does jobs until there are none, or nobody waits for them any more.
     fn work(&self, hands: &mut Hands, is_reading: &AtomicBool) {
         while !self.is_closed.load(Ordering::Acquire) {
@@ -140,7 +151,7 @@ impl Batch {
         let began = Instant::now();
         if let Some(deadline) = self.deadline {
             if began + Duration::from_nanos(rate.expected_ns(&job.size)) > deadline {
-                return Outcome::Absent(Absent::OverBudget);
+                return Err(Missed::Absent(Absent::OverBudget));
             }
         }
         let is_isolated = rate.worst_ns(&job.size) > ISOLATED_NS;
@@ -149,18 +160,19 @@ impl Batch {
         match read {
             Ok(Some(rollup)) => {
                 lock(&self.rate).learn(job.size.pages, took_ns);
-                Outcome::Read {
+                Ok(Walked {
                     rollup,
                     at: began,
                     took_ns,
-                }
+                })
             }
-            Ok(None) => Outcome::Malformed,
-            Err(reason) => Outcome::Absent(reason),
+            Ok(None) => Err(Missed::Malformed),
+            Err(reason) => Err(Missed::Absent(reason)),
         }
     }
 
-    fn wait(&self) {
+    /// Waits until all is done, or the deadline has come.
+    pub(super) fn wait(&self) {
         let mut is_done = lock(&self.is_done);
         while !*is_done {
             let Some(deadline) = self.deadline else {
@@ -209,10 +221,12 @@ impl Hands {
         };
         read.map_err(reason)?;
         // The file stays with the task that it was opened for. It is the one that is meant if that one is still there.
-        let stat = open(batch, job, "stat").map_err(|_| Absent::Gone)?;
-        let len = rustix::io::read(&stat, &mut self.room[..]).map_err(|_| Absent::Gone)?;
-        if start_ticks(&self.room[..len]) != Some(job.start_ticks) {
-            return Err(Absent::Gone);
+        if job.start_ticks.is_some() {
+            let stat = open(batch, job, "stat").map_err(|_| Absent::Gone)?;
+            let len = rustix::io::read(&stat, &mut self.room[..]).map_err(|_| Absent::Gone)?;
+            if start_ticks(&self.room[..len]) != job.start_ticks {
+                return Err(Absent::Gone);
+            }
         }
         match self.sum.is_empty() {
             // What smaps has of a task that lost its memory.
@@ -297,10 +311,10 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Has a batch done, or as much of it as the deadline allows.
-    pub(super) fn run(&mut self, batch: &Arc<Batch>) {
+    /// Has a batch done. Says whether there is anything to wait for.
+    pub(super) fn begin(&mut self, batch: &Arc<Batch>) -> bool {
         if batch.jobs.is_empty() {
-            return;
+            return false;
         }
         // Those that have not come back end when they do.
         self.workers.retain(|worker| !worker.is_reading.load(Ordering::Acquire));
@@ -316,9 +330,7 @@ impl Pool {
         for worker in self.workers.iter().take(wanted) {
             is_given |= worker.batches.send(batch.clone()).is_ok();
         }
-        if is_given {
-            batch.wait();
-        }
+        is_given
     }
 }
 
