@@ -89,8 +89,9 @@ of `Task` in the library. A unit is in the name: `_bytes`, `_ns`, `_count`.
   `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`; empty is nothing, unless `/proc` is mounted with `hidepid`. Before 6.2
   `fd_count` takes the right to trace, too.
 
-`-o` takes the name of a group for all of its fields, and `all` for all there are. A field comes before a group of the same
-name. Fields of a group cost about the same and are read together: what no chosen field belongs to is not read.
+`-o` takes the name of a group for all of its fields, and `all` for all there are but those of group `rollup`, which cost more the
+more memory a process has and have to be named ([memory.md](memory.md)). A field comes before a group of the same name. Fields of a
+group cost about the same and are read together: what no chosen field belongs to is not read.
 ";
 
 /// What stands above the list of the kernel's values.

@@ -17,7 +17,8 @@ use crate::output::{cell, csv, json, Absences, Extra, Output};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Options {
-    /// Fields to show, in this order; a group stands for its fields, `all` for all fields. See `taskdiag fields`
+    /// Fields to show, in this order; a group stands for its fields, `all` for all fields but
+    /// those of group rollup. See `taskdiag fields`
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
     pub fields: Vec<String>,
     /// What is to answer
