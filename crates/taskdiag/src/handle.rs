@@ -57,7 +57,7 @@ impl Handle {
     /// What a source meets but can't answer exactly for single tasks is still asked of procfs and counted in
     /// [`Counters::deferred`](crate::snapshot::Counters::deferred).
     ///
-    /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer [`Group::Rollup`](crate::Group::Rollup) and nothing else; which
+    /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer [`Group::Rollup`] and nothing else; which
     /// source answers that, and which all the rest, are two choices.
     pub fn with_source(mut self, source: SourceId) -> Handle {
         match source {
@@ -67,7 +67,7 @@ impl Handle {
         self
     }
 
-    /// How far the query that is being answered has come with [`Group::Rollup`](crate::Group::Rollup), which can take long.
+    /// How far the query that is being answered has come with [`Group::Rollup`], which can take long.
     pub fn progress(&self) -> Arc<Progress> {
         self.rollups.progress()
     }

@@ -1,4 +1,4 @@
-//! What memory really costs: the fields of [`Group::Rollup`](crate::Group::Rollup), proportional and unique sizes among them.
+//! What memory really costs: the fields of [`Group::Rollup`], proportional and unique sizes among them.
 //!
 //! The kernel makes these by walking a process's page tables (`/proc/PID/smaps_rollup`, `fs/proc/task_mmu.c`), so they cost
 //! more the more memory it has, and while one mapping is walked the process waits if it wants to change its mappings. So they
@@ -10,7 +10,7 @@
 //! - *Never stuck.* Threads do the reading; the one who asks waits no longer than the deadline. Walks that might take more
 //!   than 10 ms are made by a process of their own, so that not even the end of the program waits for them.
 //! - *Not again.* A handle remembers values. A process whose processor times, faults and sizes are what they were is not
-//!   walked again until the values are [`Budget::max_age`] old. [`Field::RollupAgeNs`](crate::Field::RollupAgeNs) has the age.
+//!   walked again until the values are [`Budget::max_age`] old. [`Field::RollupAgeNs`] has the age.
 //!
 //! `docs/memory.md` has measurements, and how far remembered values can be wrong.
 
