@@ -59,7 +59,7 @@ pub struct Query {
     /// Only tasks that have used processor time since this handle was last asked for changed tasks, or started since. The
     /// first answer has all.
     pub changed: bool,
-    /// How much reading [`Group::Rollup`](crate::Group::Rollup) may cost, if the query asks for it.
+    /// How much reading [`Group::Rollup`] may cost, if the query asks for it.
     pub budget: Budget,
 }
 
@@ -144,7 +144,7 @@ impl Query {
         self
     }
 
-    /// How much reading [`Group::Rollup`](crate::Group::Rollup) may cost: see [`Budget`].
+    /// How much reading [`Group::Rollup`] may cost: see [`Budget`].
     pub fn budget(mut self, budget: Budget) -> Query {
         self.budget = budget;
         self
