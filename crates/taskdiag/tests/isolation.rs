@@ -14,7 +14,11 @@ use taskdiag::snapshot::Snapshot;
 use taskdiag::{Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Churn, Farm};
 
-const FARM: usize = 200;
+/// How many processes lie idle beside the tests.
+fn farm_size() -> usize {
+    scaled(200).max(60)
+}
+
 const READERS: usize = 4;
 
 /// Where a second process finds what to expect: `pid=index` of the farm, separated by commas.
@@ -128,7 +132,7 @@ fn is_reader() -> bool {
 /// Check that threads with handles of their own get each process's own arguments.
 #[test]
 fn threads_do_not_mix_arguments() {
-    let farm = Farm::start(FARM, 1).expect("a farm");
+    let farm = Farm::start(farm_size(), 1).expect("a farm");
     let animals = [
         "args-odd",
         "args-4096",
@@ -168,7 +172,7 @@ fn child_readers(test: &str, handle: fn() -> Handle) {
             Known::inherited().check_often("reader", &mut handle());
         });
     }
-    let farm = Farm::start(FARM, 1).expect("a farm");
+    let farm = Farm::start(farm_size(), 1).expect("a farm");
     let readers = readers(test, &farm);
     Known::of_farm(&farm).check_often("their starter", &mut handle());
     join(readers);
@@ -194,7 +198,7 @@ fn pinned_programs_do_not_mix_arguments() {
     };
     child::run(test, "pinned", world, || {
         taskdiag::pin::pin().expect("pinning");
-        let farm = Farm::start(FARM, 1).expect("a farm");
+        let farm = Farm::start(farm_size(), 1).expect("a farm");
         let animals = ["args-odd", "args-8191", "args-8192", "args-8193"].map(animal);
         let known = Known::new(&farm, &animals);
         let readers = readers(test, &farm);
@@ -241,7 +245,7 @@ fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
 #[test]
 fn forked_handles_are_apart() {
     child::run(test_name!(), "private", World::default(), || {
-        let farm = Farm::start(FARM, 1).expect("a farm");
+        let farm = Farm::start(farm_size(), 1).expect("a farm");
         for source in SOURCES {
             use_after_fork(source.name(), &mut handle(source), &Known::of_farm(&farm));
         }
@@ -252,7 +256,7 @@ fn forked_handles_are_apart() {
     };
     child::run(test_name!(), "pinned", world, || {
         taskdiag::pin::pin().expect("pinning");
-        let farm = Farm::start(FARM, 1).expect("a farm");
+        let farm = Farm::start(farm_size(), 1).expect("a farm");
         use_after_fork("pinned", &mut pinned(), &Known::of_farm(&farm));
         taskdiag::pin::unpin().expect("unpinning");
     });

@@ -49,7 +49,10 @@ fn allocations(action: impl FnOnce()) -> usize {
     ALLOCATIONS.with(Cell::get) - before
 }
 
-const FARM: usize = 500;
+/// How many processes lie idle beside the tests.
+fn farm_size() -> usize {
+    common::scaled(500).max(100)
+}
 
 /// More than a query may allocate, far fewer than there are tasks.
 const FEW: usize = 20;
@@ -86,7 +89,7 @@ fn allocations_are_counted() {
 /// Check that reading all values of all tasks allocates nothing.
 #[test]
 fn reading_allocates_nothing() {
-    let _farm = Farm::start(FARM, 1).expect("a farm");
+    let _farm = Farm::start(farm_size(), 1).expect("a farm");
     let _zombie = common::animal("zombie");
     for source in SOURCES {
         let mut handle = handle(source);
@@ -94,7 +97,7 @@ fn reading_allocates_nothing() {
             // Twice: arguments that are remembered are read from another place.
             for _ in 0..2 {
                 let snapshot = handle.query(&query.clone().fields(Fields::all())).expect("an answer");
-                assert!(snapshot.len() > FARM);
+                assert!(snapshot.len() > farm_size());
                 let mut sum = 0;
                 assert_eq!(
                     allocations(|| sum = read_all(&snapshot)),
@@ -102,7 +105,7 @@ fn reading_allocates_nothing() {
                     "{source} {:?}",
                     query.scope
                 );
-                assert!(sum > FARM as u64);
+                assert!(sum > farm_size() as u64);
             }
         }
     }
@@ -129,7 +132,7 @@ fn residency_allocates_nothing() {
 /// Check that a warm handle answers into an old snapshot without an allocation for each task.
 #[test]
 fn repeated_queries_hardly_allocate() {
-    let _farm = Farm::start(FARM, 1).expect("a farm");
+    let _farm = Farm::start(farm_size(), 1).expect("a farm");
     for source in SOURCES {
         let mut handle = handle(source);
         let mut snapshot = Snapshot::default();
@@ -139,7 +142,7 @@ fn repeated_queries_hardly_allocate() {
             let counts: Vec<usize> = (0..12)
                 .map(|_| allocations(|| handle.query_into(&query, &mut snapshot).expect("an answer")))
                 .collect();
-            assert!(snapshot.len() > FARM);
+            assert!(snapshot.len() > farm_size());
             println!(
                 "{source} {:?}: {} tasks, allocations of each query: {counts:?}",
                 query.scope,
