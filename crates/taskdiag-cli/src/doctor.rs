@@ -31,7 +31,7 @@ struct Report {
 
 impl Report {
     fn new() -> Report {
-        let mut handle = handle(Source::Auto);
+        let mut handle = handle(Source::Auto, None);
         let plan = Group::ALL.into_iter().map(|group| {
             let fields: Fields = Field::ALL
                 .iter()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -24,6 +25,9 @@ pub struct Options {
     /// What is to answer
     #[arg(long, value_enum, default_value_t)]
     pub source: Source,
+    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     #[command(flatten)]
     formats: Formats,
     /// Exact numbers in tables: bytes and nanoseconds
@@ -192,6 +196,7 @@ impl Answers {
             Some((BpfWay::ToLoad, _)) => ("BPF, loaded for this", "in the kernel"),
             Some((BpfWay::Pinned, _)) => ("BPF, pinned", "in the kernel"),
             Some((BpfWay::Loaded, _)) => ("BPF", "in the kernel"),
+            None if plan.broker.is_some() => ("the broker", "there"),
             None => ("procfs", "first, on the few files that it takes"),
         };
         let way = if plan.one_by_one { ", one process at a time" } else { "" };

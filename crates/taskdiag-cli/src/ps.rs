@@ -216,7 +216,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let request = Request::new(&args)?;
     let options = &args.options;
-    let mut handle = library::handle(options.source);
+    let mut handle = library::handle(options.source, options.socket.as_deref());
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
     let answers = Answers::ask(&mut handle, &request.query)?;
 

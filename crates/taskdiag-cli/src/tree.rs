@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(_) => (chosen.clone(), chosen.into_iter().collect()),
     };
     let query = Query::processes().fields(asked | Field::Ppid);
-    let answers = Answers::ask(&mut library::handle(options.source), &query)?;
+    let answers = Answers::ask(&mut library::handle(options.source, options.socket.as_deref()), &query)?;
     let all = answers.tasks();
     let forest = Forest::new(&all);
     let lines = match args.pid {

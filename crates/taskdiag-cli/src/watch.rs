@@ -280,7 +280,7 @@ pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
     fields |= order.fields() | Field::StartNs;
     let query = ps::query(args)?.fields(fields).only_changed();
 
-    let mut handle = library::handle_for_many(args.options.source);
+    let mut handle = library::handle_for_many(args.options.source, args.options.socket.as_deref());
     let mut snapshot = Snapshot::default();
     let mut history = History::default();
     let mut screen = Screen::new(args, shown);

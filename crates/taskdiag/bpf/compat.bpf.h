@@ -66,7 +66,9 @@ struct ns_common {
 };
 
 struct user_namespace {
+	struct user_namespace *parent;
 	int level;
+	kuid_t owner;
 	struct ns_common ns;
 };
 
@@ -93,6 +95,7 @@ struct cred {
 	struct user_namespace *user_ns;
 	struct ucounts *ucounts;
 	struct group_info *group_info;
+	void *security;
 };
 
 /* Before f122a08b197d ("capability: just use a 'u64' instead of a 'u32[2]' array", 6.3). */
@@ -204,6 +207,11 @@ struct task_io_accounting {
 	__u64 read_bytes, write_bytes, cancelled_write_bytes;
 };
 
+/* Of kernels without PREEMPT_RT. */
+struct rw_semaphore {
+	atomic_long_t count;
+};
+
 struct signal_struct {
 	atomic_t live;
 	int nr_threads;
@@ -223,6 +231,7 @@ struct signal_struct {
 	int group_exit_code;
 	unsigned int flags;
 	short oom_score_adj;
+	struct rw_semaphore exec_update_lock; /* since f7cfd871ae0c ("exec: Transform exec_update_mutex into a rw_semaphore", 5.11) */
 };
 
 /* Counters with a part for each processor, since f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter", 6.2). */
@@ -341,6 +350,7 @@ struct mm_struct {
 	unsigned long arg_start, arg_end, env_start, env_end;
 	struct percpu_counter rss_stat[4];
 	unsigned long flags;
+	struct user_namespace *user_ns;
 };
 
 /* Plain counters, until 6.2. */
@@ -542,6 +552,8 @@ struct task_struct {
 	__u64 timer_slack_ns;
 	struct task_delay_info *delays;
 	refcount_t rcu_users;
+	__u64 self_exec_id;
+	unsigned int user_dumpable : 1; /* since "ptrace: slightly saner 'get_dumpable()' logic", which went into stable kernels (6.18) */
 };
 
 struct linux_binprm {

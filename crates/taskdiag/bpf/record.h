@@ -35,6 +35,10 @@
 #define TD_GROUP_LAYOUT (1u << 18)
 #define TD_GROUP_ROLLUP (1u << 19) /* no program answers it: the library reads it afterwards */
 
+/* For the broker, and no group of fields: what decides who may see a task, and what a task itself sees. */
+#define TD_GROUP_VIEW (1u << 29)
+#define TD_GROUP_ACCESS (1u << 30)
+
 /* Flags of a record. */
 #define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
 #define TD_NO_MM (1u << 1)	   /* no address space: kernel thread, zombie, dead thread-group leader */
@@ -92,6 +96,11 @@ enum td_attr_type {
 	TD_ATTR_LAYOUT = 30,
 	TD_ATTR_PERSONALITY = 31, /* __u32 */
 	TD_ATTR_ROLLUP = 32,
+	/* With TD_GROUP_ACCESS, the first attribute; with TD_GROUP_VIEW, the second. They never leave the broker. */
+	TD_ATTR_ACCESS = 1024,
+	TD_ATTR_VIEW = 1025,
+	TD_ATTR_USER_NS = 1026,	   /* struct td_user_ns[], from the credentials' user namespace outward, without the initial one */
+	TD_ATTR_MM_USER_NS = 1027, /* the same of the address space's, where that is another one */
 };
 
 struct td_base {
@@ -236,6 +245,46 @@ struct td_absent {
 };
 
 /*
+ * What __ptrace_may_access() of kernel/ptrace.c looks at. The kernel's own ids, not those of a reader. Without TD_ACCESS_STABLE
+ * something of it changed while the record was written, or an exec was going on: nobody can say then who may see the rest.
+ */
+#define TD_ACCESS_STABLE 1
+enum td_dumpable {
+	TD_DUMPABLE_NOT = 0,
+	TD_DUMPABLE_USER = 1, /* SUID_DUMP_USER */
+	TD_DUMPABLE_ROOT = 2,
+	TD_DUMPABLE_NO_MM = 3,	    /* no address space, on a kernel that asks no further */
+	TD_DUMPABLE_NO_MM_INIT = 4, /* none, on a kernel that remembers: it was not dumpable, or never had one */
+};
+struct td_access {
+	__u32 uid, euid, suid, fsuid;
+	__u32 gid, egid, sgid, fsgid;
+	__u64 cap_permitted, cap_effective;
+	__u64 exec_id;
+	__u64 landlock; /* which domain, 0 for none */
+	__u64 mm;
+	__u32 user_ns, mm_user_ns; /* inode numbers; the latter 0 where there is no address space */
+	__u32 user_ns_level, mm_user_ns_level;
+	__u32 dumpable; /* enum td_dumpable */
+	__u32 flags;
+};
+
+struct td_user_ns {
+	__u32 inode;
+	__u32 owner; /* user id */
+};
+
+/* Where a task stands, to see what it would see. */
+#define TD_SECURITY_WORDS 32
+struct td_view {
+	__u64 task; /* for td_config.as_task */
+	__u64 root_mount, root_dentry;
+	__s64 boottime_ns; /* what its time namespace adds */
+	__u32 pid_ns, mnt_ns, cgroup_ns, has_namespaces;
+	__u64 security[TD_SECURITY_WORDS]; /* of its credentials: what security modules keep there */
+};
+
+/*
  * ---- between the library and its BPF programs ----
  */
 
@@ -321,7 +370,8 @@ struct td_config {
 	__u32 changed;	   /* 1: only tasks that used processor time since this handle last asked so */
 	__u32 changed_epoch; /* what was seen under another epoch is forgotten */
 	__u32 seen_mask;   /* entries of `seen`, less one */
-	__u32 reserved;
+	__u32 landlock;	   /* one more than the word of td_view.security that names the Landlock domain; 0 if there is none */
+	__u64 as_task;	   /* not 0: answer in the numbers and paths of this task's namespaces, not the reader's (Linux 6.2) */
 	struct td_test tests[TD_TESTS];
 };
 
@@ -371,6 +421,7 @@ struct td_reader {
 	__u32 position; /* in path */
 	__u32 clause;	/* of the test before */
 	__u32 holds;	/* whether a test of that clause did */
+	struct td_access before; /* as it was when the record was begun */
 	char scratch[TD_SCRATCH_SIZE];
 	char path[TD_PATH_MAX + 256];
 	char name[256];

@@ -1193,6 +1193,136 @@ static __always_inline void put_env(struct td_reader *reader, struct task_struct
 
 #endif
 
+/* ---- access ---- */
+
+struct outward {
+	struct td_reader *reader;
+	struct user_namespace *ns;
+	__u32 count;
+};
+
+static long add_user_ns(__u32 index, struct outward *outward)
+{
+	struct td_user_ns *out = next_payload(outward->reader);
+	struct user_namespace *ns = outward->ns;
+
+	if (index >= 32 || BPF_CORE_READ(ns, level) == 0)
+		return 1;
+	out[index].inode = BPF_CORE_READ(ns, ns.inum);
+	out[index].owner = BPF_CORE_READ(ns, owner.val);
+	outward->ns = BPF_CORE_READ(ns, parent);
+	outward->count = index + 1;
+	return 0;
+}
+
+static __always_inline void put_user_ns(struct td_reader *reader, __u16 type, struct user_namespace *ns)
+{
+	struct outward outward = { .reader = reader, .ns = ns };
+
+	bpf_loop(33, add_user_ns, &outward, 0);
+	attribute(reader, type, (outward.count & 63) * sizeof(struct td_user_ns), 0);
+}
+
+/* Whether somebody holds exec_update_lock to change what a task is. Where that can't be seen, somebody may. */
+static __always_inline bool in_exec(struct task_struct *task)
+{
+	const __u64 writer = 1; /* RWSEM_WRITER_LOCKED */
+	struct signal_struct *signal = untrusted(task)->signal;
+
+	if (!bpf_core_field_exists(signal->exec_update_lock.count))
+		return true;
+	return signal->exec_update_lock.count.counter & writer;
+}
+
+/* Credentials and address space as __ptrace_may_access() sees them. All of what is read comes to lie in `out`. */
+static __noinline void read_access(struct td_reader *reader, struct task_struct *task, struct td_access *out)
+{
+	struct cred *cred = untrusted(task)->real_cred;
+	struct mm_struct *mm = untrusted(task)->mm;
+	struct mm_struct___bitmap *bitmap = (void *)mm;
+	__u32 slot = reader->config.landlock;
+	bool changing = in_exec(task);
+
+	out->uid = cred->uid.val;
+	out->euid = cred->euid.val;
+	out->suid = cred->suid.val;
+	out->fsuid = cred->fsuid.val;
+	out->gid = cred->gid.val;
+	out->egid = cred->egid.val;
+	out->sgid = cred->sgid.val;
+	out->fsgid = cred->fsgid.val;
+	CAPABILITIES(out, cred, cap_permitted, cap_permitted);
+	CAPABILITIES(out, cred, cap_effective, cap_effective);
+	out->exec_id = task->self_exec_id;
+	out->user_ns = cred->user_ns->ns.inum;
+	out->user_ns_level = cred->user_ns->level;
+	out->landlock = 0;
+	if (slot && bpf_probe_read_kernel(&out->landlock, sizeof(out->landlock), cred->security + (slot - 1) * sizeof(__u64)))
+		changing = true;
+	out->mm = (__u64)mm;
+	out->mm_user_ns = 0;
+	out->mm_user_ns_level = 0;
+	if (mm) {
+		/* Loaded at once, and not as mm_flags() does: this is done twice for each task. */
+		out->dumpable = (bpf_core_field_exists(bitmap->flags.__mm_flags) ? bitmap->flags.__mm_flags[0] : mm->flags) & 3;
+		out->mm_user_ns = mm->user_ns->ns.inum;
+		out->mm_user_ns_level = mm->user_ns->level;
+		if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
+			changing = true;
+	} else if (!bpf_core_field_exists(task->user_dumpable)) {
+		out->dumpable = TD_DUMPABLE_NO_MM;
+	} else {
+		out->dumpable = BPF_CORE_READ_BITFIELD_PROBED(task, user_dumpable) ? TD_DUMPABLE_USER : TD_DUMPABLE_NO_MM_INIT;
+	}
+	out->flags = changing || in_exec(task) ? 0 : TD_ACCESS_STABLE;
+}
+
+static __always_inline void begin_access(struct td_reader *reader, struct task_struct *task)
+{
+	attribute(reader, TD_ATTR_ACCESS, sizeof(struct td_access), 0);
+	read_access(reader, task, &reader->before);
+}
+
+/* The same again, behind all else that was read: what was so before and after was so meanwhile, unless an exec came between. */
+static __always_inline void end_access(struct td_reader *reader, struct td_record *record, struct task_struct *task)
+{
+	struct td_access *now = (void *)(record + 1) + sizeof(struct td_attr);
+	__u64 *before = (void *)&reader->before, *after = (void *)now;
+	__u64 changed = 0;
+
+	read_access(reader, task, now);
+#pragma unroll
+	for (int i = 0; i < sizeof(*now) / sizeof(__u64); i++)
+		changed |= before[i] ^ after[i];
+	if (changed)
+		now->flags = 0;
+	if (now->user_ns_level)
+		put_user_ns(reader, TD_ATTR_USER_NS, untrusted(task)->real_cred->user_ns);
+	if (now->mm_user_ns_level && now->mm_user_ns != now->user_ns && now->mm)
+		put_user_ns(reader, TD_ATTR_MM_USER_NS, untrusted(task)->mm->user_ns);
+}
+
+static __always_inline void put_view(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_view *out = attribute(reader, TD_ATTR_VIEW, sizeof(*out), 0);
+	struct nsproxy *nsproxy = untrusted(task)->nsproxy;
+	struct fs_struct *fs = untrusted(task)->fs;
+	struct pid *pid = untrusted(task)->thread_pid;
+
+	__builtin_memset(out, 0, sizeof(*out));
+	out->task = (__u64)task;
+	bpf_probe_read_kernel(out->security, sizeof(out->security), untrusted(task)->real_cred->security);
+	if (!nsproxy || !fs || !pid)
+		return;
+	out->root_mount = (__u64)fs->root.mnt;
+	out->root_dentry = (__u64)fs->root.dentry;
+	out->boottime_ns = start_ns(task, task) - task->start_boottime;
+	out->pid_ns = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
+	out->mnt_ns = nsproxy->mnt_ns->ns.inum;
+	out->cgroup_ns = nsproxy->cgroup_ns->ns.inum;
+	out->has_namespaces = 1;
+}
+
 /* ---- tests ---- */
 
 struct ancestry {
@@ -1378,6 +1508,16 @@ struct kept {
 	struct td_remembered *remembered;
 };
 
+/* In whose numbers and paths the answer is to be: who reads, unless another task is named. */
+static __always_inline struct task_struct *standpoint(struct td_reader *reader, struct task_struct *current)
+{
+#if !TD_SHARED
+	if (bpf_rdonly_cast && reader->config.as_task)
+		return bpf_rdonly_cast((void *)reader->config.as_task, bpf_core_type_id_kernel(struct task_struct));
+#endif
+	return current;
+}
+
 /* Finds out who reads. */
 static __always_inline void look_at(struct td_reader *reader, struct task_struct *current)
 {
@@ -1416,6 +1556,10 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	if (!own_mm(task))
 		record->flags |= TD_NO_MM;
 
+	if (td_groups & groups & TD_GROUP_ACCESS)
+		begin_access(reader, task);
+	if (td_groups & groups & TD_GROUP_VIEW)
+		put_view(reader, task);
 	if (td_groups & groups & TD_GROUP_BASE)
 		put_base(reader, task);
 	if (td_groups & groups & TD_GROUP_TTY)
@@ -1454,6 +1598,8 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	if (td_groups & groups & TD_GROUP_ENV && own_mm(task))
 		put_env(reader, task, untrusted(task)->mm);
 #endif
+	if (td_groups & groups & TD_GROUP_ACCESS)
+		end_access(reader, record, task);
 	if (reader->deferred) {
 		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
 
@@ -1657,6 +1803,12 @@ static long warm_parts(__u32 index, void *nothing)
 		if (bpf_core_field_exists(cred->cap_ambient.val))
 			LOAD(cred->cap_ambient.val);
 	}
+	if (td_groups & TD_GROUP_ACCESS) {
+		LOAD(mm->user_ns);
+		LOAD(task->self_exec_id);
+		if (bpf_core_field_exists(signal->exec_update_lock.count))
+			LOAD(signal->exec_update_lock.count.counter);
+	}
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
 		LOAD(signal->min_flt);
 	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS | TD_GROUP_ENV)) {
@@ -1780,7 +1932,7 @@ static __always_inline void warm_pages(struct td_walk *walk)
 static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u32 filled)
 {
 	struct td_record *record = (void *)(reader->scratch + filled);
-	struct task_struct *current = untrusted(bpf_get_current_task_btf());
+	struct task_struct *current = standpoint(reader, untrusted(bpf_get_current_task_btf()));
 	struct kept kept = {};
 #if TD_SLEEPABLE
 	struct task_struct *task = bpf_task_from_pid(task_at(met)->pid);
@@ -1888,7 +2040,7 @@ int task_record(struct bpf_iter__task *ctx)
 	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
 	if (ctx->task)
 		return 0;
-	look_at(reader, current);
+	look_at(reader, standpoint(reader, current));
 	ns = active_pid_ns(current->thread_pid);
 	walk->filled = 0;
 	walk->state = TD_WALK_NOWHERE;
@@ -2012,6 +2164,7 @@ int task_record(struct bpf_iter__task *ctx)
 	}
 	if (!reader->config.threads && task->pid != task->tgid)
 		return 0;
+	current = standpoint(reader, current);
 	look_at(reader, current);
 	len = put_task(reader, (void *)reader->scratch, 0, task, current, &kept);
 	/* Once more in the verifier's words: clang makes a sum of the test behind it. */

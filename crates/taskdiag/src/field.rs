@@ -121,6 +121,12 @@ impl Groups {
     /// Not a group: that a program can be given tests of tasks.
     pub const TESTABLE: Groups = Groups(crate::record::TESTABLE);
 
+    /// Not a group of fields: what decides who may see a task.
+    pub(crate) const ACCESS: Groups = Groups(crate::record::GROUP_ACCESS);
+
+    /// Not a group of fields: what a task itself sees.
+    pub(crate) const VIEW: Groups = Groups(crate::record::GROUP_VIEW);
+
     /// The groups that are copied from the memory of processes: only a program that may sleep can do that.
     pub const FROM_USER_MEMORY: Groups = Groups(1 << Group::Args as u32 | 1 << Group::Env as u32);
 

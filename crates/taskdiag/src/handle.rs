@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::absent::Absent;
+use crate::broker::wire::{self, Strategy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Field, Fields, Group, Groups};
 use crate::filter::Filter;
@@ -15,14 +17,18 @@ use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use crate::query::{Query, Scope};
 use crate::record::{self, attr, Record};
 use crate::snapshot::{Row, Snapshot, SourceId};
-use crate::source::bpf::pass::{deferred, Bpf, Request};
+use crate::source::bpf::pass::{deferred, Bpf, Request, Standpoint};
 use crate::source::bpf::recipe;
+use crate::source::broker::Broker;
 use crate::source::host;
 use crate::source::procfs::{self, Procfs};
-use crate::support::{Fact, Support};
+use crate::support::{Fact, Support, Verdict};
 
 /// Start times of procfs are in ticks, which are as long on all machines that we support.
 const TICK_NS: u64 = 10_000_000;
+
+/// From so many tasks on, a file of all of them is asked of the broker rather than packets.
+const BROKER_FILE_TASKS: u32 = 500;
 
 /// Asks the kernel. Making one is free: what a query needs is opened or loaded when it is first needed, and kept.
 ///
@@ -39,6 +45,9 @@ pub struct Handle {
     regret_ns: u64,
     bpf: Bpf,
     procfs: Option<Procfs>,
+    broker: Option<Broker>,
+    broker_path: Option<PathBuf>,
+    broker_in_packets: bool,
     /// Processes that this kernel does not show to iterators, once that is known.
     hidden: Option<Vec<u32>>,
     changes: Changes,
@@ -72,6 +81,18 @@ impl Handle {
         self.rollups.progress()
     }
 
+    /// Where the broker listens, if not at [`SOCKET`](crate::broker::wire::SOCKET).
+    pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Handle {
+        self.broker_path = Some(path.into());
+        self
+    }
+
+    /// Has the broker answer in packets even where a file would be faster.
+    pub fn broker_in_packets(mut self) -> Handle {
+        self.broker_in_packets = true;
+        self
+    }
+
     /// Says that there will be only one query, so that nothing is worth being remembered for a next one.
     pub fn one_shot(mut self) -> Handle {
         self.one_shot = true;
@@ -80,15 +101,17 @@ impl Handle {
 
     /// What this host can answer with, as far as is known without loading anything.
     pub fn support(&mut self) -> &Support {
+        let broker = broker_path(&self.broker_path);
         self.support.get_or_insert_with(|| {
             let built = [recipe::TASK.as_ref(), recipe::TASK_SLEEPABLE.as_ref()];
             let why_not = built.into_iter().find_map(|recipe| recipe.err().copied());
-            host::probe(why_not.unwrap_or_default(), &pin::directory())
+            host::probe(why_not.unwrap_or_default(), &pin::directory(), broker)
         })
     }
 
     /// Who would answer `query`, and at what price.
     pub fn plan(&mut self, query: &Query) -> Result<Plan> {
+        self.try_broker();
         let state = State {
             forced: self.source,
             forced_rollup: self.rollup_source,
@@ -105,6 +128,7 @@ impl Handle {
         let first = match plan.bpf {
             Some(_) if !plan.tested => None,
             Some(_) => filter.map(|filter| filter.kernel_tests(&|path| procfs::cgroup_id(path)).to_string()),
+            None if plan.broker.is_some() => None,
             None => filter.and_then(|filter| Some(filter.cheap_part()?.to_string())),
         };
         Ok(Explanation {
@@ -232,6 +256,10 @@ impl Handle {
         }
         let known_before = match plan.bpf {
             Some((_, groups)) => self.ask_bpf(query, groups, &plan, snapshot)?,
+            None if plan.broker.is_some() => {
+                self.ask_broker(query, &plan, snapshot)?;
+                false
+            }
             None => {
                 let fields = fields_of(snapshot.fields, plan.procfs);
                 self.procfs()?.read(query, fields, snapshot)?;
@@ -253,6 +281,73 @@ impl Handle {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Finds out whether there is a broker, where a query may come to be its.
+    fn try_broker(&mut self) {
+        let support = self.support();
+        let is_tried = support.broker.verdict != Verdict::Unknown;
+        let may_load = support.bpf_load.verdict == Verdict::Yes || support.pinned.is_yes();
+        match self.source {
+            Some(SourceId::Broker) => {}
+            None if !may_load => {}
+            _ => return,
+        }
+        if is_tried {
+            return;
+        }
+        let opened = self.broker().map(|broker| broker.shows_of_all());
+        let Some(support) = &mut self.support else {
+            return;
+        };
+        match opened {
+            Ok(groups) => {
+                support.broker = Fact::yes("it answers");
+                support.broker_shows = groups;
+            }
+            Err(error) => support.broker = Fact::no(error.to_string(), "as root: taskdiagd"),
+        }
+    }
+
+    fn broker(&mut self) -> Result<&mut Broker> {
+        let opened = self.broker.take().filter(Broker::is_ours);
+        let broker = opened.map_or_else(|| Broker::open(broker_path(&self.broker_path)), Ok)?;
+        Ok(self.broker.insert(broker))
+    }
+
+    /// Asks the broker.
+    fn ask_broker(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<()> {
+        let groups = plan.broker.unwrap_or_default();
+        let is_large = !self.broker_in_packets && self.support().tasks.is_some_and(|tasks| tasks > BROKER_FILE_TASKS);
+        let broker = self.broker()?;
+        let (strategy, pid) = match query.scope {
+            Scope::Process(pid) => (Strategy::One, pid),
+            Scope::ThreadsOf(pid) => (Strategy::Thread, pid),
+            Scope::ChildrenOf(pid) => (Strategy::Children, pid),
+            Scope::Threads | Scope::ThreadsOfListed => (Strategy::AllThreads, 0),
+            Scope::Processes | Scope::Listed | Scope::DescendantsOf(_) => (Strategy::All, 0),
+        };
+        if query.scope.is_listed() && plan.one_by_one {
+            let strategy = match query.scope {
+                Scope::Listed => Strategy::One,
+                _ => Strategy::Thread,
+            };
+            for &pid in &query.pids {
+                match broker.read(strategy, pid, groups, false, snapshot) {
+                    Err(error) if error.kind() == ErrorKind::NoSuchTask => snapshot.missing.push(pid),
+                    result => result?,
+                }
+            }
+        } else if !query.scope.is_listed() || !query.pids.is_empty() {
+            broker.read(strategy, pid, groups, is_large && pid == 0, snapshot)?;
+            if query.scope.is_listed() {
+                retain_listed(query, snapshot);
+                find_missing(query, snapshot);
+            }
+        }
+        self.filter_and_fill_in(query, snapshot);
+        put_in_order(query.scope, 0, snapshot);
+        Ok(())
     }
 
     /// Makes a pass with BPF. Says whether that left out what has not changed, if it was to.
@@ -277,19 +372,25 @@ impl Handle {
             remember: !self.one_shot,
             tests: &tests,
             changed,
+            standpoint: Standpoint::default(),
         };
         if !is_listed || !query.pids.is_empty() {
             self.bpf.read(&request, snapshot)?;
         }
         if is_listed && !plan.one_by_one {
-            snapshot.retain(|task| query.pids.binary_search(&task.record().header().pid.get()).is_ok());
+            retain_listed(query, snapshot);
         }
         if is_listed {
-            let mut found: Vec<u32> = pids(snapshot).collect();
-            found.sort_unstable();
-            let is_missing = |pid: &&u32| found.binary_search(pid).is_err();
-            snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
+            find_missing(query, snapshot);
         }
+        self.filter_and_fill_in(query, snapshot);
+        let hidden = snapshot.rows.iter().take_while(|row| row.record < hidden_bytes).count();
+        put_in_order(query.scope, hidden, snapshot);
+        Ok(changed)
+    }
+
+    /// Drops the rows that are not meant, and asks procfs for what is deferred of the others.
+    fn filter_and_fill_in(&mut self, query: &Query, snapshot: &mut Snapshot) {
         if let Some(filter) = &query.filter {
             // What is deferred may still make it true.
             snapshot.retain(|task| filter.decide(task) != Some(false));
@@ -300,9 +401,6 @@ impl Handle {
             snapshot.retain(|task| filter.admits(task, &mut counters));
             snapshot.counters = counters;
         }
-        let hidden = snapshot.rows.iter().take_while(|row| row.record < hidden_bytes).count();
-        put_in_order(query.scope, hidden, snapshot);
-        Ok(changed)
     }
 
     /// The processes that descend from one, each with the time it started.
@@ -497,6 +595,22 @@ impl Changes {
             before.get(&header.tid.get()) != Some(&now)
         });
     }
+}
+
+fn broker_path(path: &Option<PathBuf>) -> &Path {
+    path.as_deref().unwrap_or(Path::new(wire::SOCKET))
+}
+
+fn retain_listed(query: &Query, snapshot: &mut Snapshot) {
+    snapshot.retain(|task| query.pids.binary_search(&task.record().header().pid.get()).is_ok());
+}
+
+/// Says which of the listed processes have no row.
+fn find_missing(query: &Query, snapshot: &mut Snapshot) {
+    let mut found: Vec<u32> = pids(snapshot).collect();
+    found.sort_unstable();
+    let is_missing = |pid: &&u32| found.binary_search(pid).is_err();
+    snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
 }
 
 fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {

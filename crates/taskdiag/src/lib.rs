@@ -1,6 +1,7 @@
 //! Ask a Linux kernel about its processes, in binary and in one request.
 
 pub mod absent;
+pub mod broker;
 pub mod btf;
 pub mod error;
 pub mod events;

@@ -55,6 +55,10 @@ pub struct Cost {
     pub list_ns: u64,
     /// Opening, reading, parsing and closing one file.
     pub file_ns: u64,
+    /// Asking the broker, and being heard.
+    pub broker_ns: u64,
+    /// So many processes are asked of the broker one by one rather than sought among all.
+    pub broker_targets: u64,
 }
 
 impl Default for Cost {
@@ -70,6 +74,8 @@ impl Default for Cost {
             args_ns: 600,
             list_ns: 300,
             file_ns: 3_000,
+            broker_ns: 30_000,
+            broker_targets: 64,
         }
     }
 }
@@ -81,6 +87,8 @@ pub struct Plan {
     pub bpf: Option<(BpfWay, Groups)>,
     /// Groups that procfs answers.
     pub procfs: Groups,
+    /// Groups that the broker answers, which then also says which tasks there are.
+    pub broker: Option<Groups>,
     /// Whether the BPF program is given tests, so that tasks which are not meant have no records.
     pub tested: bool,
     /// Whether BPF visits the processes that are asked about one by one, rather than all tasks.
@@ -112,6 +120,7 @@ impl Plan {
             _ if self.unanswered.contains(group) => Some(Err(Absent::Unsupported)),
             _ if group == Group::Rollup => self.rollup.map(Ok),
             Some((_, groups)) if groups.contains(group) => Some(Ok(SourceId::Bpf)),
+            _ if self.broker.is_some_and(|groups| groups.contains(group)) => Some(Ok(SourceId::Broker)),
             _ if self.procfs.contains(group) => Some(Ok(SourceId::Procfs)),
             _ => None,
         }
@@ -144,6 +153,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     let bpf_plan = |choice: Choice| Plan {
         bpf: Some((choice.way, groups)),
         procfs: Groups::NONE,
+        broker: None,
         one_by_one: choice.one_by_one,
         tested: is_tested(query),
         rollup,
@@ -153,21 +163,47 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     let procfs_plan = |regret_ns| Plan {
         bpf: None,
         procfs: groups,
+        broker: None,
         one_by_one: false,
         tested: false,
         rollup,
         unanswered,
         regret_ns,
     };
+    let broker_plan = || Plan {
+        bpf: None,
+        procfs: Groups::NONE,
+        broker: Some(groups),
+        one_by_one: targets(query).is_some_and(|targets| targets <= cost.broker_targets),
+        tested: false,
+        rollup,
+        unanswered,
+        regret_ns: 0,
+    };
+    // It shows no task that the caller may not trace, but in the groups that it says: where procfs shows more it is no substitute.
+    let is_as_good = support.procfs.verdict == Verdict::No
+        || support.procfs_complete.verdict == Verdict::No
+        || support.broker_shows.covers(groups);
+    let by_broker = support.broker.is_yes() && is_as_good;
+    let broker_pays = |procfs_ns: u64| {
+        let tasks = targets(query).unwrap_or(ways.tasks());
+        cost.broker_ns + tasks * (cost.visit_ns + cost.group_ns * groups.len()) * 2 < procfs_ns
+    };
     // Sources of rollups answer nothing else.
     let forced = state
         .forced
-        .filter(|source| matches!(source, SourceId::Bpf | SourceId::Procfs));
+        .filter(|source| matches!(source, SourceId::Bpf | SourceId::Procfs | SourceId::Broker));
     match (forced, by_bpf, by_procfs) {
         (Some(SourceId::Bpf), Ok(choice), _) => Ok(bpf_plan(choice)),
         (Some(SourceId::Bpf), Err(fact), _) => Err(refused(SourceId::Bpf, fact)),
         (Some(SourceId::Procfs), _, Ok(_)) => Ok(procfs_plan(0)),
         (Some(SourceId::Procfs), _, Err(fact)) => Err(refused(SourceId::Procfs, fact)),
+        (Some(SourceId::Broker), ..) => match support.broker.verdict {
+            Verdict::No => Err(refused(SourceId::Broker, &support.broker)),
+            _ => Ok(broker_plan()),
+        },
+        (_, Err(_), Err(_)) if by_broker => Ok(broker_plan()),
+        (_, Err(_), Ok(procfs_ns)) if by_broker && broker_pays(procfs_ns) => Ok(broker_plan()),
         (_, Ok(choice), Err(_)) => Ok(bpf_plan(choice)),
         (_, Err(_), Ok(_)) => Ok(procfs_plan(0)),
         (_, Err(bpf), Err(procfs)) => Err(Error::new(
@@ -340,6 +376,8 @@ mod tests {
             task_iterator: Fact::unknown("not tried yet"),
             iterator_by_pid: yes(),
             pinned: Fact::no("nothing is pinned", ""),
+            broker: Fact::no("no socket", ""),
+            broker_shows: Groups::NONE,
             cgroup2: yes(),
             cachestat: yes(),
             procmap_query: Fact::yes(""),
@@ -468,6 +506,48 @@ mod tests {
         };
         let error = super::plan(&everything(), &nothing, &State::default(), &Cost::default()).unwrap_err();
         assert!(error.to_string().contains("/proc is not mounted; no BTF"), "{error}");
+    }
+
+    /// Check that the broker answers who may not load BPF, if procfs hides no less, and nobody else.
+    #[test]
+    fn the_broker_is_no_less_than_procfs() {
+        let restricted = |hides: bool| Support {
+            bpf_load: Fact::no("CAP_BPF is missing", ""),
+            broker: Fact::yes(""),
+            procfs_complete: if hides { Fact::no("hidepid", "") } else { Fact::yes("") },
+            ..host()
+        };
+        let query = everything();
+        let by = |support: &Support| decide(&query, support, State::default()).answer(Group::Base);
+        assert_eq!(by(&restricted(true)), Some(Ok(SourceId::Broker)));
+        assert_eq!(by(&restricted(false)), Some(Ok(SourceId::Procfs)));
+        let observed = Support {
+            broker_shows: query.fields.groups(),
+            ..restricted(false)
+        };
+        assert_eq!(by(&observed), Some(Ok(SourceId::Broker)));
+        let absent = Support {
+            broker: Fact::no("no socket", "as root: taskdiagd"),
+            ..restricted(true)
+        };
+        assert_eq!(by(&absent), Some(Ok(SourceId::Procfs)));
+        let forced = State {
+            forced: Some(SourceId::Broker),
+            ..State::default()
+        };
+        let error = plan(&query, &absent, &forced, &Cost::default()).unwrap_err();
+        assert!(error.to_string().contains("as root: taskdiagd"), "{error}");
+        let capable = Support {
+            bpf_load: Fact::yes(""),
+            tasks: Some(100_000),
+            ..restricted(true)
+        };
+        assert_eq!(by(&capable), Some(Ok(SourceId::Bpf)));
+        // Small things are done before the broker has heard.
+        assert_eq!(
+            decide(&Query::process(1), &restricted(true), State::default()).broker,
+            None
+        );
     }
 
     /// Check that one process is asked of procfs unless BPF can be pointed at it.

@@ -65,6 +65,10 @@ pub mod attr {
     pub const LAYOUT: u16 = 30;
     pub const PERSONALITY: u16 = 31;
     pub const ROLLUP: u16 = 32;
+    pub const ACCESS: u16 = 1024;
+    pub const VIEW: u16 = 1025;
+    pub const USER_NS: u16 = 1026;
+    pub const MM_USER_NS: u16 = 1027;
 }
 
 /// Structures of bytes that programs in the kernel write.
@@ -151,6 +155,19 @@ wire! {
         shmem_huge_bytes: U64, file_huge_bytes: U64, shared_hugetlb_bytes: U64, private_hugetlb_bytes: U64, swap_bytes: U64,
         swap_pss_bytes: U64, locked_bytes: U64, age_ns: U64,
     }
+    /// `struct td_access`.
+    Access {
+        uid: U32, euid: U32, suid: U32, fsuid: U32, gid: U32, egid: U32, sgid: U32, fsgid: U32,
+        cap_permitted: U64, cap_effective: U64, exec_id: U64, landlock: U64, mm: U64, user_ns: U32, mm_user_ns: U32,
+        user_ns_level: U32, mm_user_ns_level: U32, dumpable: U32, flags: U32,
+    }
+    /// `struct td_user_ns`.
+    UserNs { inode: U32, owner: U32 }
+    /// `struct td_view`.
+    View {
+        task: U64, root_mount: U64, root_dentry: U64, boottime_ns: U64, pid_ns: U32, mnt_ns: U32, cgroup_ns: U32,
+        has_namespaces: U32, security: [U64; 32],
+    }
     /// `struct td_test`.
     KernelTest { what: U32, relation: U16, clause: U16, value: [U64; 2], mask: [U64; 2] }
     /// `struct td_defer`.
@@ -161,6 +178,25 @@ wire! {
 
 /// In the constant that says which groups a program can be asked for: that it can be given tests.
 pub const TESTABLE: u32 = 1 << 31;
+
+/// In `groups`: what decides who may see a task, for the broker.
+pub const GROUP_ACCESS: u32 = 1 << 30;
+
+/// In `groups`: what a task itself sees, for the broker.
+pub const GROUP_VIEW: u32 = 1 << 29;
+
+/// In the flags of an `ACCESS` attribute: nothing of it changed while the record was written.
+pub const ACCESS_STABLE: u32 = 1;
+
+/// What an `ACCESS` attribute says of a task's address space: `enum td_dumpable`.
+#[allow(missing_docs)]
+pub mod dumpable {
+    pub const NOT: u32 = 0;
+    pub const USER: u32 = 1;
+    pub const ROOT: u32 = 2;
+    pub const NO_MM: u32 = 3;
+    pub const NO_MM_INIT: u32 = 4;
+}
 
 /// How many tests a program can be given.
 pub const TESTS: usize = 16;
@@ -230,6 +266,7 @@ impl Cpu {
 /// One record: its header, and behind it the attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
+    bytes: &'a [u8],
     header: &'a Header,
     attributes: &'a [u8],
 }
@@ -244,7 +281,17 @@ impl<'a> Record<'a> {
         }
         let (record, rest) = bytes.split_at(len);
         let attributes = &record[size_of::<Header>()..];
-        Some((Record { header, attributes }, rest))
+        let found = Record {
+            bytes: record,
+            header,
+            attributes,
+        };
+        Some((found, rest))
+    }
+
+    /// All of it.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// The header.

@@ -21,6 +21,8 @@ pub enum SourceId {
     SmapsRollup,
     /// `/proc/PID/smaps`, added up: the same on kernels without a rollup.
     Smaps,
+    /// `taskdiagd`, which shows what the caller may trace.
+    Broker,
 }
 
 impl SourceId {
@@ -31,6 +33,7 @@ impl SourceId {
             SourceId::Procfs => "procfs",
             SourceId::SmapsRollup => "smaps_rollup",
             SourceId::Smaps => "smaps",
+            SourceId::Broker => "broker",
         }
     }
 }

@@ -88,6 +88,10 @@ pub struct Support {
     pub iterator_by_pid: Fact,
     /// Programs are pinned that the caller may use.
     pub pinned: Fact,
+    /// A broker (`taskdiagd`) listens and answers. Not tried until a query may need it.
+    pub broker: Fact,
+    /// The groups that the broker shows of every task, whether or not the caller may trace it; asked when it is tried.
+    pub broker_shows: crate::field::Groups,
     /// The unified cgroup hierarchy exists.
     pub cgroup2: Fact,
     /// cachestat(2) can be called (Linux 6.5).
@@ -104,7 +108,7 @@ pub struct Support {
 
 impl Support {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 13] {
+    pub fn facts(&self) -> [(&'static str, &Fact); 14] {
         [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
@@ -114,6 +118,7 @@ impl Support {
             ("task-iterator", &self.task_iterator),
             ("iterator-by-pid", &self.iterator_by_pid),
             ("pinned", &self.pinned),
+            ("broker", &self.broker),
             ("cgroup2", &self.cgroup2),
             ("cachestat", &self.cachestat),
             ("procmap-query", &self.procmap_query),

@@ -50,6 +50,10 @@ fn layout() -> Vec<(String, usize)> {
             shared_clean_bytes, shared_dirty_bytes, private_clean_bytes, private_dirty_bytes, referenced_bytes, anonymous_bytes,
             ksm_bytes, lazyfree_bytes, anon_huge_bytes, shmem_huge_bytes, file_huge_bytes, shared_hugetlb_bytes,
             private_hugetlb_bytes, swap_bytes, swap_pss_bytes, locked_bytes, age_ns;
+        Access "td_access": uid, euid, suid, fsuid, gid, egid, sgid, fsgid, cap_permitted, cap_effective, exec_id, landlock, mm,
+            user_ns, mm_user_ns, user_ns_level, mm_user_ns_level, dumpable, flags;
+        UserNs "td_user_ns": inode, owner;
+        View "td_view": task, root_mount, root_dentry, boottime_ns, pid_ns, mnt_ns, cgroup_ns, has_namespaces, security;
         KernelTest "td_test": what, relation, clause, value, mask;
         Defer "td_defer": groups, reserved;
         AbsentField "td_absent": field, reason;
@@ -125,6 +129,18 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_LAYOUT", record::attr::LAYOUT.into()),
         ("TD_ATTR_PERSONALITY", record::attr::PERSONALITY.into()),
         ("TD_ATTR_ROLLUP", record::attr::ROLLUP.into()),
+        ("TD_ATTR_ACCESS", record::attr::ACCESS.into()),
+        ("TD_ATTR_VIEW", record::attr::VIEW.into()),
+        ("TD_ATTR_USER_NS", record::attr::USER_NS.into()),
+        ("TD_ATTR_MM_USER_NS", record::attr::MM_USER_NS.into()),
+        ("TD_GROUP_ACCESS", record::GROUP_ACCESS),
+        ("TD_GROUP_VIEW", record::GROUP_VIEW),
+        ("TD_ACCESS_STABLE", record::ACCESS_STABLE),
+        ("TD_DUMPABLE_NOT", record::dumpable::NOT),
+        ("TD_DUMPABLE_USER", record::dumpable::USER),
+        ("TD_DUMPABLE_ROOT", record::dumpable::ROOT),
+        ("TD_DUMPABLE_NO_MM", record::dumpable::NO_MM),
+        ("TD_DUMPABLE_NO_MM_INIT", record::dumpable::NO_MM_INIT),
     ];
     layout.extend(constants.map(|(name, value)| (name.to_owned(), value as usize)));
     layout.extend(mapping_layout());

@@ -192,7 +192,7 @@ fn some_pids(count: usize) -> Result<Vec<u32>> {
 }
 
 /// Reads some of every row.
-fn read_rows(snapshot: &Snapshot, args: bool) {
+pub fn read_rows(snapshot: &Snapshot, args: bool) {
     let first = |bytes: &[u8]| bytes.first().map_or(0, |&byte| u64::from(byte));
     let mut sum = 0_u64;
     for task in snapshot.tasks() {

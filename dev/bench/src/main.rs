@@ -3,6 +3,7 @@
 //! `make bench` runs the whole matrix. Figures are reported as they are seen: the exit status does not tell whether they
 //! are what was hoped for, only whether they could be measured.
 
+mod broker;
 mod commands;
 mod contenders;
 mod counts;
@@ -53,6 +54,8 @@ enum Suite {
     Maps,
     /// Proportional sizes of processes
     Mem,
+    /// The broker
+    Broker,
 }
 
 /// Compares taskdiag with other ways to the same answers
@@ -97,6 +100,9 @@ struct Cli {
     /// Be a process with so many bytes of memory
     #[arg(long, hide = true)]
     hoarder: Option<usize>,
+    /// Be the client of a broker, with so many idle processes
+    #[arg(long, hide = true)]
+    broker_client: Option<usize>,
 }
 
 impl Cli {
@@ -139,6 +145,9 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(bytes) = cli.hoarder {
         return mem::hoarder::serve(bytes);
     }
+    if let Some(processes) = cli.broker_client {
+        return broker::client::serve(processes);
+    }
     let tools = Tools::find(cli.taskdiag.as_deref())?;
     if let Some(name) = &cli.once {
         let contender = Contender::find(name).ok_or_else(|| format!("no contender is called {name:?}"))?;
@@ -166,6 +175,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Mem) {
         mem::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Broker) {
+        broker::run(cli.effort(), &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),

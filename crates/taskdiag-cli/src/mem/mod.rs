@@ -253,7 +253,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         names: Names::default(),
     };
     let Some(interval) = args.watch else {
-        let mut handle = library::handle(args.options.source);
+        let mut handle = library::handle(args.options.source, args.options.socket.as_deref());
         return report.sample(&mut handle, &query, None);
     };
     let interval = watch::duration(interval)?;
@@ -262,7 +262,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             "watching has no end, and so makes no JSON document: use --jsonl".to_owned(),
         ));
     }
-    let mut handle = library::handle_for_many(args.options.source);
+    let mut handle = library::handle_for_many(args.options.source, args.options.socket.as_deref());
     let mut outcome = Outcome::Complete;
     let mut next = Instant::now();
     for sample in 0..args.count.unwrap_or(u64::MAX) {

@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
             "--system has lines of its own: neither -o nor --sort goes with it".to_owned(),
         ));
     }
-    let mut handle = library::handle(args.options.source);
+    let mut handle = library::handle(args.options.source, args.options.socket.as_deref());
     let query = Query::processes().fields(fields()).budget(args.budget()?);
     let shown = progress::Shown::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;

@@ -285,7 +285,7 @@ pub fn support() -> EventSupport {
 /// What is known without trying.
 fn probe() -> EventSupport {
     let built = recipe::EVENTS.as_ref().err().copied().unwrap_or_default();
-    let host = host::probe(built, Path::new(""));
+    let host = host::probe(built, Path::new(""), Path::new(""));
     let no = [host.bpf_built, host.btf]
         .into_iter()
         .find(|fact| fact.verdict == Verdict::No);

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::thread::{capabilities, CapabilitySet};
 
+use crate::field::Groups;
 use crate::support::{Fact, Support};
 use crate::sys::pages::FreshPages;
 use crate::sys::procmap::{self, QueryFlags};
@@ -17,7 +18,7 @@ const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Finds out what can answer on this host, without loading anything.
-pub(crate) fn probe(built: &'static str, pinned: &Path) -> Support {
+pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Support {
     let status = fs::read("/proc/self/status");
     Support {
         procfs: procfs(status.as_deref().ok()),
@@ -47,6 +48,8 @@ pub(crate) fn probe(built: &'static str, pinned: &Path) -> Support {
             None => Fact::unknown("the kernel's version is not a number"),
         },
         pinned: pinned_programs(pinned),
+        broker: broker_socket(broker),
+        broker_shows: Groups::NONE,
         cgroup2: cgroup2(),
         cachestat: crate::pagecache::probe(),
         procmap_query: procmap_query(),
@@ -164,6 +167,13 @@ fn pinned_programs(directory: &Path) -> Fact {
             format!("{}: {error}", directory.display()),
             "pinned programs are root's, since they see every task",
         ),
+    }
+}
+
+fn broker_socket(path: &Path) -> Fact {
+    match fs::metadata(path) {
+        Ok(_) => Fact::unknown(format!("{} is there, not tried yet", path.display())),
+        Err(error) => Fact::no(format!("{}: {error}", path.display()), "as root: taskdiagd"),
     }
 }
 

@@ -49,7 +49,8 @@ pub struct Config {
     changed: u32,
     changed_epoch: u32,
     seen_mask: u32,
-    reserved: u32,
+    landlock: u32,
+    as_task: u64,
     tests: [KernelTest; TESTS],
 }
 
@@ -57,7 +58,7 @@ pub struct Config {
 pub(super) const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 43_248;
+const READER_SIZE: u32 = 43_352;
 const READER_KEY_SIZE: u32 = 8;
 const REMEMBERED_SIZE: u32 = 64;
 const SEEN_SIZE: u32 = 24;
@@ -90,6 +91,16 @@ pub(crate) struct Request<'a> {
     pub tests: &'a [KernelTest],
     /// Only tasks that used processor time since the last pass that asked so.
     pub changed: bool,
+    pub standpoint: Standpoint,
+}
+
+/// Whose numbers and paths a pass is to answer in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Standpoint {
+    /// The address of a task, as a record of it has it; 0 for the reader.
+    pub task: u64,
+    /// `td_config.landlock`.
+    pub landlock: u32,
 }
 
 impl Request<'_> {
@@ -102,6 +113,7 @@ impl Request<'_> {
             remember: false,
             tests: &[],
             changed: false,
+            standpoint: Standpoint::default(),
         }
     }
 }
@@ -211,7 +223,8 @@ impl Bpf {
             changed: request.changed.into(),
             changed_epoch: self.changed_epoch + 1,
             seen_mask: REMEMBERED_ENTRIES - 1,
-            reserved: 0,
+            landlock: request.standpoint.landlock,
+            as_task: request.standpoint.task,
             tests: [KernelTest::default(); TESTS],
         };
         // Without them more tasks come, no fewer.

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::pass::{index, Config, NEXT_SLOT};
 use crate::error::{Error, ErrorKind, Result};
+use crate::record::Access;
 use crate::snapshot::Snapshot;
 use crate::source::host;
 use crate::sys::bpf::{self, SharedMemory};
@@ -39,7 +40,7 @@ pub const BLOCK: usize = 64;
 pub const LISTED: usize = 1024;
 
 /// Where `struct td_reader` of the program that walks has its records.
-pub const SCRATCH: usize = size_of::<Config>() + 48;
+pub const SCRATCH: usize = size_of::<Config>() + 48 + size_of::<Access>();
 const SCRATCH_SIZE: usize = (512 << 10) + 8192;
 const PATH_AND_NAME_SIZE: usize = 1024 + 256 + 256;
 /// Where it has the position.

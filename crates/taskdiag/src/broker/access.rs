@@ -1,0 +1,425 @@
+//! Who may see a task: the kernel's own rule, `__ptrace_may_access()` with `PTRACE_MODE_READ_FSCREDS`, as far as it can be
+//! known outside of the kernel. Pure: facts in, decision out.
+//!
+//! Every fact comes from the kernel: those of a task from the record that is to be handed on, those of whoever asks from a
+//! record of its own process. What can't be decided is refused.
+
+use zerocopy::FromBytes as _;
+
+use crate::record::{attr, dumpable, Access, Record, UserNs, ACCESS_STABLE};
+
+/// The inode number of the initial user namespace (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
+
+const CAP_DAC_OVERRIDE: u64 = 1 << 1;
+const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+const CAP_SYS_NICE: u64 = 1 << 23;
+
+/// What of a task somebody may see that may see it at all: not all that `/proc` has of it is open to all who may trace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// What is in files of mode 0400 of the task's owner: environ and io.
+    pub owned: bool,
+    /// How many files it has open: a process itself may always list its directory of them.
+    pub files: bool,
+    /// What takes the right to attach to it: personality.
+    pub attach: bool,
+    /// What takes `CAP_SYS_NICE`: timerslack_ns.
+    pub nice: bool,
+}
+
+impl Sight {
+    /// What both may see.
+    pub fn and(self, other: Sight) -> Sight {
+        Sight {
+            owned: self.owned && other.owned,
+            files: self.files && other.files,
+            attach: self.attach && other.attach,
+            nice: self.nice && other.nice,
+        }
+    }
+}
+
+/// One who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subject {
+    /// Its process, in the numbers of the records that it is shown.
+    pub pid: u32,
+    /// Its user and group for access to files.
+    pub fsuid: u32,
+    /// See above.
+    pub fsgid: u32,
+    /// Its effective user, who owns the user namespaces that it made.
+    pub euid: u32,
+    /// Its effective capabilities.
+    pub capabilities: u64,
+    /// The inode number of its user namespace.
+    pub user_ns: u32,
+    /// How far that is from the initial one.
+    pub user_ns_level: u32,
+    /// Its Landlock domain, 0 for none.
+    pub landlock: u64,
+    /// A process that this kernel keeps from everybody by a rule of its own; 0 if there is none.
+    pub kept: u32,
+    /// A security module confines it in a way that we can't tell: it sees itself alone.
+    pub confined: bool,
+    /// The kernel gives the number of open files away as the size of the directory (Linux 6.2).
+    pub counts_files: bool,
+    /// To attach may take more than to look (Yama), or may not.
+    pub may_attach: bool,
+}
+
+/// A task that somebody wants to see.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    pid: u32,
+    access: &'a Access,
+    /// From the task's user namespace outward, without the initial one.
+    user_ns: &'a [UserNs],
+    mm_user_ns: &'a [UserNs],
+}
+
+impl<'a> Object<'a> {
+    /// The one that a record is of; `None` if the record does not say what decides.
+    pub fn of(record: Record<'a>) -> Option<Object<'a>> {
+        let mut attributes = record.attributes();
+        let first = attributes.next().filter(|first| first.kind == attr::ACCESS)?;
+        let (access, _) = Access::ref_from_prefix(first.payload).ok()?;
+        let mut object = Object {
+            pid: record.header().pid.get(),
+            access,
+            user_ns: &[],
+            mm_user_ns: &[],
+        };
+        // Only tasks of other user namespaces than the initial one have these, behind all else.
+        if access.user_ns_level.get() > 0 || access.mm_user_ns_level.get() > 0 {
+            for attribute in attributes {
+                match attribute.kind {
+                    attr::USER_NS => object.user_ns = list(attribute.payload),
+                    attr::MM_USER_NS => object.mm_user_ns = list(attribute.payload),
+                    _ => {}
+                }
+            }
+            if access.mm_user_ns == access.user_ns {
+                object.mm_user_ns = object.user_ns;
+            }
+        }
+        Some(object)
+    }
+
+    /// Its credentials and what else decides.
+    pub fn access(&self) -> &'a Access {
+        self.access
+    }
+
+    /// Whether nothing that decides changed while the record was written.
+    pub fn is_stable(&self) -> bool {
+        self.access.flags.get() & ACCESS_STABLE != 0
+    }
+}
+
+fn list(payload: &[u8]) -> &[UserNs] {
+    <[UserNs]>::ref_from_bytes(payload).unwrap_or_default()
+}
+
+impl Subject {
+    /// What it may see of a task; `None` if nothing: `__ptrace_may_access()` of `kernel/ptrace.c` and
+    /// `cap_ptrace_access_check()` of `security/commoncap.c`, step by step.
+    pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
+        if !object.is_stable() {
+            return None;
+        }
+        let access = object.access;
+        let is_self = object.pid == self.pid;
+        let capable = |capability| {
+            let (inode, level) = (access.user_ns.get(), access.user_ns_level.get());
+            self.is_capable(capability, inode, level, object.user_ns)
+        };
+        if !is_self {
+            let may_see = !self.confined && object.pid != self.kept && self.may_trace(object, capable(CAP_SYS_PTRACE));
+            if !may_see {
+                return None;
+            }
+        }
+        let owned = self.owns_files(access);
+        Some(Sight {
+            owned,
+            files: owned || is_self || self.counts_files,
+            attach: owned && (is_self || self.may_attach),
+            // A thread may look at its own, but which one asks is not known.
+            nice: capable(CAP_SYS_NICE),
+        })
+    }
+
+    fn may_trace(&self, object: &Object<'_>, has_capability: bool) -> bool {
+        let access = object.access;
+        let is_same_user = [access.uid, access.euid, access.suid]
+            .iter()
+            .all(|id| id.get() == self.fsuid)
+            && [access.gid, access.egid, access.sgid]
+                .iter()
+                .all(|id| id.get() == self.fsgid);
+        if !is_same_user && !has_capability {
+            return false;
+        }
+        let is_dumpable = match access.dumpable.get() {
+            dumpable::USER | dumpable::NO_MM => true,
+            dumpable::NO_MM_INIT => self.is_capable(CAP_SYS_PTRACE, INITIAL_USER_NS, 0, &[]),
+            _ => {
+                let (inode, level) = (access.mm_user_ns.get(), access.mm_user_ns_level.get());
+                self.is_capable(CAP_SYS_PTRACE, inode, level, object.mm_user_ns)
+            }
+        };
+        let is_subset = access.user_ns.get() == self.user_ns && access.cap_permitted.get() & !self.capabilities == 0;
+        let is_within_domain = self.landlock == 0 || self.landlock == access.landlock.get();
+        is_dumpable && (is_subset || has_capability) && is_within_domain
+    }
+
+    /// Whether it may open files of mode 0400 in a task's directory: `task_dump_owner()` of `fs/proc/base.c` says whose they
+    /// are. The owner of the files of tasks that are not dumpable is the root of some user namespace: we look no further
+    /// than to the initial one's.
+    fn owns_files(&self, access: &Access) -> bool {
+        let owner = match access.dumpable.get() {
+            dumpable::USER | dumpable::NO_MM => access.euid.get(),
+            _ => 0,
+        };
+        let overrides = self.user_ns_level == 0 && self.capabilities & (CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH) != 0;
+        let is_owner =
+            self.fsuid == owner && (owner != 0 || access.mm_user_ns_level.get() == 0 || access.euid.get() == 0);
+        is_owner || overrides
+    }
+
+    /// Whether it may see every task there is, however that changes.
+    pub fn sees_all(&self) -> bool {
+        !self.confined && self.landlock == 0 && self.is_capable(CAP_SYS_PTRACE, INITIAL_USER_NS, 0, &[])
+    }
+
+    /// `cap_capable()` in a user namespace that lies `level` below the initial one.
+    fn is_capable(&self, capability: u64, inode: u32, level: u32, outward: &[UserNs]) -> bool {
+        let is_own = |inode: u32, level: u32| inode == self.user_ns && level == self.user_ns_level;
+        if level == 0 {
+            return is_own(inode, 0) && self.capabilities & capability != 0;
+        }
+        if outward.len() != level as usize || outward[0].inode.get() != inode {
+            return false;
+        }
+        for (index, ns) in outward.iter().enumerate() {
+            let level = level - index as u32;
+            if is_own(ns.inode.get(), level) {
+                return self.capabilities & capability != 0;
+            }
+            if level <= self.user_ns_level {
+                return false;
+            }
+            let parent = outward
+                .get(index + 1)
+                .map_or(INITIAL_USER_NS, |parent| parent.inode.get());
+            if is_own(parent, level - 1) && ns.owner.get() == self.euid {
+                return true;
+            }
+        }
+        is_own(INITIAL_USER_NS, 0) && self.capabilities & capability != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::native_endian::{U32, U64};
+    use zerocopy::IntoBytes as _;
+
+    use super::*;
+    use crate::record::{Header, Writer};
+
+    const USER: u32 = 1000;
+
+    fn subject(user: u32, capabilities: u64) -> Subject {
+        Subject {
+            pid: 1,
+            fsuid: user,
+            fsgid: user,
+            euid: user,
+            capabilities,
+            user_ns: INITIAL_USER_NS,
+            user_ns_level: 0,
+            landlock: 0,
+            kept: 0,
+            confined: false,
+            counts_files: false,
+            may_attach: true,
+        }
+    }
+
+    fn of(user: u32) -> Access {
+        let [id, ns] = [user, INITIAL_USER_NS].map(U32::new);
+        Access {
+            uid: id,
+            euid: id,
+            suid: id,
+            fsuid: id,
+            gid: id,
+            egid: id,
+            sgid: id,
+            fsgid: id,
+            mm: U64::new(1),
+            user_ns: ns,
+            mm_user_ns: ns,
+            dumpable: U32::new(dumpable::USER),
+            flags: U32::new(ACCESS_STABLE),
+            ..Access::default()
+        }
+    }
+
+    fn sight(subject: &Subject, pid: u32, access: &Access, outward: &[(u32, u32)]) -> Option<Sight> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.put(attr::ACCESS, 0, access.as_bytes());
+        let outward: Vec<u32> = outward.iter().flat_map(|&(inode, owner)| [inode, owner]).collect();
+        writer.put(attr::USER_NS, 0, outward.as_bytes());
+        writer.finish(Header {
+            pid: U32::new(pid),
+            ..Header::default()
+        });
+        let (record, _) = Record::split_first(&bytes).unwrap();
+        subject.sight(&Object::of(record).unwrap())
+    }
+
+    fn sees(subject: &Subject, access: &Access) -> bool {
+        sight(subject, 2, access, &[]).is_some()
+    }
+
+    /// Check that each of the six ids decides, and that file-system ids of the task do not.
+    #[test]
+    fn all_ids_have_to_be_the_same() {
+        let user = subject(USER, 0);
+        assert!(sees(&user, &of(USER)));
+        let fields: [fn(&mut Access) -> &mut U32; 6] = [
+            |access| &mut access.uid,
+            |access| &mut access.euid,
+            |access| &mut access.suid,
+            |access| &mut access.gid,
+            |access| &mut access.egid,
+            |access| &mut access.sgid,
+        ];
+        for field in fields {
+            let mut access = of(USER);
+            *field(&mut access) = U32::new(0);
+            assert!(!sees(&user, &access), "{access:?}");
+            assert!(sees(&subject(USER, CAP_SYS_PTRACE), &access));
+        }
+        let mut access = of(USER);
+        access.fsuid = U32::new(0);
+        assert!(sees(&user, &access));
+        // Root without capabilities is a user like others.
+        assert!(!sees(&subject(0, 0), &of(USER)));
+    }
+
+    /// Check that a task that can't be dumped, has capabilities that the subject lacks, or changed meanwhile is not seen.
+    #[test]
+    fn dumpable_capable_and_stable() {
+        let user = subject(USER, 0);
+        for (state, plain) in [
+            (dumpable::NOT, false),
+            (dumpable::ROOT, false),
+            (dumpable::NO_MM, true),
+            (dumpable::NO_MM_INIT, false),
+        ] {
+            let access = Access {
+                dumpable: U32::new(state),
+                ..of(USER)
+            };
+            assert_eq!(sees(&user, &access), plain, "{state}");
+            assert!(sees(&subject(7, CAP_SYS_PTRACE), &access));
+        }
+        let access = Access {
+            cap_permitted: U64::new(1 << 13),
+            ..of(USER)
+        };
+        assert!(!sees(&user, &access));
+        assert!(sees(&subject(USER, 1 << 13), &access));
+        let access = Access {
+            flags: U32::new(0),
+            ..of(USER)
+        };
+        assert!(!sees(&user, &access) && !sees(&subject(0, u64::MAX), &access));
+        assert!(sight(&user, 1, &access, &[]).is_none());
+    }
+
+    /// Check that capabilities count in the subject's user namespace and those below, and that the owner of one has them all.
+    #[test]
+    fn user_namespaces_are_a_tree() {
+        let below = |level: u32, inode: u32| Access {
+            user_ns: U32::new(inode),
+            user_ns_level: U32::new(level),
+            mm_user_ns: U32::new(inode),
+            mm_user_ns_level: U32::new(level),
+            cap_permitted: U64::new(u64::MAX),
+            ..of(100_000)
+        };
+        let (child, grandchild) = (below(1, 11), below(2, 12));
+        let (chain, longer) = ([(11, USER)], [(12, 100_000), (11, USER)]);
+        for (asks, sees) in [
+            (subject(USER, 0), true),
+            (subject(2000, 0), false),
+            (subject(0, CAP_SYS_PTRACE), true),
+        ] {
+            assert_eq!(sight(&asks, 2, &child, &chain).is_some(), sees, "{asks:?}");
+            assert_eq!(sight(&asks, 2, &grandchild, &longer).is_some(), sees, "{asks:?}");
+        }
+        let inside = |capabilities| Subject {
+            user_ns: 11,
+            user_ns_level: 1,
+            ..subject(100_001, capabilities)
+        };
+        assert!(sight(&inside(CAP_SYS_PTRACE), 2, &child, &chain).is_some());
+        assert!(sight(&inside(CAP_SYS_PTRACE), 2, &grandchild, &longer).is_some());
+        assert!(sight(&inside(0), 2, &child, &chain).is_none());
+        // Outward, and in another one beside it.
+        assert!(sight(&inside(u64::MAX), 2, &of(USER), &[]).is_none());
+        assert!(sight(&inside(u64::MAX), 2, &below(1, 13), &[(13, USER)]).is_none());
+        // A list that is cut says nothing.
+        assert!(sight(&subject(0, u64::MAX), 2, &grandchild, &[(12, 100_000)]).is_none());
+    }
+
+    /// Check that a domain of Landlock and an unknown confinement leave only what is within.
+    #[test]
+    fn confinement_hides_others() {
+        let confined = Subject {
+            confined: true,
+            ..subject(0, u64::MAX)
+        };
+        assert!(!sees(&confined, &of(0)) && sight(&confined, 1, &of(0), &[]).is_some());
+        let kept = Subject {
+            kept: 2,
+            ..subject(0, u64::MAX)
+        };
+        assert!(!sees(&kept, &of(0)));
+        let landlocked = Subject {
+            landlock: 5,
+            ..subject(USER, 0)
+        };
+        assert!(!sees(&landlocked, &of(USER)));
+        let access = Access {
+            landlock: U64::new(5),
+            ..of(USER)
+        };
+        assert!(sees(&landlocked, &access) && sees(&subject(USER, 0), &access));
+    }
+
+    /// Check that the right to trace does not open files of the owner, and that it is not the right to renice.
+    #[test]
+    fn tracing_is_not_all() {
+        let tracer = sight(&subject(7, CAP_SYS_PTRACE), 2, &of(USER), &[]).unwrap();
+        assert!(!tracer.owned && !tracer.files && !tracer.nice);
+        let reader = sight(&subject(7, CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH), 2, &of(USER), &[]).unwrap();
+        assert!(reader.owned && reader.files);
+        let own = sight(&subject(USER, 0), 2, &of(USER), &[]).unwrap();
+        assert!(own.owned && own.files && !own.nice && own.attach);
+        let hidden = Access {
+            dumpable: U32::new(dumpable::NOT),
+            ..of(USER)
+        };
+        let own = sight(&subject(USER, 0), 1, &hidden, &[]).unwrap();
+        assert!(!own.owned && own.files && !own.nice && !own.attach);
+    }
+}

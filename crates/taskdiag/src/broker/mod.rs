@@ -1,0 +1,5 @@
+//! The broker: what `taskdiagd` and its clients have in common. See `docs/protocol.md`.
+
+pub mod access;
+pub mod passes;
+pub mod wire;

@@ -1,0 +1,435 @@
+//! Makes messages of records, with what a client may see of them and in its numbers. Pure: records in, messages out.
+
+use taskdiag::broker::access::{Object, Sight, Subject};
+use taskdiag::broker::wire::{self, attribute, group_of, show, MessageWriter, Request, TaskHeader};
+use taskdiag::field::Groups;
+use taskdiag::record::{self, attr, AbsentField, Record};
+use taskdiag::{Absent, Field, Group};
+use zerocopy::native_endian::{U16, U32, U64};
+use zerocopy::IntoBytes as _;
+
+use crate::ids::IdMap;
+
+/// The groups that observers may see of every task.
+const OBSERVED: [Group; 5] = [Group::Base, Group::Cred, Group::Cpu, Group::Faults, Group::Mem];
+
+/// And the bits of task_diag.
+const OBSERVED_BITS: u64 = show::BASE | show::CRED | show::STAT | show::STATM;
+
+/// Clock ticks are as long on all machines that are supported.
+const TICK_NS: u64 = 10_000_000;
+
+const PAGE: u64 = 4096;
+
+/// Who looks, with what decides what it sees. A client counts as two: as it was when it connected, and as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Eyes {
+    /// When it connected.
+    pub before: Subject,
+    /// Now.
+    pub now: Subject,
+    /// It is in the group of observers, and was.
+    pub observer: bool,
+    /// User ids as it has them.
+    pub users: IdMap,
+    /// Group ids.
+    pub groups: IdMap,
+}
+
+impl Eyes {
+    /// What it may see of a task that it may trace.
+    pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
+        let now = self.now.sight(object)?;
+        match self.before == self.now {
+            true => Some(now),
+            false => Some(now.and(self.before.sight(object)?)),
+        }
+    }
+
+    /// Whether it sees every task, and the bits that it sees of all of them.
+    pub fn of_all(&self) -> (bool, u64) {
+        if self.before.sees_all() && self.now.sees_all() {
+            return (true, wire::ALL_BITS);
+        }
+        match self.observer {
+            true => (false, OBSERVED_BITS | u64::from(observed().0) << show::GROUPS_SHIFT),
+            false => (false, 0),
+        }
+    }
+}
+
+fn observed() -> Groups {
+    OBSERVED.into_iter().fold(Groups::NONE, Groups::with)
+}
+
+/// The groups that the bits of task_diag are made of.
+pub fn groups_read(request: &Request) -> Groups {
+    let mut groups = request.groups();
+    for (bit, needs) in [
+        (show::BASE, &[Group::Base][..]),
+        (show::CRED, &[Group::Cred]),
+        (show::STAT, &[Group::Base, Group::Cpu, Group::Faults]),
+        (show::STATM, &[Group::Mem]),
+        (show::CMDLINE, &[Group::Args]),
+    ] {
+        if request.show & bit != 0 {
+            groups = needs.iter().copied().fold(groups, Groups::with);
+        }
+    }
+    groups
+}
+
+/// What of a task may be shown.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    bits: u64,
+    groups: Groups,
+    sight: Sight,
+}
+
+fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowed> {
+    let (bits, mut groups) = (request.show & show::TASK_DIAG, request.groups());
+    match eyes.sight(object) {
+        Some(sight) => {
+            let without = |groups: Groups, group, may| match may {
+                true => groups,
+                false => groups.without(Groups::NONE.with(group)),
+            };
+            groups = without(groups, Group::Env, sight.owned);
+            groups = without(groups, Group::Io, sight.owned);
+            Some(Allowed { bits, groups, sight })
+        }
+        None if eyes.observer => Some(Allowed {
+            bits: bits & OBSERVED_BITS,
+            groups: groups.and(observed()),
+            sight: Sight {
+                owned: false,
+                files: false,
+                attach: false,
+                nice: false,
+            },
+        }),
+        None => None,
+    }
+}
+
+/// Appends the message of one record, unless the client may not see the task. `mappings` appends what is asked about the mappings
+/// of a task that it may trace.
+pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>) -> bool {
+    let Some(object) = Object::of(record) else {
+        return false;
+    };
+    let Some(allowed) = allowed(request, eyes, &object) else {
+        return false;
+    };
+    let mut message = MessageWriter::task(out, 0, header(record));
+    put_fixed(allowed.bits, eyes, record, &mut message);
+    put_rest(allowed.bits, record, &mut message);
+    if request.groups().0 != 0 || request.show & show::TASK_DIAG == 0 {
+        message.attribute(attribute::RECORD, |out| {
+            put_record(request, eyes, &allowed, &object, record, out)
+        });
+    }
+    message.finish();
+    true
+}
+
+/// Appends all messages of a task of whose mappings `mappings` are the payload of attributes.
+pub fn put_with_mappings(request: &Request, eyes: &Eyes, record: Record<'_>, mappings: &[Vec<u8>], out: &mut Vec<u8>) {
+    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, eyes, &object)) else {
+        return;
+    };
+    let mut message = MessageWriter::task(out, 0, header(record));
+    put_fixed(allowed.bits, eyes, record, &mut message);
+    for payload in mappings {
+        // What comes behind fits beside the last part: it is told apart by the room that `parts` leaves.
+        if message.len() + payload.len() + 8 > wire::MESSAGE_ROOM {
+            message.continued();
+            message.finish();
+            message = MessageWriter::task(out, 0, header(record));
+        }
+        message.attribute(attribute::VMA, |out| out.extend_from_slice(payload));
+    }
+    if !mappings.is_empty() && message.len() > wire::MESSAGE_ROOM / 4 {
+        message.continued();
+        message.finish();
+        message = MessageWriter::task(out, 0, header(record));
+    }
+    put_rest(allowed.bits, record, &mut message);
+    if request.groups().0 != 0 {
+        if let Some(object) = Object::of(record) {
+            message.attribute(attribute::RECORD, |out| {
+                put_record(request, eyes, &allowed, &object, record, out)
+            });
+        }
+    }
+    message.finish();
+}
+
+fn header(record: Record<'_>) -> TaskHeader {
+    TaskHeader {
+        pid: record.header().tid,
+        tgid: record.header().pid,
+        flags: U32::new(0),
+    }
+}
+
+/// What task_diag has before the mappings.
+fn put_fixed(bits: u64, eyes: &Eyes, record: Record<'_>, message: &mut MessageWriter<'_>) {
+    if bits & (show::BASE | show::CRED) == 0 {
+        return;
+    }
+    let header = record.header();
+    if let (true, Some(base)) = (bits & show::BASE != 0, record.get::<record::Base>(attr::BASE)) {
+        let out = wire::Base {
+            tgid: header.pid,
+            pid: header.tid,
+            ppid: base.ppid,
+            tpid: base.tracer_pid,
+            sid: base.sid,
+            pgid: base.pgid,
+            state: state(base.state),
+            comm: base.comm,
+            padding: [0; 3],
+        };
+        message.attribute(attribute::BASE, |to| to.extend_from_slice(out.as_bytes()));
+    }
+    if let (true, Some(cred)) = (bits & show::CRED != 0, record.get::<record::Cred>(attr::CRED)) {
+        let words = |set: U64| [U32::new(set.get() as u32), U32::new((set.get() >> 32) as u32)];
+        let user = |id: U32| U32::new(eyes.users.munged(id.get()));
+        let group = |id: U32| U32::new(eyes.groups.munged(id.get()));
+        let out = wire::Creds {
+            cap_inheritable: words(cred.cap_inheritable),
+            cap_permitted: words(cred.cap_permitted),
+            cap_effective: words(cred.cap_effective),
+            cap_bset: words(cred.cap_bounding),
+            uid: user(cred.uid),
+            euid: user(cred.euid),
+            suid: user(cred.suid),
+            fsuid: user(cred.fsuid),
+            gid: group(cred.gid),
+            egid: group(cred.egid),
+            sgid: group(cred.sgid),
+            fsgid: group(cred.fsgid),
+        };
+        message.attribute(attribute::CRED, |to| to.extend_from_slice(out.as_bytes()));
+    }
+}
+
+/// What it has behind them.
+fn put_rest(bits: u64, record: Record<'_>, message: &mut MessageWriter<'_>) {
+    if bits & (show::STAT | show::STATM | show::CMDLINE) == 0 {
+        return;
+    }
+    let parts = (
+        record.get::<record::Base>(attr::BASE),
+        record.get::<record::Cpu>(attr::CPU),
+        record.get::<record::Faults>(attr::FAULTS),
+    );
+    if let (true, (Some(base), Some(cpu), Some(faults))) = (bits & show::STAT != 0, parts) {
+        let ticks = |ns: u64| U64::new(ns / TICK_NS);
+        let (utime, stime) = cpu.scaled_times();
+        let out = wire::Stat {
+            minflt: faults.min_faults,
+            cminflt: faults.child_min_faults,
+            majflt: faults.maj_faults,
+            cmajflt: faults.child_maj_faults,
+            utime: ticks(utime),
+            stime: ticks(stime),
+            cutime: ticks(cpu.cutime_ns.get()),
+            cstime: ticks(cpu.cstime_ns.get()),
+            threads: base.threads_count,
+            padding: U32::new(0),
+        };
+        message.attribute(attribute::STAT, |to| to.extend_from_slice(out.as_bytes()));
+    }
+    if let (true, Some(mem)) = (bits & show::STATM != 0, record.get::<record::Mem>(attr::MEM)) {
+        let pages = |bytes: U64| U64::new(bytes.get() / PAGE);
+        let resident = [mem.rss_anon_bytes, mem.rss_file_bytes, mem.rss_shmem_bytes];
+        let out = wire::Statm {
+            anon: pages(mem.rss_anon_bytes),
+            file: pages(mem.rss_file_bytes),
+            shmem: pages(mem.rss_shmem_bytes),
+            hiwater_vm: pages(mem.peak_vsize_bytes),
+            hiwater_rss: pages(mem.peak_rss_bytes),
+            text: pages(mem.text_bytes),
+            lib: pages(mem.lib_bytes),
+            swap: pages(mem.swap_bytes),
+            ptes: mem.page_table_bytes,
+            total_rss: U64::new(resident.iter().map(|bytes| bytes.get() / PAGE).sum()),
+            total_vm: pages(mem.vsize_bytes),
+            data_vm: pages(mem.data_bytes),
+            stack_vm: pages(mem.stack_bytes),
+            locked_vm: pages(mem.locked_bytes),
+            pinned_vm: pages(mem.pinned_bytes),
+        };
+        message.attribute(attribute::STATM, |to| to.extend_from_slice(out.as_bytes()));
+    }
+    if let (true, Some(args)) = (bits & show::CMDLINE != 0, record.attribute(attr::ARGS)) {
+        let mut args = args.payload;
+        if record.has(record::TITLE) {
+            let end = args
+                .iter()
+                .position(|&byte| byte == 0)
+                .map_or(args.len(), |nul| nul + 1);
+            args = &args[..end];
+        }
+        message.attribute(attribute::CMDLINE, |to| to.extend_from_slice(args));
+    }
+}
+
+/// The states of task_diag by the letters of proc(5).
+fn state(letter: u8) -> u8 {
+    b"RSDTtXZPI".iter().position(|&other| other == letter).unwrap_or(0) as u8
+}
+
+/// How long what decides about access is in a record: the header of the record, that of the attribute, the attribute.
+const BEFORE_FIELDS: usize =
+    size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
+
+/// Appends a record without what decides about access, with what is allowed of it.
+fn put_record(
+    request: &Request,
+    eyes: &Eyes,
+    allowed: &Allowed,
+    object: &Object<'_>,
+    record: Record<'_>,
+    out: &mut Vec<u8>,
+) {
+    let wanted = request.groups();
+    let read = groups_read(request);
+    let sight = allowed.sight;
+    let whole = allowed.groups == read
+        && (sight.nice || !wanted.contains(Group::Cpu))
+        && (sight.attach || !wanted.contains(Group::Layout))
+        && (sight.files || !wanted.contains(Group::Fds));
+    let access = object.access();
+    let is_plain = access.user_ns_level.get() == 0 && access.mm_user_ns_level.get() == 0;
+    if whole && is_plain && eyes.users.is_identity() && eyes.groups.is_identity() {
+        let bytes = record.as_bytes();
+        let mut header = *record.header();
+        header.len = U32::new((bytes.len() - (BEFORE_FIELDS - size_of::<record::Header>())) as u32);
+        out.extend_from_slice(header.as_bytes());
+        out.extend_from_slice(&bytes[BEFORE_FIELDS..]);
+        return;
+    }
+    let mut header = *record.header();
+    let mut flags = header.flags.get();
+    let mut writer = record::Writer::new(out);
+    for attribute in record.attributes() {
+        let group = group_of(attribute.kind);
+        if group.is_some_and(|group| !allowed.groups.contains(group)) {
+            continue;
+        }
+        match attribute.kind {
+            attr::CRED => match record.get::<record::Cred>(attr::CRED) {
+                Some(cred) => writer.put(attr::CRED, attribute.flags, mapped(*cred, eyes).as_bytes()),
+                None => continue,
+            },
+            attr::GROUPS => {
+                let ids = attribute.payload.chunks_exact(4);
+                let ids = ids.map(|id| u32::from_ne_bytes(id.try_into().expect("four bytes")));
+                let ids: Vec<u32> = ids.map(|id| eyes.groups.munged(id)).collect();
+                writer.put(attr::GROUPS, attribute.flags, ids.as_bytes());
+            }
+            attr::AUDIT => match record.get::<record::Audit>(attr::AUDIT) {
+                Some(audit) => {
+                    let user = eyes.users.get(audit.loginuid.get()).unwrap_or(u32::MAX);
+                    let audit = record::Audit {
+                        loginuid: U32::new(user),
+                        ..*audit
+                    };
+                    writer.put(attr::AUDIT, attribute.flags, audit.as_bytes());
+                }
+                None => continue,
+            },
+            attr::CPU if !allowed.sight.nice => match record.get::<record::Cpu>(attr::CPU) {
+                Some(cpu) => {
+                    let cpu = record::Cpu {
+                        timer_slack_ns: U64::new(0),
+                        ..*cpu
+                    };
+                    writer.put(attr::CPU, attribute.flags, cpu.as_bytes());
+                }
+                None => continue,
+            },
+            attr::FDS if !allowed.sight.files => match record.get::<record::Fds>(attr::FDS) {
+                Some(fds) => {
+                    let fds = record::Fds {
+                        fd_count: U32::new(0),
+                        ..*fds
+                    };
+                    writer.put(attr::FDS, attribute.flags, fds.as_bytes());
+                }
+                None => continue,
+            },
+            attr::PERSONALITY if !allowed.sight.attach => {}
+            attr::DEFER => {
+                let deferred = record
+                    .get::<record::Defer>(attr::DEFER)
+                    .map_or(0, |defer| defer.groups.get());
+                let deferred = deferred & allowed.groups.0;
+                if deferred == 0 {
+                    flags &= !record::DEFERRED;
+                    continue;
+                }
+                let defer = record::Defer {
+                    groups: U32::new(deferred),
+                    reserved: U32::new(0),
+                };
+                writer.put(attr::DEFER, attribute.flags, defer.as_bytes());
+            }
+            _ if group.is_some() => writer.put(attribute.kind, attribute.flags, attribute.payload),
+            // What decides about access, and whatever else is not known to be a client's business.
+            _ => {}
+        }
+    }
+    let denied = denied(wanted, allowed);
+    if !denied.is_empty() {
+        flags |= record::HAS_ABSENT;
+        writer.put(attr::ABSENT, 0, denied.as_bytes());
+    }
+    if !allowed.groups.contains(Group::Args) {
+        flags &= !record::TITLE;
+    }
+    header.flags = U32::new(flags);
+    writer.finish(header);
+}
+
+fn mapped(cred: record::Cred, eyes: &Eyes) -> record::Cred {
+    let user = |id: U32| U32::new(eyes.users.munged(id.get()));
+    let group = |id: U32| U32::new(eyes.groups.munged(id.get()));
+    record::Cred {
+        uid: user(cred.uid),
+        euid: user(cred.euid),
+        suid: user(cred.suid),
+        fsuid: user(cred.fsuid),
+        gid: group(cred.gid),
+        egid: group(cred.egid),
+        sgid: group(cred.sgid),
+        fsgid: group(cred.fsgid),
+        ..cred
+    }
+}
+
+/// The fields that were asked for and may not be seen.
+fn denied(wanted: Groups, allowed: &Allowed) -> Vec<AbsentField> {
+    let is_denied = |field: &Field| {
+        let group = field.group();
+        if !wanted.contains(group) || matches!(field, Field::Pid | Field::Tid) {
+            return false;
+        }
+        match field {
+            Field::TimerSlackNs if allowed.groups.contains(group) => !allowed.sight.nice,
+            Field::Personality if allowed.groups.contains(group) => !allowed.sight.attach,
+            Field::FdCount if allowed.groups.contains(group) => !allowed.sight.files,
+            _ => !allowed.groups.contains(group),
+        }
+    };
+    let fields = Field::ALL.iter().filter(|field| is_denied(field));
+    let entry = |field: &Field| AbsentField {
+        field: U16::new(*field as u16),
+        reason: U16::new(Absent::Denied as u16),
+    };
+    fields.map(entry).collect()
+}

@@ -1,0 +1,303 @@
+//! What the kernel says of a client: who it is, where it stands, what it may see.
+
+use std::fs;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use taskdiag::broker::access::{Object, Subject};
+use taskdiag::broker::passes::{self, Passes};
+use taskdiag::record::{attr, Record, View};
+use taskdiag::Group;
+
+use crate::ids::IdMap;
+use crate::modules::Modules;
+use crate::sys;
+
+/// Why a client has no answer, as a number of errno.
+pub type Errno32 = i32;
+
+/// The inode number of the initial user namespace (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
+
+/// How often facts are asked for again that changed while they were looked at.
+const TRIES: usize = 3;
+
+/// A place to look from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standpoint {
+    task: u64,
+    pid_ns: u32,
+    boottime_ns: u64,
+    cgroup_ns: u32,
+    root: (u64, u64),
+}
+
+impl Standpoint {
+    fn of(view: &View) -> Standpoint {
+        Standpoint {
+            task: view.task.get(),
+            pid_ns: view.pid_ns.get(),
+            boottime_ns: view.boottime_ns.get(),
+            cgroup_ns: view.cgroup_ns.get(),
+            root: (view.root_mount.get(), view.root_dentry.get()),
+        }
+    }
+
+    /// The task to look as, for groups of fields: 0 where all would be the same as from `other`.
+    fn seen_from(&self, other: &Standpoint, groups: u32) -> u64 {
+        let asks = |group: Group| groups & 1 << group as u32 != 0;
+        let is_same = self.pid_ns == other.pid_ns
+            && self.boottime_ns == other.boottime_ns
+            && (self.cgroup_ns == other.cgroup_ns || !asks(Group::Cgroup))
+            && (self.root == other.root || !asks(Group::Paths));
+        if is_same {
+            0
+        } else {
+            self.task
+        }
+    }
+}
+
+/// What is known of a client at one moment.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Who it is. Its number is that of its own pid namespace.
+    pub subject: Subject,
+    /// It may execute nothing that is dumped, or did so: its privileges may be newer than its connection.
+    pub is_dumpable: bool,
+    /// It is in the group of observers.
+    pub observer: bool,
+    /// Its user ids.
+    pub users: IdMap,
+    /// Its group ids.
+    pub groups: IdMap,
+    /// Its effective user and group, as the kernel has them.
+    pub effective: (u32, u32),
+    standpoint: Standpoint,
+}
+
+/// Finds facts.
+#[derive(Debug)]
+pub struct Finder {
+    own: Standpoint,
+    modules: Modules,
+    observers: Option<u32>,
+    /// Namespaces of others can be looked from (Linux 6.2).
+    looks_as_others: bool,
+    /// The first process can't be looked at by anybody.
+    keeps_first: bool,
+}
+
+/// The process at the other end of a socket.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its number here.
+    pub pid: u32,
+    /// Its effective user and group when it connected.
+    pub user: u32,
+    /// See above.
+    pub group: u32,
+    pidfd: OwnedFd,
+    is_confined: bool,
+}
+
+impl Peer {
+    /// Who connected, by the kernel's word.
+    pub fn of(socket: BorrowedFd<'_>, modules: &Modules) -> Result<Peer, Errno> {
+        let credentials = sys::peer_credentials(socket)?;
+        // One that has no number here is in a pid namespace above or beside ours.
+        let pid = rustix::process::Pid::from_raw(credentials.pid).ok_or(Errno::PERM)?;
+        let pidfd = match sys::peer_pidfd(socket) {
+            Ok(pidfd) => pidfd,
+            // Before Linux 6.5. That it is the same process is then known by its requests, each of which has the number of
+            // its sender, as long as this descriptor says that the process lives.
+            Err(Errno::NOPROTOOPT) => rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?,
+            Err(errno) => return Err(errno),
+        };
+        Ok(Peer {
+            pid: credentials.pid as u32,
+            user: credentials.uid,
+            group: credentials.gid,
+            pidfd,
+            is_confined: modules.confine(socket),
+        })
+    }
+
+    /// Whether the process has not ended.
+    pub fn is_alive(&self) -> bool {
+        use rustix::event::{poll, PollFd, PollFlags, Timespec};
+        let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut polled, Some(&now)), Ok(0))
+    }
+}
+
+impl Finder {
+    /// Looks at this process itself.
+    pub fn new(passes: &mut Passes, modules: Modules, observers: Option<u32>) -> taskdiag::Result<Option<Finder>> {
+        let records = passes.view(std::process::id(), 0, 0)?;
+        let own = Record::split_first(&records).and_then(|(record, _)| passes::view(record).map(Standpoint::of));
+        let Some(own) = own else {
+            return Ok(None);
+        };
+        // From this process's own place all has to be as without one.
+        let looks = passes.view(std::process::id(), 0, own.task)?;
+        let looks_as_others = sys::kernel_version() >= (6, 2) && Record::split_first(&looks).is_some();
+        Ok(Some(Finder {
+            own,
+            modules,
+            observers,
+            looks_as_others,
+            keeps_first: keeps_first(),
+        }))
+    }
+
+    /// What security modules there are.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// What the kernel says of a client now.
+    pub fn find(&self, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno32> {
+        for _ in 0..TRIES {
+            let found = self.try_find(passes, peer);
+            if !peer.is_alive() {
+                return Err(libc::ESRCH);
+            }
+            match found {
+                Ok(Some(facts)) => return Ok(facts),
+                Ok(None) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(libc::EBUSY)
+    }
+
+    /// `None` if it changed meanwhile.
+    fn try_find(&self, passes: &mut Passes, peer: &Peer) -> Result<Option<Facts>, Errno32> {
+        let groups = 1 << Group::Groups as u32;
+        let records = passes.view(peer.pid, groups, 0).map_err(|_| libc::EIO)?;
+        let mut rest = &records[..];
+        let mut all: Option<Facts> = None;
+        while let Some((record, behind)) = Record::split_first(rest) {
+            rest = behind;
+            let (Some(object), Some(view)) = (Object::of(record), passes::view(record)) else {
+                return Err(libc::EIO);
+            };
+            if !object.is_stable() {
+                return Ok(None);
+            }
+            // A thread that is ending. Its process may have others.
+            if view.has_namespaces.get() == 0 {
+                continue;
+            }
+            let facts = self.of_thread(peer, record, &object, view);
+            all = Some(match all {
+                None => facts,
+                Some(all) => both(all, &facts)?,
+            });
+        }
+        let mut facts = all.ok_or(libc::ESRCH)?;
+        if facts.subject.user_ns != INITIAL_USER_NS {
+            facts.users = id_map(peer.pid, "uid_map").ok_or(libc::EPERM)?;
+            facts.groups = id_map(peer.pid, "gid_map").ok_or(libc::EPERM)?;
+        }
+        // Its number in its own namespace.
+        let task = facts.standpoint.task;
+        if facts.standpoint.pid_ns != self.own.pid_ns {
+            if !self.looks_as_others {
+                return Err(libc::EPERM);
+            }
+            let records = passes.view(peer.pid, 0, task).map_err(|_| libc::EIO)?;
+            let (record, _) = Record::split_first(&records).ok_or(libc::ESRCH)?;
+            facts.subject.pid = record.header().pid.get();
+            let view = passes::view(record).ok_or(libc::EIO)?;
+            if Standpoint::of(view).pid_ns != facts.standpoint.pid_ns {
+                return Ok(None);
+            }
+        }
+        Ok(Some(facts))
+    }
+
+    fn of_thread(&self, peer: &Peer, record: Record<'_>, object: &Object<'_>, view: &View) -> Facts {
+        let access = object.access();
+        let in_group = |group: u32| {
+            let listed = record.attribute(attr::GROUPS).map_or(&[][..], |groups| groups.payload);
+            let mut listed = listed.chunks_exact(4);
+            access.fsgid.get() == group || listed.any(|id| id == group.to_ne_bytes())
+        };
+        let landlock_unknown = self.modules.landlock_unknown();
+        let standpoint = Standpoint::of(view);
+        Facts {
+            subject: Subject {
+                pid: record.header().pid.get(),
+                fsuid: access.fsuid.get(),
+                fsgid: access.fsgid.get(),
+                euid: access.euid.get(),
+                capabilities: access.cap_effective.get(),
+                user_ns: access.user_ns.get(),
+                user_ns_level: access.user_ns_level.get(),
+                landlock: access.landlock.get(),
+                // Numbers of other namespaces are others' numbers.
+                kept: if self.keeps_first && standpoint.pid_ns == self.own.pid_ns {
+                    1
+                } else {
+                    0
+                },
+                confined: peer.is_confined || landlock_unknown || self.modules.confines_now(peer.pid),
+                counts_files: sys::kernel_version() >= (6, 2),
+                may_attach: self.modules.may_attach(),
+            },
+            is_dumpable: access.dumpable.get() == taskdiag::record::dumpable::USER,
+            observer: self.observers.is_some_and(in_group),
+            users: IdMap::default(),
+            groups: IdMap::default(),
+            effective: (access.euid.get(), access.egid.get()),
+            standpoint,
+        }
+    }
+
+    /// The task that a pass for a client is to look as.
+    pub fn look_as(&self, facts: &Facts, groups: u32) -> Result<u64, Errno32> {
+        match facts.standpoint.seen_from(&self.own, groups) {
+            0 => Ok(0),
+            task if self.looks_as_others => Ok(task),
+            _ => Err(libc::EPERM),
+        }
+    }
+}
+
+impl Facts {
+    /// Whether it stands where it stood.
+    pub fn same_place(&self, other: &Facts) -> bool {
+        self.standpoint == other.standpoint && self.subject.user_ns == other.subject.user_ns
+    }
+}
+
+/// What two threads of a process both are. Threads that differ in more than capabilities can't be told apart.
+fn both(mut all: Facts, one: &Facts) -> Result<Facts, Errno32> {
+    all.subject.capabilities &= one.subject.capabilities;
+    all.observer &= one.observer;
+    let alike = Subject {
+        capabilities: all.subject.capabilities,
+        ..one.subject.clone()
+    };
+    let same_place = Standpoint {
+        task: all.standpoint.task,
+        ..one.standpoint
+    } == all.standpoint;
+    match alike == all.subject && same_place && one.effective == all.effective {
+        true => Ok(all),
+        false => Err(libc::EPERM),
+    }
+}
+
+/// Some kernels keep the first process from everybody, root too. This process may trace everything, as far as the rule goes that we
+/// know: what it may not see nobody may.
+fn keeps_first() -> bool {
+    std::process::id() != 1 && fs::read_link("/proc/1/exe").is_err()
+}
+
+fn id_map(pid: u32, name: &str) -> Option<IdMap> {
+    IdMap::parse(&fs::read_to_string(format!("/proc/{pid}/{name}")).ok()?)
+}

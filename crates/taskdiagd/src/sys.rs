@@ -1,0 +1,199 @@
+//! System calls that no crate has: all of the unsafe code.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// `SO_PEERPIDFD` (Linux 6.5).
+const SO_PEERPIDFD: i32 = 77;
+
+/// `lsm_list_modules(2)` (Linux 6.8), the same on all machines.
+const SYS_LSM_LIST_MODULES: i64 = 461;
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A descriptor of the process that connected, whatever has become of its number.
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut fd: i32 = -1;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes one int at most, and how much it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &mut len,
+        )
+    };
+    match result {
+        // SAFETY: the kernel has just made it for us.
+        0 if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        0 => Err(Errno::BADF),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Who connected: process, user and group, the process 0 where it has no number here.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes one structure of plain numbers at most, and how much it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut len,
+        )
+    };
+    match result {
+        0 if len as usize == size_of::<libc::ucred>() => Ok(credentials),
+        0 => Err(Errno::INVAL),
+        _ => Err(last_errno()),
+    }
+}
+
+/// A packet that was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// How many bytes of it are in the buffer; 0 is the end of a connection, or an empty packet.
+    pub len: usize,
+    /// There was more of it.
+    pub is_cut: bool,
+    /// The process that sent it, 0 if the kernel does not say.
+    pub sender: i32,
+}
+
+/// Receives one packet and who sent it. Does not wait. Descriptors that come along are closed by the kernel: there is no room
+/// for them.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet, Errno> {
+    /// Room for one `struct ucred` behind its header, aligned as that.
+    #[repr(C, align(8))]
+    struct Control([u8; 32]);
+    let mut control = Control([0; 32]);
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: all zero is a value of this structure of numbers and pointers.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len() as _;
+    // SAFETY: the buffers are as long as said and outlive the call.
+    let len = unsafe {
+        libc::recvmsg(
+            socket.as_raw_fd(),
+            &mut message,
+            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
+        )
+    };
+    let len = usize::try_from(len).map_err(|_| last_errno())?;
+    let mut sender = 0;
+    // SAFETY: the kernel has filled in the message, whose control buffer is ours; what is read lies within it.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message);
+        if !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_CREDENTIALS
+            && (*header).cmsg_len as usize >= libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize
+        {
+            sender = libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid;
+        }
+    }
+    Ok(Packet {
+        len,
+        is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
+        sender,
+    })
+}
+
+/// The security label of the process that connected.
+pub fn peer_label(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let mut label = vec![0_u8; 1024];
+    let mut len = label.len() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than the length it is told, and how much it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERSEC,
+            label.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    label.truncate(len as usize);
+    (result == 0).then_some(label)
+}
+
+/// The active security modules: by system call, or from the file that says so wherever its file system is.
+pub fn security_modules() -> Option<String> {
+    listed_modules()
+        .or_else(|| std::fs::read_to_string("/sys/kernel/security/lsm").ok())
+        .or_else(|| {
+            let context = rustix::mount::fsopen("securityfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+            rustix::mount::fsconfig_create(&context).ok()?;
+            let mount = rustix::mount::fsmount(
+                &context,
+                FsMountFlags::FSMOUNT_CLOEXEC,
+                MountAttrFlags::MOUNT_ATTR_RDONLY,
+            )
+            .ok()?;
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&mount, "lsm", flags, rustix::fs::Mode::empty()).ok()?;
+            let mut text = String::new();
+            File::from(file).read_to_string(&mut text).ok()?;
+            Some(text)
+        })
+}
+
+fn listed_modules() -> Option<String> {
+    // `LSM_ID_…` of `include/uapi/linux/lsm.h`.
+    const NAMES: [&str; 12] = [
+        "capability",
+        "selinux",
+        "smack",
+        "tomoyo",
+        "apparmor",
+        "yama",
+        "loadpin",
+        "safesetid",
+        "lockdown",
+        "bpf",
+        "landlock",
+        "ima",
+    ];
+    let mut ids = [MaybeUninit::<u64>::uninit(); 64];
+    let mut size = size_of_val(&ids) as u32;
+    // SAFETY: the kernel writes no more than the size it is told, and how much it wrote.
+    let count = unsafe { libc::syscall(SYS_LSM_LIST_MODULES, ids.as_mut_ptr(), &mut size, 0_u32) };
+    let count = usize::try_from(count).ok()?;
+    let written = ids.get(..count.min(size as usize / size_of::<u64>()))?;
+    let name = |id: &MaybeUninit<u64>| {
+        // SAFETY: these have been written.
+        let id = unsafe { id.assume_init() };
+        NAMES.get((id as usize).wrapping_sub(100)).copied().unwrap_or(match id {
+            112 => "evm",
+            113 => "ipe",
+            _ => "unknown",
+        })
+    };
+    Some(written.iter().map(name).collect::<Vec<_>>().join(","))
+}
+
+/// Major and minor version of the kernel.
+pub fn kernel_version() -> (u32, u32) {
+    let name = rustix::system::uname();
+    let text = name.release().to_string_lossy().into_owned();
+    let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}

@@ -1,0 +1,337 @@
+//! Check that no client can take anything from the others: malformed and truncated requests by the hundred thousand, clients that
+//! leave in the middle of an answer, that do not read, that ask without end; a broker that is killed; and that nothing grows.
+
+#[path = "../../taskdiag/tests/common/mod.rs"]
+mod common;
+#[path = "common/mod.rs"]
+mod daemon;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::scaled;
+use daemon::{connect, try_connect, Broker};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use taskdiag::broker::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
+use taskdiag::{Field, Query};
+
+const BASE: u64 = 1 << show::GROUPS_SHIFT;
+
+fn request(show: u64, strategy: Strategy, pid: u32) -> [u8; REQUEST_MAX] {
+    Request {
+        seq: 5,
+        show,
+        strategy,
+        pid,
+    }
+    .encode()
+}
+
+/// Numbers that look random, the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Open descriptors, and resident memory in KiB.
+fn size(pid: u32) -> (usize, u64) {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("descriptors")
+        .count();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+    (
+        files,
+        line.split_ascii_whitespace()
+            .nth(1)
+            .expect("a number")
+            .parse()
+            .expect("a number"),
+    )
+}
+
+/// Waits until all clients but none have left, and returns the size.
+fn settled(broker: &Broker, files: usize) -> (usize, u64) {
+    for _ in 0..200 {
+        if size(broker.pid()).0 <= files {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    size(broker.pid())
+}
+
+fn is_well(broker: &Broker) {
+    let own = std::process::id();
+    let mut handle = daemon::handle(&broker.socket);
+    let snapshot = handle
+        .query(&Query::process(own).fields(Field::Comm | Field::Uid))
+        .expect("an answer");
+    assert_eq!(snapshot.task(0).pid(), Ok(own));
+}
+
+/// Check that a million malformed or truncated requests are each answered with an error, by a broker that stays as it was.
+#[test]
+fn malformed_requests_are_refused() {
+    let broker = Broker::start(&[]);
+    is_well(&broker);
+    let before = settled(&broker, 0);
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut answered = 0;
+    let mut errors = BTreeSet::new();
+    let total = scaled(1_000_000);
+    while answered < total {
+        let connection = connect(&broker.socket);
+        let mut expected = Vec::new();
+        for _ in 0..100.min(total - answered) {
+            let mut packet = [0_u8; 256];
+            let valid = request(BASE, Strategy::One, 1);
+            packet[..valid.len()].copy_from_slice(&valid);
+            let len = match numbers.next() % 4 {
+                // Truncated, but not to the form without padding.
+                0 => 1 + (numbers.next() % 35) as usize,
+                // Too long.
+                1 => valid.len() + 1 + (numbers.next() % 200) as usize,
+                // Another type, length, or strategy.
+                2 => {
+                    let at = [0, 1, 2, 4, 5, 25, 26, 30][(numbers.next() % 8) as usize];
+                    packet[at] ^= 1 + (numbers.next() % 255) as u8;
+                    valid.len()
+                }
+                // Unknown bits.
+                _ => {
+                    let bit = 35 + numbers.next() % 27;
+                    packet[16 + bit as usize / 8] |= 1 << (bit % 8);
+                    valid.len()
+                }
+            };
+            connection.send(&packet[..len]);
+            let seq = if (16..=REQUEST_MAX + 8).contains(&len) { 5 } else { 0 };
+            expected.push((packet, len, seq));
+        }
+        for (packet, len, seq) in expected {
+            let answer = connection.receive().expect("an error");
+            match Messages::new(&answer, seq).next() {
+                Some(Ok(Message::Error(errno))) => errors.insert(errno),
+                other => panic!("{:?}: {other:?}", &packet[..len]),
+            };
+            answered += 1;
+        }
+    }
+    assert_eq!(errors, BTreeSet::from([libc::EINVAL, libc::EMSGSIZE]));
+    is_well(&broker);
+    let after = settled(&broker, before.0);
+    assert_eq!(after.0, before.0, "descriptors");
+    assert!(after.1 <= before.1 + 1024, "{} KiB instead of {}", after.1, before.1);
+}
+
+/// Check that 500 clients at a time, who come and go at random, in the middle of answers, without reading, with descriptors that
+/// nobody asked for, leave a broker that answers, and answers right, and has not grown.
+#[test]
+fn clients_that_come_and_go_cost_only_themselves() {
+    let broker = Broker::start(&["--patience", "2"]);
+    is_well(&broker);
+    let churn = |rounds: usize, at_once: usize| {
+        let wrong = AtomicU64::new(0);
+        let right = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for worker in 0..4_u64 {
+                let (broker, wrong, right) = (&broker, &wrong, &right);
+                scope.spawn(move || {
+                    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ (worker + 1));
+                    let mut clients = Vec::new();
+                    for _ in 0..rounds {
+                        while clients.len() < at_once / 4 {
+                            match try_connect(&broker.socket) {
+                                Ok(connection) => clients.push(connection),
+                                Err(Errno::AGAIN) => break,
+                                Err(errno) => panic!("{errno}"),
+                            }
+                        }
+                        if clients.is_empty() {
+                            continue;
+                        }
+                        let index = numbers.next() as usize % clients.len();
+                        let show = [
+                            BASE,
+                            BASE | 1 << 18,
+                            show::BASE | show::CRED | show::CMDLINE,
+                            BASE | show::MEMFD,
+                        ][numbers.next() as usize % 4];
+                        let strategy = if numbers.next() % 8 == 0 {
+                            Strategy::All
+                        } else {
+                            Strategy::One
+                        };
+                        let packet = request(show, strategy, std::process::id());
+                        let sent = |packet: &[u8]| {
+                            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                            let _ = rustix::net::send(&clients[index].socket, packet, flags);
+                        };
+                        match numbers.next() % 5 {
+                            // Asks and leaves.
+                            0 => {
+                                sent(&packet);
+                                clients.swap_remove(index);
+                            }
+                            // Asks, and asks again, and reads nothing.
+                            1 => (0..20).for_each(|_| sent(&packet)),
+                            // Says nothing that makes sense, and leaves.
+                            2 => {
+                                sent(&packet[..7]);
+                                clients.swap_remove(index);
+                            }
+                            // A whole conversation.
+                            _ => {
+                                let client = connect(&broker.socket);
+                                match client.ask(BASE, Strategy::One, std::process::id()) {
+                                    Ok(tasks) if tasks.len() == 1 && tasks[0].tgid == std::process::id() => {
+                                        right.fetch_add(1, Ordering::Relaxed)
+                                    }
+                                    // All places taken.
+                                    Err(libc::EBUSY) => 0,
+                                    other => {
+                                        println!("{other:?}");
+                                        wrong.fetch_add(1, Ordering::Relaxed)
+                                    }
+                                };
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(wrong.load(Ordering::Relaxed), 0, "answers were wrong");
+        assert!(right.load(Ordering::Relaxed) > rounds as u64 / 2);
+    };
+    churn(scaled(300), 100);
+    let files = size(broker.pid()).0.min(40);
+    let before = settled(&broker, files);
+    churn(scaled(3000), 500);
+    is_well(&broker);
+    let after = settled(&broker, before.0);
+    assert_eq!(after.0, before.0, "descriptors");
+    assert!(after.1 <= before.1 + 8192, "{} KiB instead of {}", after.1, before.1);
+}
+
+/// Check that one who asks for all again and again and reads nothing does not keep others from their answers, and is sent away.
+#[test]
+fn who_does_not_read_waits_alone() {
+    let broker = Broker::start(&["--patience", "1"]);
+    let lazy = connect(&broker.socket);
+    let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);
+    // Until no more of them fit into its socket.
+    while rustix::net::send(&lazy.socket, &all, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok() {}
+    let began = Instant::now();
+    for _ in 0..20 {
+        is_well(&broker);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // It does not take its answer, so it is sent away.
+    let mut polled = [PollFd::new(&lazy.socket, PollFlags::RDHUP)];
+    let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it is still there");
+}
+
+/// Check that a broker that is killed leaves clients with an error, and that handles find the next one by themselves.
+#[test]
+fn a_killed_broker_is_found_again() {
+    let mut broker = Broker::start(&[]);
+    let mut handle = daemon::handle(&broker.socket);
+    let query = Query::process(std::process::id()).fields(Field::Comm | Field::Uid);
+    let mut snapshot = handle.query(&query).expect("an answer");
+    for _ in 0..3 {
+        let waiting = connect(&broker.socket);
+        broker.kill_and_restart();
+        assert!(waiting.receive().is_none());
+        let error = handle.query_into(&query, &mut snapshot).expect_err("an end");
+        assert!(error.to_string().contains("socket"), "{error}");
+        handle.query_into(&query, &mut snapshot).expect("an answer of the next");
+        assert_eq!(snapshot.len(), 1);
+    }
+    assert!(broker.terminate().success());
+    assert!(!broker.socket.exists());
+    assert!(handle.query_into(&query, &mut snapshot).is_err());
+    assert!(handle.query_into(&query, &mut snapshot).is_err());
+}
+
+/// Check that answers of many at once are each their own: number, task, and nothing of the next.
+#[test]
+fn answers_are_not_mixed_up() {
+    let broker = Broker::start(&[]);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let connection = connect(&broker.socket);
+                while !stop.load(Ordering::Relaxed) {
+                    let tasks = connection.ask(BASE | show::CMDLINE, Strategy::All, 0).expect("all");
+                    assert!(tasks.iter().any(|task| task.tgid == std::process::id()));
+                }
+            });
+        }
+        let askers: Vec<_> = (0..4_u32)
+            .map(|number| {
+                let broker = &broker;
+                scope.spawn(move || {
+                    let connection = connect(&broker.socket);
+                    for round in 0..scaled(300) as u32 {
+                        let seq = number << 16 | round;
+                        let asked = Request {
+                            seq,
+                            show: BASE,
+                            strategy: Strategy::One,
+                            pid: std::process::id(),
+                        };
+                        connection.send(&asked.encode());
+                        let packet = connection.receive().expect("an answer");
+                        let messages: Vec<_> = Messages::new(&packet, seq)
+                            .map(|message| message.expect("its own"))
+                            .collect();
+                        let [Message::Task { header, attributes, .. }, Message::Done] = messages[..] else {
+                            panic!("{messages:?}");
+                        };
+                        assert_eq!(header.tgid.get(), std::process::id());
+                        let kinds: Vec<_> = taskdiag::broker::wire::attributes(attributes)
+                            .map(|(kind, ..)| kind)
+                            .collect();
+                        assert_eq!(kinds, [attribute::RECORD]);
+                    }
+                })
+            })
+            .collect();
+        askers.into_iter().for_each(|asker| asker.join().expect("its answers"));
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Check that a broker that nobody asks anything does not wake up and is small.
+#[test]
+fn idle_is_idle() {
+    let broker = Broker::start(&[]);
+    is_well(&broker);
+    settled(&broker, 0);
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("status");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt_switches"))
+            .expect("switches");
+        line.split_ascii_whitespace().nth(1).expect("a number").to_owned()
+    };
+    thread::sleep(Duration::from_millis(200));
+    let before = switches();
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(switches(), before);
+    println!("{} KiB resident", size(broker.pid()).1);
+}

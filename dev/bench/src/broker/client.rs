@@ -1,0 +1,194 @@
+//! The unprivileged client: a process of its own, of a user who has many idle processes, that does what it is told and says how long
+//! that took.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot, SourceId};
+use taskdiag_zoo::Farm;
+
+use crate::loops::{self, Visit};
+use crate::Result;
+
+/// Nobody else's.
+pub const USER: u32 = 61_235;
+
+/// Clients that ask all at once.
+const CROWD: usize = 16;
+
+/// Round trips that are timed together.
+const ROUND_TRIPS: u32 = 300;
+
+pub fn fields() -> Fields {
+    let fields = Field::ALL.iter().copied();
+    fields
+        .filter(|field| matches!(field.group(), Group::Base | Group::Cred))
+        .collect()
+}
+
+/// What the client said: a time, or answers a second; and how many rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    pub value: f64,
+    pub rows: usize,
+}
+
+/// The process, from outside.
+pub struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    /// Starts it, and its idle processes.
+    pub fn start(processes: usize) -> Result<Client> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("--broker-client").arg(processes.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(USER).gid(USER);
+        let mut child = command.spawn()?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut client = Client { child, input, output };
+        client.hear()?;
+        Ok(client)
+    }
+
+    /// Has it do something.
+    pub fn ask(&mut self, what: &str, socket: &Path) -> Result<Said> {
+        writeln!(self.input.as_mut().ok_or("no input")?, "{what} {}", socket.display())?;
+        self.hear()
+    }
+
+    fn hear(&mut self) -> Result<Said> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["ok", value, rows] => Ok(Said {
+                value: value.parse()?,
+                rows: rows.parse()?,
+            }),
+            _ => Err(format!("the broker's client: {line:?}").into()),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the process.
+pub fn serve(processes: usize) -> Result<()> {
+    let _farm = Farm::start(processes, 1)?;
+    println!("ok 0 {processes}");
+    let mut worker = Worker::default();
+    for line in io::stdin().lines() {
+        let line = line?;
+        let (what, socket) = line.split_once(' ').ok_or("what?")?;
+        let said = match worker.work(what, Path::new(socket)) {
+            Ok(said) => format!("ok {} {}", said.value, said.rows),
+            Err(error) => format!("error {error}"),
+        };
+        println!("{said}");
+        io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Worker {
+    socket: PathBuf,
+    files: Option<Handle>,
+    packets: Option<Handle>,
+    snapshot: Snapshot,
+}
+
+impl Worker {
+    fn work(&mut self, what: &str, socket: &Path) -> Result<Said> {
+        if self.socket != socket {
+            self.files = Some(handle(socket));
+            self.packets = Some(handle(socket).broker_in_packets());
+            self.socket = socket.to_owned();
+        }
+        let all = Query::processes().fields(fields());
+        match what {
+            "status" => {
+                let run = loops::processes(&[Visit::Read("status")])()?;
+                Ok(Said {
+                    value: run.took.as_secs_f64(),
+                    rows: run.rows,
+                })
+            }
+            "file" => timed(self.files.as_mut().ok_or("no handle")?, &all, &mut self.snapshot),
+            "packets" => timed(self.packets.as_mut().ok_or("no handle")?, &all, &mut self.snapshot),
+            "one" => {
+                let handle = self.files.as_mut().ok_or("no handle")?;
+                let query = Query::process(std::process::id()).fields(fields());
+                let start = Instant::now();
+                for _ in 0..ROUND_TRIPS {
+                    handle.query_into(&query, &mut self.snapshot)?;
+                }
+                Ok(Said {
+                    value: start.elapsed().as_secs_f64() / f64::from(ROUND_TRIPS),
+                    rows: self.snapshot.len(),
+                })
+            }
+            "crowd" => crowd(socket, &all),
+            _ => Err(format!("{what:?} is unknown").into()),
+        }
+    }
+}
+
+fn handle(socket: &Path) -> Handle {
+    Handle::new().with_source(SourceId::Broker).with_socket(socket)
+}
+
+fn timed(handle: &mut Handle, query: &Query, snapshot: &mut Snapshot) -> Result<Said> {
+    let start = Instant::now();
+    handle.query_into(query, snapshot)?;
+    crate::library::read_rows(snapshot, false);
+    Ok(Said {
+        value: start.elapsed().as_secs_f64(),
+        rows: snapshot.len(),
+    })
+}
+
+/// Many clients that ask for everything again and again: answers a second.
+fn crowd(socket: &Path, query: &Query) -> Result<Said> {
+    let (stop, answers, rows) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CROWD)
+            .map(|_| {
+                scope.spawn(|| -> taskdiag::Result<()> {
+                    let (mut handle, mut snapshot) = (handle(socket), Snapshot::default());
+                    while !stop.load(Ordering::Relaxed) {
+                        handle.query_into(query, &mut snapshot)?;
+                        answers.fetch_add(1, Ordering::Relaxed);
+                        rows.store(snapshot.len() as u64, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_secs(1));
+        stop.store(true, Ordering::Relaxed);
+        clients
+            .into_iter()
+            .try_for_each(|client| client.join().map_err(|_| "a client failed")?.map_err(Into::into))
+    })
+    .map_err(|error: Box<dyn std::error::Error>| error)?;
+    Ok(Said {
+        value: answers.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64(),
+        rows: rows.load(Ordering::Relaxed) as usize,
+    })
+}
