@@ -98,7 +98,14 @@ impl Sleeper {
 
     /// Any command, until it is dropped.
     pub fn run(command: &mut Command) -> Sleeper {
-        let child = command.stdin(Stdio::null()).spawn().expect("the command exists");
+        let mut child = command.stdin(Stdio::null()).spawn().expect("the command exists");
+        // A new process is told of before it has its arguments.
+        let cmdline = PathBuf::from("/proc").join(child.id().to_string()).join("cmdline");
+        let own = fs::read("/proc/self/cmdline").expect("/proc is mounted");
+        let has_none = || fs::read(&cmdline).is_ok_and(|text| text.is_empty() || text == own);
+        while has_none() && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::yield_now();
+        }
         Sleeper(child)
     }
 
