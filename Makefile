@@ -12,9 +12,9 @@ BENCH ?=
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build target/release/taskdiag
+build: ## Build target/release/taskdiag and taskdiagd
 	@dev/setup.sh build
-	@$(CARGO) build --release --quiet --package taskdiag-cli
+	@$(CARGO) build --release --quiet --package taskdiag-cli --package taskdiagd
 
 run: build ## Print this machine's process table, and who answered
 	@target/release/taskdiag ps --stats
