@@ -39,9 +39,14 @@
 #define TD_GROUP_VIEW (1u << 29)
 #define TD_GROUP_ACCESS (1u << 30)
 
+/* What no address space is needed for. */
+#define TD_GROUPS_WITHOUT_MM                                                                                              \
+	(TD_GROUP_BASE | TD_GROUP_TTY | TD_GROUP_CRED | TD_GROUP_GROUPS | TD_GROUP_CPU | TD_GROUP_FAULTS |               \
+	 TD_GROUP_NAMESPACES | TD_GROUP_CGROUP | TD_GROUP_SIGNALS | TD_GROUP_LIMITS)
+
 /* Flags of a record. */
 #define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
-#define TD_NO_MM (1u << 1)	   /* no address space: kernel thread, zombie, dead thread-group leader */
+#define TD_NO_MM (1u << 1)	   /* no address space: kernel thread, zombie, dead leader; told with groups that may need one */
 #define TD_DEFERRED (1u << 2)	   /* carries TD_ATTR_DEFER */
 #define TD_TITLE (1u << 3)	   /* args are a rewritten title, to be cut at its first NUL */
 #define TD_HAS_ABSENT (1u << 4)	   /* carries TD_ATTR_ABSENT */
@@ -362,7 +367,7 @@ struct td_config {
 	__u32 rss_sum;	   /* 1: /proc adds up the per-processor parts of the memory counters */
 	__u32 cpus;	   /* possible processors */
 	__u32 full_names;  /* 1: /proc shows workqueue workers with their full names (Linux 6.11) */
-	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change */
+	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change; 2: and some are known already */
 	__u32 epoch;	   /* arguments remembered under another epoch are forgotten */
 	__u32 remembered_mask; /* entries of `remembered`, less one */
 	__u32 tests_count;

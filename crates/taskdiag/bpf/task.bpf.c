@@ -1527,9 +1527,12 @@ static __always_inline void look_at(struct td_reader *reader, struct task_struct
 		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
 }
 
-/* Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. */
+/*
+ * Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. `number` is
+ * the reader's number for the task, a thread or else a process.
+ */
 static __always_inline __u32 put_task(struct td_reader *reader, struct td_record *record, __u32 filled,
-				      struct task_struct *task, struct task_struct *current, struct kept *kept)
+				      struct task_struct *task, __u32 number, struct task_struct *current, struct kept *kept)
 {
 	__u32 groups = reader->config.groups, len;
 
@@ -1545,8 +1548,8 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	reader->used = filled + sizeof(*record);
 	reader->deferred = 0;
 	record->flags = 0;
-	record->pid = task_tgid_nr(reader, task);
-	record->tid = reader->config.threads ? task_tid_nr(reader, task) : record->pid;
+	record->pid = reader->config.threads ? task_tgid_nr(reader, task) : number;
+	record->tid = number;
 	/* Released while we were on the way to it. */
 	if (!record->pid || !record->tid)
 		return 0;
@@ -1766,15 +1769,22 @@ static long warm_task(__u32 index, void *nothing)
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 
 	LOAD(task->flags);
-	LOAD(task->pid);
 	LOAD(task->start_boottime);
-	LOAD(task->mm);
+	if (TD_SLEEPABLE || private_reader.config.threads)
+		LOAD(task->pid);
+	if (td_groups & ~TD_GROUPS_WITHOUT_MM)
+		LOAD(task->mm);
 	if (td_groups & (TD_GROUP_BASE | TD_TESTABLE)) {
 		LOAD(task->exit_state);
 		LOAD(task->real_parent);
 		LOAD(task->signal);
-		LOAD(task->comm[0]);
 		LOAD(task->real_cred);
+	}
+	if (td_groups & (TD_GROUP_NAMESPACES | TD_GROUP_IO | TD_GROUP_SIGNALS)) {
+		LOAD(task->nsproxy);
+		LOAD(task->ioac.rchar);
+		LOAD(task->blocked);
+		LOAD(task->cgroups);
 	}
 	if (td_groups & TD_GROUP_CRED)
 		LOAD(task->seccomp.mode);
@@ -1811,6 +1821,16 @@ static long warm_parts(__u32 index, void *nothing)
 	}
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
 		LOAD(signal->min_flt);
+	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
+		LOAD(task->sighand->action[0].sa.sa_handler);
+		LOAD(signal->rlim[0].rlim_cur);
+	}
+	if (td_groups & TD_GROUP_PATHS) {
+		LOAD(task->fs->umask);
+		LOAD(mm->exe_file->f_path.dentry);
+	}
+	if (td_groups & TD_GROUP_FDS)
+		LOAD(task->files->fdt);
 	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS | TD_GROUP_ENV)) {
 		LOAD(mm->total_vm);
 		LOAD(mm->arg_start);
@@ -1842,7 +1862,7 @@ static long warm_args(__u32 index, void *nothing)
 	struct td_remembered *then;
 	__u64 root;
 
-	if (reader->next_slot) {
+	if (reader->config.remember == 2) {
 		then = bpf_map_lookup_elem(&remembered, &entry);
 		if (then)
 			LOAD(*(volatile __u64 *)&then->start);
@@ -1928,12 +1948,16 @@ static __always_inline void warm_pages(struct td_walk *walk)
 
 #endif
 
-/* Makes the record of a task that was met. */
-static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u32 filled)
+/* Makes the record of a task that was met, under its number for who reads. */
+static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u32 number, __u32 filled)
 {
 	struct td_record *record = (void *)(reader->scratch + filled);
 	struct task_struct *current = standpoint(reader, untrusted(bpf_get_current_task_btf()));
 	struct kept kept = {};
+
+	/* The tree is that of the reader's own namespace. */
+	if (reader->config.as_task)
+		number = reader->config.threads ? task_tid_nr(reader, task_at(met)) : task_tgid_nr(reader, task_at(met));
 #if TD_SLEEPABLE
 	struct task_struct *task = bpf_task_from_pid(task_at(met)->pid);
 	__u32 len = 0;
@@ -1942,11 +1966,11 @@ static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u3
 		return 0;
 	/* Another one, if the one that we met has ended since. */
 	if (address(reader, task) == met)
-		len = put_task(reader, record, filled, task, current, &kept);
+		len = put_task(reader, record, filled, task, number, current, &kept);
 	bpf_task_release(task);
 	return len;
 #else
-	return put_task(reader, record, filled, task_at(met), current, &kept);
+	return put_task(reader, record, filled, task_at(met), number, current, &kept);
 #endif
 }
 
@@ -1955,14 +1979,17 @@ static long visit(__u32 index, void *nothing)
 	struct td_reader *reader = &private_reader;
 	struct td_walk *walk = &reader->walk;
 	__u64 filled = *(volatile __u32 *)&walk->filled;
+	__u32 number;
 
 	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX) {
 		walk->state = TD_WALK_GOES_ON;
 		return 1;
 	}
-	walk->last = walk->places[index & (SLOTS - 1)];
+	number = walk->last = walk->places[index & (SLOTS - 1)];
+	if (walk->listed && !reader->config.threads)
+		number = walk->list[(number - 1) & (TD_LISTED - 1)];
 	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
-	filled += visit_met(reader, walk->tasks[index & (SLOTS - 1)], filled);
+	filled += visit_met(reader, walk->tasks[index & (SLOTS - 1)], number, filled);
 	*(volatile __u32 *)&walk->filled = filled;
 	return 0;
 }
@@ -2001,7 +2028,7 @@ static long visit_some(__u32 index, void *nothing)
 #if TD_SLEEPABLE
 	bpf_loop(walk->met, warm_args, 0, 0);
 #ifdef __TARGET_ARCH_x86
-	if (!reader->next_slot)
+	if (reader->config.remember != 2)
 		warm_pages(walk);
 #endif
 	bpf_rcu_read_unlock();
@@ -2099,6 +2126,16 @@ static __always_inline void warm_up(struct td_reader *reader, struct task_struct
 	}
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
 		LOAD(signal->min_flt);
+	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
+		LOAD(task->sighand->action[0].sa.sa_handler);
+		LOAD(signal->rlim[0].rlim_cur);
+	}
+	if (td_groups & TD_GROUP_PATHS) {
+		LOAD(task->fs->umask);
+		LOAD(mm->exe_file->f_path.dentry);
+	}
+	if (td_groups & TD_GROUP_FDS)
+		LOAD(task->files->fdt);
 	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
 		LOAD(mm->total_vm);
 		LOAD(mm->arg_start);
@@ -2150,7 +2187,7 @@ int task_record(struct bpf_iter__task *ctx)
 	struct seq_file *seq = ctx->meta->seq;
 	struct td_reader *reader;
 	struct kept kept = {};
-	__u32 len;
+	__u32 number, len;
 
 	if (!task)
 		return 0;
@@ -2166,7 +2203,8 @@ int task_record(struct bpf_iter__task *ctx)
 		return 0;
 	current = standpoint(reader, current);
 	look_at(reader, current);
-	len = put_task(reader, (void *)reader->scratch, 0, task, current, &kept);
+	number = reader->config.threads ? task_tid_nr(reader, task) : task_tgid_nr(reader, task);
+	len = put_task(reader, (void *)reader->scratch, 0, task, number, current, &kept);
 	/* Once more in the verifier's words: clang makes a sum of the test behind it. */
 	barrier_var(len);
 	if (!len || len > TD_RECORD_MAX)

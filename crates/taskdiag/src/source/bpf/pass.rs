@@ -211,7 +211,7 @@ impl Bpf {
             rss_sum: host.rss_sum.into(),
             cpus: host.cpus,
             full_names: host.full_names.into(),
-            remember: remember.into(),
+            remember: u32::from(remember) * (1 + u32::from(self.arguments.next_slot() > 0)),
             epoch: self.arguments.epoch(),
             remembered_mask: REMEMBERED_ENTRIES - 1,
             tests_count: 0,
