@@ -11,7 +11,7 @@ mkdir -p target
 
 # Emulation is slow: a fraction of the repetitions, and patience.
 scale=10
-timeout=2400
+timeout=2700
 
 cargo build --quiet --workspace --bins
 messages=$(cargo test --quiet --no-run --package taskdiag --message-format=json)
@@ -28,33 +28,45 @@ done < <(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | sort -u)
 zoo=$PWD/target/debug/zoo
 taskdiag=$PWD/target/debug/taskdiag
 
-failures=0
-total_passed=0
-total_failed=0
-
-# Runs tests in a virtual machine: in_machine KERNEL LOG KERNEL_ARGUMENTS TEST...
+# Becomes the virtual machine of a kernel, which runs all tests.
 in_machine() {
-    local kernel=$1 log=$2 arguments=$3 script=target/matrix-tests.sh status=0 passed failed test
-    shift 3
+    local kernel=$1 script=target/matrix-$1-tests.sh test files
     {
         echo "status=0"
         echo "'$taskdiag' doctor"
         for source in bpf procfs; do
             echo "'$taskdiag' ps -o all --source $source --json >/dev/null || status=1"
         done
-        for test in "$@"; do
+        for test in "${tests[@]}"; do
             echo "echo '## $(basename "${test%-*}")'"
             echo "'$test' --test-threads=2 || status=1"
         done
         echo "exit \$status"
     } >"$script"
-    local files=(--file "$script:/tests.sh" --file "$zoo" --file "$taskdiag")
-    for test in "$@"; do
+    files=(--file "$script:/tests.sh" --file "$zoo" --file "$taskdiag")
+    for test in "${tests[@]}"; do
         files+=(--file "$test")
     done
-    dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" --append "$arguments" "${files[@]}" \
-        --env "TASKDIAG_ZOO=$zoo" --env "TASKDIAG_TEST_SCALE=$scale" \
-        -- sh /tests.sh >"$log" 2>&1 || status=$?
+    exec dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" "${files[@]}" \
+        --env "TASKDIAG_ZOO=$zoo" --env "TASKDIAG_TEST_SCALE=$scale" -- sh /tests.sh
+}
+
+# A machine keeps one core busy, so the kernels run side by side.
+dev/vm/kernels.sh "$@"
+machines=()
+trap '[ ${#machines[@]} -eq 0 ] || kill "${machines[@]}"' EXIT
+for kernel in "$@"; do
+    in_machine "$kernel" >"target/matrix-$kernel.log" 2>&1 &
+    machines+=($!)
+done
+
+failures=0
+total_passed=0
+total_failed=0
+for kernel in "$@"; do
+    log=target/matrix-$kernel.log status=0
+    wait "${machines[0]}" || status=$?
+    machines=("${machines[@]:1}")
     read -r passed failed < <(awk '
         /^test result:/ { passed += $4; failed += $6 }
         END { print passed + 0, failed + 0 }' "$log")
@@ -65,22 +77,6 @@ in_machine() {
         echo "matrix: Linux $kernel: status $status, $passed passed, $failed failed; see $log" >&2
         failures=1
     fi
-}
-
-# Tracepoints are switched by rewriting instructions, which the emulator does not always show to the other processor in time:
-# 6.12 then panics where the tracepoint is. With one processor there is no other.
-alone=()
-together=()
-for test in "${tests[@]}"; do
-    case $(basename "$test") in
-    events-*) alone+=("$test") ;;
-    *) together+=("$test") ;;
-    esac
-done
-
-for kernel in "$@"; do
-    in_machine "$kernel" "target/matrix-$kernel.log" "" "${together[@]}"
-    in_machine "$kernel" "target/matrix-$kernel-events.log" maxcpus=1 "${alone[@]}"
 done
 echo "$total_passed passed, $total_failed failed"
 exit "$failures"

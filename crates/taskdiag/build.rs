@@ -55,7 +55,13 @@ const SOURCES: &[Source] = &[
     Source {
         name: "VMA",
         file: "vma.bpf.c",
-        defines: &[],
+        defines: &["TD_WALKS=0"],
+        only_for_tests: false,
+    },
+    Source {
+        name: "VMA_WALK",
+        file: "vma.bpf.c",
+        defines: &["TD_WALKS=1"],
         only_for_tests: false,
     },
     Source {

@@ -1,6 +1,7 @@
 //! `taskdiag doctor`.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
@@ -14,6 +15,9 @@ use crate::output::{cell, json, Output};
 /// Say what this host can answer with, why, and what to do about what it can't
 #[derive(Debug, ClapArgs)]
 pub struct Args {
+    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// As a JSON document
     #[arg(long)]
     json: bool,
@@ -30,8 +34,8 @@ struct Report {
 }
 
 impl Report {
-    fn new() -> Report {
-        let mut handle = handle(Source::Auto, None);
+    fn new(socket: Option<&Path>) -> Report {
+        let mut handle = handle(Source::Auto, socket);
         let plan = Group::ALL.into_iter().map(|group| {
             let fields: Fields = Field::ALL
                 .iter()
@@ -51,6 +55,9 @@ impl Report {
         // What only trying can tell. It comes after the plan, which is about a command that has nothing loaded.
         if handle.support().bpf_load.verdict != Verdict::No {
             let _ = handle.prepare(Fields::all());
+        }
+        if handle.support().broker.verdict == Verdict::Unknown {
+            let _ = handle.prepare_broker();
         }
         let events = taskdiag::events::support();
         let support = handle.support();
@@ -114,7 +121,7 @@ fn host(tasks: Option<u32>) -> Vec<(&'static str, String)> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let report = Report::new();
+    let report = Report::new(args.socket.as_deref());
     let mut output = Output::new();
     match args.json {
         true => as_json(&report, output.buffer()),

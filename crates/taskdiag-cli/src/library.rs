@@ -11,7 +11,7 @@ pub enum Source {
     /// Whatever answers best on this host
     #[default]
     Auto,
-    /// BPF task iterators, or fail
+    /// BPF, or fail
     Bpf,
     /// The files of /proc
     Procfs,

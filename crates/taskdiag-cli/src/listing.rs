@@ -10,7 +10,7 @@ use taskdiag::plan::{BpfWay, Explanation};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
 
 use crate::library::Source;
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::names::Names;
 use crate::output::{cell, csv, json, Absences, Extra, Output};
 
@@ -159,15 +159,19 @@ impl Answers {
         let counters = self.snapshot.counters();
         match counters.denied {
             0 => {}
-            1 => partial(format_args!("1 task left out: you may not see it (root may)")),
-            count => partial(format_args!("{count} tasks left out: you may not see them (root may)")),
+            1 => partial(format_args!("1 task left out: you may not see it ({})", who_may())),
+            count => partial(format_args!(
+                "{count} tasks left out: you may not see them ({})",
+                who_may()
+            )),
         }
         match counters.undecided {
             0 => {}
             count => partial(format_args!(
-                "{count} task{} left out: what they are filtered by may not be seen, or is not there (root may see it; `taskdiag \
-                 doctor` says what is there)",
-                if count == 1 { "" } else { "s" }
+                "{count} task{} left out: what they are filtered by may not be seen ({}), or is not there (`taskdiag doctor` \
+                 says what is)",
+                if count == 1 { "" } else { "s" },
+                who_may()
             )),
         }
         match counters.malformed {
@@ -394,7 +398,7 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
 /// What to do about values that are missing for this reason.
 fn next_step(reason: Absent) -> &'static str {
     match reason {
-        Absent::Denied => "root may read it: try sudo",
+        Absent::Denied => who_may(),
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",

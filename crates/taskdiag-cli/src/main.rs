@@ -46,10 +46,10 @@ enum Command {
     Tree(tree::Args),
     /// Watch what tasks do: processor time, page faults, input and output per second
     ///
-    /// Every interval, a table of the tasks that used processor time in it, the busiest first; those that did nothing are not
-    /// even transferred from the kernel. The first table has every task, without rates. -o and --sort also take cpu_percent,
-    /// min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv have the number of
-    /// their sample in `sample`.
+    /// Every two seconds, or as --watch says, a table of the tasks that used processor time since, the busiest first; those that
+    /// did nothing are not even transferred from the kernel. The first table has every task, without rates. -o and --sort also
+    /// take cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv
+    /// have the number of their sample in `sample`. --explain and --stats are about a single answer, and say nothing here.
     #[command(after_help = "Examples:\n  taskdiag watch --watch 1 --limit 20\n  \
         taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl")]
     Watch(ps::Args),

@@ -5,7 +5,7 @@ use taskdiag::maps::{BuildId, Filter, Known, Machine, Mapping, Mappings, Maps, S
 use taskdiag::{Absent, ErrorKind, Value};
 
 use crate::listing::{Format, Formats};
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{cell, people, text, Output};
@@ -72,7 +72,7 @@ pub enum Choice {
     Auto,
     /// The PROCMAP_QUERY ioctl, or fail
     Procmap,
-    /// BPF's iterator over mappings, or fail
+    /// BPF, or fail
     Bpf,
     /// The files of /proc
     Procfs,
@@ -166,9 +166,13 @@ impl Args {
         let all = machine.list(self.filter(), self.wants())?;
         match all.denied {
             0 => {}
-            1 => answers.lacks("1 process left out: you may not see its mappings (root may: try sudo)"),
+            1 => answers.lacks(&format!(
+                "1 process left out: you may not see its mappings ({})",
+                who_may()
+            )),
             count => answers.lacks(&format!(
-                "{count} processes left out: you may not see their mappings (root may: try sudo)"
+                "{count} processes left out: you may not see their mappings ({})",
+                who_may()
             )),
         }
         if all.malformed > 0 {
@@ -240,9 +244,7 @@ impl Answers {
             .filter(|(_, mapping)| mapping.build_id == Err(Absent::Denied))
             .count();
         if denied > 0 {
-            self.lacks(&format!(
-                "build ids: denied for {denied} mappings (root may read them: try sudo)"
-            ));
+            self.lacks(&format!("build ids: denied for {denied} mappings ({})", who_may()));
         }
     }
 }

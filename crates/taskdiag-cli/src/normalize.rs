@@ -8,7 +8,7 @@ use taskdiag::{Absent, ErrorKind, Value};
 
 use crate::listing::Format;
 use crate::maps::{address, build_id_cell, Choice, OutputOptions};
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{cell, text, Output};
@@ -26,7 +26,7 @@ pub struct Args {
     /// The process
     pid: u32,
     /// Addresses, decimal or hexadecimal with 0x; `-` reads them from standard input, one a line
-    #[arg(value_name = "ADDR", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "ADDR", required = true)]
     addresses: Vec<String>,
     /// What is to answer
     #[arg(long, value_enum, default_value_t)]
@@ -110,9 +110,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         ));
     }
     if denied > 0 {
-        say(format_args!(
-            "build ids: denied for {denied} addresses (root may read them: try sudo)"
-        ));
+        say(format_args!("build ids: denied for {denied} addresses ({})", who_may()));
     }
     Ok(match unmapped + denied {
         0 => Outcome::Complete,

@@ -4,6 +4,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use rustix::process::geteuid;
+use rustix::thread::{capabilities, CapabilitySet};
+
 /// How a command ended that did what it was asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -37,6 +40,18 @@ impl From<taskdiag::Error> for Failure {
 /// Says something on standard error. If even that fails there is nobody left to tell.
 pub fn say(message: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "taskdiag: {message}");
+}
+
+/// Who may see what the caller may not.
+pub fn who_may() -> &'static str {
+    // What processes, their files and the page cache take, one or the other.
+    let needed =
+        CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+    match (geteuid().is_root(), capabilities(None)) {
+        (false, _) => "root may: try sudo",
+        (true, Ok(held)) if held.effective.contains(needed) => "the kernel keeps it from root too",
+        (true, _) => "root may, but this one lacks capabilities, as in containers",
+    }
 }
 
 /// The exit status, after the reason for it has been said.

@@ -1,16 +1,15 @@
 //! `taskdiag ps`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Filter, Query};
+use taskdiag::{Field, Fields, Query};
 
 use crate::library;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{Cells, Column, Show};
-use crate::output::table::{terminal_width, Table};
+use crate::output::cell::{label, Cells, Column, Show};
+use crate::output::table::terminal_width;
 use crate::output::{Absences, Output};
 use crate::selection::{self, SortKey};
 use crate::watch;
@@ -54,7 +53,8 @@ pub struct Args {
     /// Say on standard error who read what, and which part of the filter was decided where
     #[arg(long)]
     explain: bool,
-    /// Sort by these fields; a minus in front puts the largest first. Tasks without a value come last [default: by id]
+    /// Sort by these fields; a minus in front puts the largest first. Tasks without a value come last [default: by id; the
+    /// busiest first when watching]
     #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
     pub sort: Vec<String>,
     /// At most this many rows, after sorting
@@ -63,15 +63,11 @@ pub struct Args {
     /// Show those that do something every so many seconds, with what they do: see `taskdiag watch`
     #[arg(long, value_name = "SECONDS")]
     pub watch: Option<f64>,
-    /// End watching after so many samples
+    /// When watching: end after so many samples
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     #[command(flatten)]
     pub options: Options,
-}
-
-const fn label(heading: &'static str, show: Show) -> Column {
-    Column { heading, show }
 }
 
 /// The table without `-o`.
@@ -188,7 +184,7 @@ impl Request {
 
 /// Which tasks the arguments ask about.
 pub fn query(args: &Args) -> Result<Query, Failure> {
-    let mut query = match (args.children, args.descendants, args.pids.as_slice(), args.threads) {
+    let query = match (args.children, args.descendants, args.pids.as_slice(), args.threads) {
         (Some(pid), ..) => Query::children_of(pid),
         (_, Some(pid), ..) => Query::descendants_of(pid),
         (_, _, [], true) => Query::threads(),
@@ -196,23 +192,18 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
         (_, _, pids, true) => Query::threads_of_these(pids.iter().copied()),
         (_, _, pids, false) => Query::these(pids.iter().copied()),
     };
-    let users = selection::users(&args.users)?;
-    if !users.is_empty() {
-        query = query.filter(Filter::one_of(Field::Euid, &users));
-    }
-    if let Some(path) = &args.cgroup {
-        query = query.filter(Filter::within_cgroup(path.as_bytes()));
-    }
-    if let Some(expression) = &args.filter {
-        query = query.filter(selection::filter(expression)?);
-    }
-    Ok(query)
+    selection::narrow(query, &args.users, args.cgroup.as_deref(), args.filter.as_deref())
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if let Some(seconds) = args.watch {
         return watch::watch(&args, watch::duration(seconds)?);
+    }
+    if args.count.is_some() {
+        let message =
+            "--count is how many samples to watch, and goes with --watch SECONDS; --limit is how many rows to show";
+        return Err(Failure::Unanswered(message.to_owned()));
     }
     let request = Request::new(&args)?;
     let options = &args.options;
@@ -233,12 +224,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut missing = Absences::new();
     match &request.shown {
         Shown::Table(columns) => {
-            let mut table = Table::new(columns.iter().map(Column::align), tasks.len());
-            if !options.no_header {
-                columns
-                    .iter()
-                    .for_each(|column| table.cell(|out| out.extend_from_slice(column.heading.as_bytes())));
-            }
+            let mut table = Column::table(columns, tasks.len(), !options.no_header);
             let mut cells = Cells::new(options.bytes, options.names);
             for task in &tasks {
                 for &column in columns {

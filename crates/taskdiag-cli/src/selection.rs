@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use taskdiag::value::{CpuSet, Ids, Limits};
-use taskdiag::{Field, Fields, Filter, Group, Kind, Task, Value};
+use taskdiag::{Field, Fields, Filter, Group, Kind, Query, Task, Value};
 
 use crate::outcome::Failure;
 use crate::output::Absences;
@@ -144,8 +144,28 @@ impl<'a> From<Value<'a>> for Key<'a> {
     }
 }
 
+/// Keeps of a query the tasks that `--user`, `--cgroup` and `--where` choose.
+pub fn narrow(
+    mut query: Query,
+    names: &[String],
+    cgroup: Option<&OsStr>,
+    expression: Option<&str>,
+) -> Result<Query, Failure> {
+    let users = users(names)?;
+    if !users.is_empty() {
+        query = query.filter(Filter::one_of(Field::Euid, &users));
+    }
+    if let Some(path) = cgroup {
+        query = query.filter(Filter::within_cgroup(path.as_bytes()));
+    }
+    if let Some(expression) = expression {
+        query = query.filter(filter(expression)?);
+    }
+    Ok(query)
+}
+
 /// What `--where` says. Names in it stand for users and groups.
-pub fn filter(expression: &str) -> Result<Filter, Failure> {
+fn filter(expression: &str) -> Result<Filter, Failure> {
     let number = |field: Field, name: &[u8]| {
         let name = OsStr::from_bytes(name);
         match field.info().kind {

@@ -7,7 +7,7 @@ use crate::library;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, Cells, Column, Show};
-use crate::output::table::{terminal_width, Table};
+use crate::output::table::terminal_width;
 use crate::output::text::locale_is_utf8;
 use crate::output::{Absences, Output};
 use crate::selection;
@@ -56,12 +56,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     match options.format() {
         Format::Table => {
             let branches = if args.ascii || !locale_is_utf8() { &ASCII } else { &UTF8 };
-            let mut table = Table::new(columns.iter().map(Column::align), lines.len());
-            if !options.no_header {
-                columns
-                    .iter()
-                    .for_each(|column| table.cell(|out| out.extend_from_slice(column.heading.as_bytes())));
-            }
+            let mut table = Column::table(&columns, lines.len(), !options.no_header);
             let mut cells = Cells::new(options.bytes, options.names);
             let mut drawing = Drawing::default();
             for line in &lines {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{command, free_pid, run, run_as_nobody};
+use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, start};
 use serde_json::{json, Value};
 
 /// A directory in memory, where what is written is cached and not dirty, until the test is over.
@@ -470,11 +470,7 @@ fn an_interrupt_prints_what_is_known() {
         }
         File::create(directory.join(format!("a file with a long name {index}"))).expect("a file");
     }
-    let mut child = command(&["cache", "--json", &scratch.root()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let mut child = start(&["cache", "--json", &scratch.root()]);
     let mut stdout = child.stdout.take().expect("a pipe");
     let mut text = vec![0];
     stdout.read_exact(&mut text).expect("it begins to write");
@@ -494,14 +490,7 @@ fn an_interrupt_prints_what_is_known() {
 /// Check that rows come while the walk goes on, that nothing is said of a reader who has had enough, and that a full disk is.
 #[test]
 fn outputs_can_end() {
-    let mut child = command(&["cache", "--jsonl", "/usr"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    check_closed_pipe(&["cache", "--jsonl", "/usr"]);
     let scratch = Scratch::with_files("full", TREE);
     for args in [
         &["cache"][..],
@@ -509,21 +498,12 @@ fn outputs_can_end() {
         &["cache", "-s"],
         &["cache", "--map"],
     ] {
-        let full = File::create("/dev/full").expect("/dev/full exists");
         let path = if args.contains(&"--map") {
             scratch.path("four")
         } else {
             scratch.root()
         };
-        let output = command(&[args, &[&path]].concat())
-            .stdout(full)
-            .output()
-            .expect("the binary runs");
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "taskdiag: writing the output: No space left on device\n"
-        );
+        check_full_disk(&[args, &[&path]].concat());
     }
 }
 
@@ -540,11 +520,7 @@ fn rows_stream() {
         }
         File::create(directory.join(index.to_string())).expect("a file");
     }
-    let mut child = command(&["cache", &scratch.root()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let mut child = start(&["cache", &scratch.root()]);
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut [0]).expect("it begins to write");
     // Long enough for a walk that would not wait.

@@ -120,6 +120,27 @@ fn the_doctor_has_a_verdict_on_everything() {
     }
 }
 
+/// Check that the doctor tries the broker at the socket that it is told of, whoever asks.
+#[test]
+fn the_doctor_tries_the_broker() {
+    let path = std::env::temp_dir().join(format!("taskdiag-test-{}.sock", std::process::id()));
+    let socket = path.to_str().expect("the path is UTF-8");
+    let fact = || {
+        let document = run(&["doctor", "--json", "--socket", socket]).json();
+        let rows = document["rows"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["fact"] == "broker").expect("a verdict");
+        assert_eq!(row["verdict"], "no", "{row}");
+        row["why"].as_str().expect("a reason").to_owned()
+    };
+    assert!(fact().contains(socket));
+    // A socket of another kind is no broker's.
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let why = fact();
+    drop(listener);
+    std::fs::remove_file(&path).expect("it is ours");
+    assert!(why.contains(socket) && !why.contains("not tried"), "{why}");
+}
+
 /// Check that pinning says why it can't be done and what then.
 #[test]
 fn nobody_can_pin() {
@@ -143,6 +164,7 @@ fn commands_have_help() {
         "normalize",
         "cache",
         "events",
+        "mem",
         "fields",
         "doctor",
         "pin",

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{command, free_pid, run, run_as_nobody, Run};
+use common::{free_pid, run, run_as_nobody, start, Run};
 use serde_json::{json, Value};
 
 /// A run of `taskdiag events` that has begun to watch.
@@ -18,11 +18,7 @@ struct Watch {
 impl Watch {
     /// Begins to watch what these arguments say, as CSV with a header: that it is there says that the programs are attached.
     fn new(args: &[&str]) -> Watch {
-        let mut child = command(&[&["events", "--csv"], args].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
+        let mut child = start(&[&["events", "--csv"], args].concat());
         let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut header = String::new();
         stdout.read_line(&mut header).expect("a header");
@@ -59,22 +55,13 @@ fn watch_shell(script: &str, args: &[&str]) -> (u32, Run) {
         .spawn()
         .expect("sh exists");
     let pid = shell.id();
-    let watching = command(&[&["events", "-p", &pid.to_string()], args].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let watching = start(&[&["events", "-p", &pid.to_string()], args].concat());
     // It says nothing before the first event, and loads its programs in a fraction of this.
     std::thread::sleep(Duration::from_secs(2));
     drop(shell.stdin.take());
     let output = watching.wait_with_output().expect("it ends with the shell");
     shell.wait().expect("the shell ends");
-    let run = Run {
-        code: output.status.code(),
-        stdout: output.stdout,
-        stderr: String::from_utf8(output.stderr).expect("messages are UTF-8"),
-    };
-    (pid, run)
+    (pid, Run::new(output))
 }
 
 fn rows(run: &Run) -> Vec<Value> {

@@ -2,13 +2,13 @@
 
 mod common;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{command, free_pid, run, run_as_nobody, Sleeper};
+use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, Sleeper};
 use serde_json::{json, Value};
 
 /// The rows of a JSON document.
@@ -287,7 +287,7 @@ fn addresses_are_normalized() {
         (&json!(2), &json!(1))
     );
 
-    let mut child = command(&["normalize", "--jsonl", &pid, "-"])
+    let mut child = command(&["normalize", &pid, "-", "--jsonl"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -346,7 +346,8 @@ fn nobody_is_told_what_was_denied() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.contains("you may not see its mappings (root may: try sudo)"),
+        run.stderr
+            .contains("you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),
         "{}",
         run.stderr
     );
@@ -370,25 +371,12 @@ fn nobody_is_told_what_was_denied() {
 #[test]
 fn output_that_fails_is_said() {
     let pid = std::process::id().to_string();
-    let mut child = command(&["maps", "--jsonl", &pid])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    check_closed_pipe(&["maps", "--jsonl", &pid]);
     for args in [
         &["maps", &pid][..],
         &["maps", "--csv", &pid],
         &["normalize", &pid, "0xffffffffff600000"],
     ] {
-        let full = File::create("/dev/full").expect("/dev/full exists");
-        let output = command(args).stdout(full).output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "taskdiag: writing the output: No space left on device\n"
-        );
+        check_full_disk(args);
     }
 }

@@ -2,11 +2,10 @@
 
 mod common;
 
-use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use common::{command, free_pid, run, run_as_nobody, status, Sleeper};
+use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, status, Sleeper};
 use serde_json::json;
 
 /// Check that a misspelt field is wrong usage, and that the right names are shown.
@@ -28,6 +27,7 @@ fn unknown_fields_name_near_ones() {
         &[],
         &["ps", "-u", "no such user"],
         &["ps", "-o", ""],
+        &["ps", "--count", "2"],
     ] {
         let run = run(args);
         assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
@@ -63,27 +63,14 @@ fn many_processes_can_be_named() {
 /// Check that nothing is said of a reader who has had enough.
 #[test]
 fn a_closed_pipe_is_silent() {
-    let mut child = command(&["ps", "-T", "--jsonl"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    check_closed_pipe(&["ps", "-T", "--jsonl"]);
 }
 
 /// Check that a full disk is a failure that is said.
 #[test]
 fn a_full_disk_is_reported() {
     for args in [&["ps"][..], &["ps", "--json"], &["tree"], &["fields"], &["doctor"]] {
-        let full = File::create("/dev/full").expect("/dev/full exists");
-        let output = command(args).stdout(full).output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "taskdiag: writing the output: No space left on device\n"
-        );
+        check_full_disk(args);
     }
 }
 
@@ -270,7 +257,7 @@ fn nobody_is_told_what_was_denied() {
     };
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stderr.starts_with("taskdiag: ns_net: denied for ") && run.stderr.contains(" tasks (root may read it"),
+        run.stderr.starts_with("taskdiag: ns_net: denied for ") && run.stderr.contains(" tasks (root may: try sudo"),
         "{}",
         run.stderr
     );

@@ -266,6 +266,7 @@ struct path {
 
 struct file {
 	unsigned int f_mode;
+	void *private_data;
 	struct path f_path;
 	struct inode *f_inode;
 };
@@ -317,6 +318,7 @@ struct fs_struct {
 
 struct fdtable {
 	unsigned int max_fds;
+	struct file **fd;
 	unsigned long *open_fds;
 };
 
@@ -337,10 +339,29 @@ struct maple_tree {
 	void *ma_root;
 };
 
+/* Of 64-bit kernels; nodes lie at multiples of their size, 256 bytes. */
+struct maple_metadata {
+	unsigned char end;
+};
+
+struct maple_range_64 {
+	unsigned long pivot[15];
+	void *slot[16];
+	struct maple_metadata meta;
+};
+
+struct maple_arange_64 {
+	unsigned long pivot[9];
+	void *slot[10];
+	struct maple_metadata meta;
+};
+
 struct mm_struct {
 	struct maple_tree mm_mt;
 	void *pgd;
 	atomic_t mm_users;
+	struct rw_semaphore mmap_lock;
+	seqcount_t mm_lock_seq;
 	atomic64_t pgtables_bytes;
 	unsigned long hiwater_rss, hiwater_vm, total_vm, locked_vm, data_vm, exec_vm, stack_vm;
 	atomic64_t pinned_vm;
@@ -361,6 +382,11 @@ struct mm_struct___pre62 {
 	struct mm_rss_stat rss_stat;
 };
 
+/* Counts only writers that have done, from 6.4 to eb449bd96954 ("mm: convert mm_lock_seq to a proper seqcount", 6.14). */
+struct mm_struct___pre614 {
+	int mm_lock_seq;
+};
+
 /* A bitmap since "mm: convert core mm to mm_flags_*() accessors" (6.18). */
 struct mm_struct___bitmap {
 	mm_flags_t flags;
@@ -379,6 +405,23 @@ struct anon_vma_name {
 
 struct vm_operations_struct {
 	void *name, *pagesize;
+};
+
+/* What an open maps file leads to. The members moved into a struct in 6.18. */
+struct seq_file___open {
+	void *private;
+};
+
+struct proc_maps_locking_ctx {
+	struct mm_struct *mm;
+};
+
+struct proc_maps_private {
+	struct proc_maps_locking_ctx lock_ctx;
+};
+
+struct proc_maps_private___pre618 {
+	struct mm_struct *mm;
 };
 
 struct vm_special_mapping {

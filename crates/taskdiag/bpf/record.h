@@ -11,7 +11,7 @@
 #define TASKDIAG_RECORD_H
 
 /* Changes with any change of this file or of what a field means. It is part of the path that programs are pinned under. */
-#define TD_ABI 3
+#define TD_ABI 4
 
 /* Groups of fields, as bits of td_config.groups and td_defer.groups. */
 #define TD_GROUP_BASE (1u << 0)
@@ -375,7 +375,7 @@ struct td_config {
 	__u32 changed;	   /* 1: only tasks that used processor time since this handle last asked so */
 	__u32 changed_epoch; /* what was seen under another epoch is forgotten */
 	__u32 seen_mask;   /* entries of `seen`, less one */
-	__u32 landlock;	   /* one more than the word of td_view.security that names the Landlock domain; 0 if there is none */
+	__u32 landlock;	   /* one more than the word of td_view.security that names the Landlock domain; 0 if that is not wanted */
 	__u64 as_task;	   /* not 0: answer in the numbers and paths of this task's namespaces, not the reader's (Linux 6.2) */
 	struct td_test tests[TD_TESTS];
 };
@@ -384,6 +384,10 @@ struct td_config {
 #define TD_LISTED 1024
 /* How many tasks it looks at together. */
 #define TD_BLOCK 64
+
+/* Walkers that can share the numbers, a power of two. Each takes so many at a time. */
+#define TD_WALKERS 2
+#define TD_TURN_SHIFT 8
 
 enum td_walk_state {
 	TD_WALK_NOWHERE, /* the program did not run, or did not find the tree of numbers */
@@ -395,13 +399,18 @@ enum td_walk_state {
 /* Where a program stands that finds its tasks itself. */
 struct td_walk {
 	__u32 state;  /* enum td_walk_state */
-	__u32 blocks; /* to visit before it pauses */
+	__u32 budget; /* of visits before it pauses; looking at a block of numbers counts as one */
+	__u32 spent;  /* of that */
 	__u32 listed; /* processes in `list`, and no others are meant; 0: all. Of threads: 1 */
 	__u32 last;   /* number visited last; of listed processes its place in the list, from 1; at the beginning 0 */
 	__u32 filled; /* bytes of scratch with records */
 	__u32 met;    /* how many of `tasks` are to be visited */
-	__u32 behind; /* find_leaf() */
+	__u32 behind; /* leaf_of_numbers() */
 	__u32 shift;  /* warm_table() */
+	__u32 walkers; /* that share the numbers: 1, or TD_WALKERS */
+	__u32 until;   /* the first number that is not this walker's to visit */
+	__u32 runner;  /* the thread that runs the second walker, in its own pid namespace; 0: none does */
+	__u64 turns;	  /* how many turns of numbers walkers have taken. The first one's is everyone's */
 	__u64 root;	  /* of the tree of numbers */
 	__u64 head, node; /* of the list of a process's threads */
 	__u64 page_offset; /* where the kernel has all memory mapped; 0: not known */
@@ -412,6 +421,15 @@ struct td_walk {
 	__u64 tables[TD_BLOCK]; /* of pages; warm_table() */
 	__u32 places[TD_BLOCK];
 	__u32 list[TD_LISTED];
+};
+
+/* What is remembered of a task's arguments: all that changes when the task is another one, or has run. A cache line. */
+struct td_remembered {
+	__u64 start, mm;
+	__u64 arg_start, arg_end, env_end;
+	__u64 runtime, switches;
+	__u32 slot;
+	__u32 epoch;
 };
 
 /* All that a program keeps for one reader. Private to it: two readers never share one. */
@@ -426,14 +444,20 @@ struct td_reader {
 	__u32 position; /* in path */
 	__u32 clause;	/* of the test before */
 	__u32 holds;	/* whether a test of that clause did */
-	struct td_access before; /* as it was when the record was begun */
+	__u32 number;	/* of the task: of two that differ in this, neither knows what is remembered of the other */
+	__u32 reserved;
+	__u64 cred;	/* that access was read from */
+	struct td_access again; /* as it is when the record is ended */
+	struct td_remembered now; /* put_args() */
 	char scratch[TD_SCRATCH_SIZE];
 	char path[TD_PATH_MAX + 256];
 	char name[256];
 #if TD_WALKS
 	struct td_walk walk;
-#endif
+} __attribute__((aligned(4096))); /* each walker's is mapped by itself */
+#else
 };
+#endif
 
 /* Who reads, in the terms that a reader knows of itself: the key to its td_reader in pinned programs. */
 struct td_reader_key {
@@ -447,15 +471,6 @@ struct td_seen {
 	__u64 runtime; /* of all threads, ended ones included */
 	__u32 epoch;
 	__u32 reserved;
-};
-
-/* What is remembered of a task's arguments: all that changes when the task is another one, or has run. A cache line. */
-struct td_remembered {
-	__u64 start, mm;
-	__u64 arg_start, arg_end, env_end;
-	__u64 runtime, switches;
-	__u32 slot;
-	__u32 epoch;
 };
 
 #endif

@@ -19,6 +19,7 @@
  * value that could be torn is deferred: the record says so, and the library asks procfs for that group of that task.
  */
 #include "compat.bpf.h"
+#include "numbers.bpf.h"
 #include "record.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -38,8 +39,14 @@ struct {
 	__type(key, struct td_reader_key);
 	__type(value, struct td_reader);
 } readers SEC(".maps");
+#elif TD_WALKS
+/* Walkers share what there is to visit, each on a processor of its own. */
+struct td_reader walkers[TD_WALKERS] SEC(".bss");
 #else
 struct td_reader private_reader SEC(".bss");
+#endif
+
+#if !TD_SHARED
 
 /* Entry N is for tasks whose number ends in N, as below. */
 struct {
@@ -121,15 +128,6 @@ static __always_inline __u32 pid_nr(struct td_reader *reader, struct pid *pid)
 		return 0;
 	/* volatile, or clang makes one load of this and the one above, which the verifier can't follow. */
 	return *(volatile int *)&upid.nr;
-}
-
-static __always_inline struct pid_namespace *active_pid_ns(struct pid *pid)
-{
-	struct pid_namespace *ns = 0;
-
-	bpf_probe_read_kernel(&ns, sizeof(ns),
-			      (void *)pid->numbers + pid->level * sizeof(struct upid) + bpf_core_field_offset(struct upid, ns));
-	return ns;
 }
 
 static __always_inline __u32 task_tgid_nr(struct td_reader *reader, struct task_struct *task)
@@ -288,6 +286,15 @@ static __always_inline void put_tty(struct td_reader *reader, struct task_struct
 		}                                                                                                         \
 	} while (0)
 
+/*
+ * Whether the credentials that were read are the task's. A program that may sleep is not under RCU: those that the task has given
+ * up may be another one's by the time they are read.
+ */
+static __always_inline bool are_its_cred(struct task_struct *task, struct cred *cred)
+{
+	return !TD_SLEEPABLE || *(struct cred *volatile *)&untrusted(task)->real_cred == cred;
+}
+
 static __always_inline void put_cred(struct td_reader *reader, struct task_struct *task)
 {
 	struct td_cred *out = attribute(reader, TD_ATTR_CRED, sizeof(*out), 0);
@@ -308,16 +315,19 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 	CAPABILITIES(out, cred, cap_ambient, cap_ambient);
 	out->no_new_privs = task->atomic_flags & 1;
 	out->seccomp = task->seccomp.mode;
+	if (!are_its_cred(task, cred))
+		defer(reader, TD_GROUP_CRED);
 }
 
 static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)
 {
-	struct group_info *info = untrusted(task)->real_cred->group_info;
+	struct cred *cred = untrusted(task)->real_cred;
+	struct group_info *info = cred->group_info;
 	__u32 n = info->ngroups;
 	__u32 *gids;
 
 	gids = next_payload(reader);
-	if (n > TD_GROUPS_MAX || (n && bpf_probe_read_kernel(gids, n * sizeof(*gids), info->gid)))
+	if (n > TD_GROUPS_MAX || (n && bpf_probe_read_kernel(gids, n * sizeof(*gids), info->gid)) || !are_its_cred(task, cred))
 		defer(reader, TD_GROUP_GROUPS);
 	else
 		attribute(reader, TD_ATTR_GROUPS, n * sizeof(*gids), 0);
@@ -453,7 +463,7 @@ static __always_inline void put_faults(struct td_reader *reader, struct task_str
 	out->child_maj_faults = signal->cmaj_flt;
 }
 
-static __always_inline void put_sums(struct td_reader *reader, struct task_struct *task, __u32 groups)
+static __noinline void put_sums(struct td_reader *reader, struct task_struct *task, __u32 groups)
 {
 	struct sums sums;
 
@@ -545,7 +555,7 @@ static __always_inline void read_counters(struct td_reader *reader, struct count
 }
 
 /* task_mem() of fs/proc/task_mmu.c. */
-static __always_inline void put_mem(struct td_reader *reader, struct task_struct *task)
+static __noinline void put_mem(struct td_reader *reader, struct task_struct *task)
 {
 	struct mm_struct *mm = own_mm(task);
 	__u32 start = reader->used;
@@ -618,20 +628,24 @@ static __always_inline void put_layout(struct td_reader *reader, struct task_str
 
 /* ---- input and output, signals, limits ---- */
 
+#define IO_VALUES (sizeof(struct td_io) / sizeof(__u64))
+
+/* A process's threads, whose input and output is summed up in the payload of the next attribute. */
 struct io_sums {
-	__u64 values[7]; /* as in struct task_io_accounting, and in struct td_io */
+	struct td_reader *reader;
 	struct list_head *node, *head;
 };
 
-static __always_inline long add_io_of(struct io_sums *sums, const void *accounting)
+/* Both struct task_io_accounting and struct td_io are these values. They are read to behind the sums. */
+static __always_inline long add_io_of(struct td_reader *reader, const void *accounting)
 {
-	__u64 values[7];
+	__u64 *sums = next_payload(reader), *values = sums + IO_VALUES;
 
-	if (bpf_probe_read_kernel(values, sizeof(values), accounting))
+	if (bpf_probe_read_kernel(values, IO_VALUES * sizeof(*values), accounting))
 		return 1;
 #pragma unroll
-	for (int i = 0; i < 7; i++)
-		sums->values[i] += values[i];
+	for (int i = 0; i < IO_VALUES; i++)
+		sums[i] += values[i];
 	return 0;
 }
 
@@ -641,7 +655,7 @@ static long add_thread_io(__u32 index, struct io_sums *sums)
 	void *thread = (void *)node - bpf_core_field_offset(struct task_struct, thread_node);
 
 	if (node == sums->head || bpf_core_read(&next, sizeof(next), &node->next) ||
-	    add_io_of(sums, thread + bpf_core_field_offset(struct task_struct, ioac)))
+	    add_io_of(sums->reader, thread + bpf_core_field_offset(struct task_struct, ioac)))
 		return 1;
 	sums->node = next;
 	return 0;
@@ -652,15 +666,15 @@ static __always_inline void put_io(struct td_reader *reader, struct task_struct 
 {
 	const void *own = (void *)task + bpf_core_field_offset(struct task_struct, ioac);
 	struct signal_struct *signal = untrusted(task)->signal;
-	struct io_sums sums = {};
+	struct io_sums sums = { .reader = reader };
 	__u32 sequence;
-	__u64 *out;
 
 	if (!bpf_core_field_exists(task->ioac.rchar) || !bpf_core_field_exists(task->ioac.read_bytes))
 		return defer(reader, TD_GROUP_IO);
+	__builtin_memset(next_payload(reader), 0, sizeof(struct td_io));
 	sequence = stats_sequence(signal);
 	if (reader->config.threads || signal->nr_threads == 1) {
-		add_io_of(&sums, own);
+		add_io_of(reader, own);
 	} else {
 		sums.head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
 		sums.node = signal->thread_head.next;
@@ -669,14 +683,11 @@ static __always_inline void put_io(struct td_reader *reader, struct task_struct 
 			return defer(reader, TD_GROUP_IO);
 	}
 	if (!reader->config.threads) {
-		add_io_of(&sums, (void *)signal + bpf_core_field_offset(struct signal_struct, ioac));
+		add_io_of(reader, (void *)signal + bpf_core_field_offset(struct signal_struct, ioac));
 		if (sequence & 1 || stats_sequence(signal) != sequence)
 			return defer(reader, TD_GROUP_IO);
 	}
-	out = attribute(reader, TD_ATTR_IO, sizeof(struct td_io), 0);
-#pragma unroll
-	for (int i = 0; i < 7; i++)
-		out[i] = sums.values[i];
+	attribute(reader, TD_ATTR_IO, sizeof(struct td_io), 0);
 }
 
 /* task_sig() of fs/proc/array.c. */
@@ -1091,7 +1102,7 @@ static __always_inline bool copy_area(char *text, __u32 len, struct task_struct 
  * one that is not plain anonymous memory (the kernel refuses to read files there, because a file system can stall its
  * reader), one whose memory map is being changed. Those are procfs's to answer.
  */
-static __always_inline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *task,
+static __noinline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *task,
 				     struct mm_struct *mm, struct td_remembered **kept)
 {
 	unsigned long arg_start = mm->arg_start, arg_end = mm->arg_end, env_start = mm->env_start, env_end = mm->env_end;
@@ -1100,7 +1111,7 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 	__u64 len = arg_end - arg_start, whole;
 	__u32 title = 0;
 #if !TD_SHARED
-	struct td_remembered now = {}, *then = 0;
+	struct td_remembered *now = &reader->now, *then = 0;
 	__u32 remember = reader->config.remember;
 #endif
 
@@ -1113,16 +1124,16 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 
 #if !TD_SHARED
 	if (remember) {
-		__u32 entry = task->pid & reader->config.remembered_mask;
+		__u32 entry = reader->number & reader->config.remembered_mask;
 
-		now.start = task->start_boottime;
-		now.mm = (__u64)mm;
-		now.arg_start = arg_start;
-		now.arg_end = arg_end;
-		now.env_end = env_end;
-		now.runtime = task->se.sum_exec_runtime;
-		now.switches = task->nvcsw + task->nivcsw;
-		now.epoch = reader->config.epoch;
+		now->start = task->start_boottime;
+		now->mm = (__u64)mm;
+		now->arg_start = arg_start;
+		now->arg_end = arg_end;
+		now->env_end = env_end;
+		now->runtime = task->se.sum_exec_runtime;
+		now->switches = task->nvcsw + task->nivcsw;
+		now->epoch = reader->config.epoch;
 		/* Memory that others may write as well, or a task that is writing now: read it. */
 		if (task->ptrace || task->on_cpu || untrusted(task)->signal->nr_threads > 1 || mm->mm_users.counter > 1)
 			remember = 0;
@@ -1130,9 +1141,9 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 			then = bpf_map_lookup_elem(&remembered, &entry);
 		if (!then)
 			remember = 0;
-		else if (then->start == now.start && then->mm == now.mm && then->arg_start == now.arg_start &&
-			 then->arg_end == now.arg_end && then->env_end == now.env_end && then->runtime == now.runtime &&
-			 then->switches == now.switches && then->epoch == now.epoch) {
+		else if (then->start == now->start && then->mm == now->mm && then->arg_start == now->arg_start &&
+			 then->arg_end == now->arg_end && then->env_end == now->env_end && then->runtime == now->runtime &&
+			 then->switches == now->switches && then->epoch == now->epoch) {
 			__u64 *slot = attribute(reader, TD_ATTR_ARGS_SAME, sizeof(*slot), 0);
 
 			*slot = then->slot;
@@ -1167,8 +1178,13 @@ static __always_inline void put_args(struct td_reader *reader, struct td_record 
 		__u64 *slot = attribute(reader, TD_ATTR_ARGS_SLOT, sizeof(*slot), 0);
 
 		record->flags |= TD_ARGS_KEPT;
-		*slot = now.slot = reader->next_slot++;
-		*then = now;
+		*slot = now->slot = reader->next_slot;
+#if TD_WALKS
+		reader->next_slot += reader->walk.walkers;
+#else
+		reader->next_slot++;
+#endif
+		*then = *now;
 		*kept = then;
 	}
 #endif
@@ -1234,15 +1250,33 @@ static __always_inline bool in_exec(struct task_struct *task)
 	return signal->exec_update_lock.count.counter & writer;
 }
 
+/* What mm_flags() says of the lowest two, loaded at once: this is done twice for each task. */
+static __always_inline __u32 dumpable_bits(struct mm_struct *mm)
+{
+	struct mm_struct___bitmap *bitmap = (void *)mm;
+
+	return (bpf_core_field_exists(bitmap->flags.__mm_flags) ? bitmap->flags.__mm_flags[0] : mm->flags) & 3;
+}
+
+/* What get_dumpable() of linux/sched/coredump.h says of the address space, or what the kernel goes by where there is none. */
+static __always_inline __u32 dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+	if (mm)
+		return dumpable_bits(mm);
+	if (!bpf_core_field_exists(task->user_dumpable))
+		return TD_DUMPABLE_NO_MM;
+	return BPF_CORE_READ_BITFIELD_PROBED(task, user_dumpable) ? TD_DUMPABLE_USER : TD_DUMPABLE_NO_MM_INIT;
+}
+
 /* Credentials and address space as __ptrace_may_access() sees them. All of what is read comes to lie in `out`. */
 static __noinline void read_access(struct td_reader *reader, struct task_struct *task, struct td_access *out)
 {
 	struct cred *cred = untrusted(task)->real_cred;
 	struct mm_struct *mm = untrusted(task)->mm;
-	struct mm_struct___bitmap *bitmap = (void *)mm;
 	__u32 slot = reader->config.landlock;
 	bool changing = in_exec(task);
 
+	reader->cred = address(reader, cred);
 	out->uid = cred->uid.val;
 	out->euid = cred->euid.val;
 	out->suid = cred->suid.val;
@@ -1259,46 +1293,55 @@ static __noinline void read_access(struct td_reader *reader, struct task_struct 
 	out->landlock = 0;
 	if (slot && bpf_probe_read_kernel(&out->landlock, sizeof(out->landlock), cred->security + (slot - 1) * sizeof(__u64)))
 		changing = true;
-	out->mm = (__u64)mm;
+	out->mm = address(reader, mm);
 	out->mm_user_ns = 0;
 	out->mm_user_ns_level = 0;
 	if (mm) {
-		/* Loaded at once, and not as mm_flags() does: this is done twice for each task. */
-		out->dumpable = (bpf_core_field_exists(bitmap->flags.__mm_flags) ? bitmap->flags.__mm_flags[0] : mm->flags) & 3;
 		out->mm_user_ns = mm->user_ns->ns.inum;
 		out->mm_user_ns_level = mm->user_ns->level;
-		if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
-			changing = true;
-	} else if (!bpf_core_field_exists(task->user_dumpable)) {
-		out->dumpable = TD_DUMPABLE_NO_MM;
-	} else {
-		out->dumpable = BPF_CORE_READ_BITFIELD_PROBED(task, user_dumpable) ? TD_DUMPABLE_USER : TD_DUMPABLE_NO_MM_INIT;
 	}
-	out->flags = changing || in_exec(task) ? 0 : TD_ACCESS_STABLE;
+	out->dumpable = dumpable(task, mm);
+	out->flags = changing ? 0 : TD_ACCESS_STABLE;
 }
 
 static __always_inline void begin_access(struct td_reader *reader, struct task_struct *task)
 {
-	attribute(reader, TD_ATTR_ACCESS, sizeof(struct td_access), 0);
-	read_access(reader, task, &reader->before);
+	read_access(reader, task, attribute(reader, TD_ATTR_ACCESS, sizeof(struct td_access), 0));
 }
 
-/* The same again, behind all else that was read: what was so before and after was so meanwhile, unless an exec came between. */
+/*
+ * Whether what decides about access is what it was when the record was begun, and so was meanwhile. Credentials are never changed
+ * but for others, and under RCU those at one address remain the same. An exec takes another address space and other credentials.
+ */
+static __noinline bool is_as_before(struct td_reader *reader, struct task_struct *task, struct td_access *before)
+{
+	struct mm_struct *mm = untrusted(task)->mm;
+
+	return address(reader, untrusted(task)->real_cred) == reader->cred && address(reader, mm) == before->mm &&
+	       task->self_exec_id == before->exec_id && dumpable(task, mm) == before->dumpable && !in_exec(task);
+}
+
 static __always_inline void end_access(struct td_reader *reader, struct td_record *record, struct task_struct *task)
 {
-	struct td_access *now = (void *)(record + 1) + sizeof(struct td_attr);
-	__u64 *before = (void *)&reader->before, *after = (void *)now;
+	struct td_access *access = (void *)(record + 1) + sizeof(struct td_attr);
+
+	if (!is_as_before(reader, task, access))
+		access->flags = 0;
+#if TD_SLEEPABLE
+	/* Not under RCU, others may have come to lie at that address. */
+	__u64 *before = (void *)access, *after = (void *)&reader->again;
 	__u64 changed = 0;
 
-	read_access(reader, task, now);
+	read_access(reader, task, &reader->again);
 #pragma unroll
-	for (int i = 0; i < sizeof(*now) / sizeof(__u64); i++)
+	for (int i = 0; i < sizeof(*access) / sizeof(__u64); i++)
 		changed |= before[i] ^ after[i];
 	if (changed)
-		now->flags = 0;
-	if (now->user_ns_level)
+		access->flags = 0;
+#endif
+	if (access->user_ns_level)
 		put_user_ns(reader, TD_ATTR_USER_NS, untrusted(task)->real_cred->user_ns);
-	if (now->mm_user_ns_level && now->mm_user_ns != now->user_ns && now->mm)
+	if (access->mm_user_ns_level && access->mm_user_ns != access->user_ns && access->mm)
 		put_user_ns(reader, TD_ATTR_MM_USER_NS, untrusted(task)->mm->user_ns);
 }
 
@@ -1470,7 +1513,7 @@ static __always_inline bool passes(struct td_reader *reader, struct task_struct 
 /* Whether the task used processor time since it was last seen here, or was not seen; from now on it was, in `kept`. */
 static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task, struct td_seen **kept)
 {
-	__u32 entry = task->pid & reader->config.seen_mask, epoch = reader->config.changed_epoch;
+	__u32 entry = reader->number & reader->config.seen_mask, epoch = reader->config.changed_epoch;
 	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
 	__u64 runtime = task->se.sum_exec_runtime;
 	struct sums sums;
@@ -1617,54 +1660,27 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 
 #if TD_WALKS
 
+/* The walker that a run is of. It is what callbacks are handed. */
+static __always_inline struct td_reader *walker(const __u32 *which)
+{
+	return &walkers[*which & (TD_WALKERS - 1)];
+}
+
+/* The first walker, unless the thread that runs the program is the one that the second is to be run by. */
+static __always_inline __u32 which_walker(struct task_struct *current)
+{
+	struct pid *pid = current->thread_pid;
+	struct upid upid;
+
+	if (bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + pid->level * sizeof(upid)))
+		return 0;
+	return (__u32)upid.nr == walkers[1].walk.runner;
+}
+
 /* The task at an address. */
 static __always_inline struct task_struct *task_at(__u64 address)
 {
 	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
-}
-
-/* XA_CHUNK_SIZE of include/linux/xarray.h, on all but the smallest kernels. */
-#define SLOTS_SHIFT 6
-#define SLOTS (1 << SLOTS_SHIFT)
-
-static __always_inline __u64 slot(__u64 node, __u32 index)
-{
-	__u64 entry = 0;
-
-	bpf_probe_read_kernel(&entry, sizeof(entry),
-			      (void *)(node + bpf_core_field_offset(struct xa_node, slots) + (index & (SLOTS - 1)) * sizeof(entry)));
-	return entry;
-}
-
-/*
- * The leaf with the slot of a number in the tree of all numbers, as xas_descend() of lib/xarray.c finds it; 0 if there is none.
- * `behind` is the first number that is not in that leaf, or in the gap in its place; 0 if no more follow.
- */
-static __noinline __u64 find_leaf(__u32 number)
-{
-	struct td_walk *walk = &private_reader.walk;
-	__u64 entry = *(volatile __u64 *)&walk->root, node;
-	__u8 shift = 0;
-	__u32 level;
-
-	walk->behind = 0;
-	for (level = 0; level < 6; level++) {
-		/* Pointers to nodes are marked. */
-		if ((entry & 3) != 2 || entry < PAGE_SIZE)
-			break;
-		node = entry & ~3ull;
-		if (bpf_probe_read_kernel(&shift, 1, (void *)(node + bpf_core_field_offset(struct xa_node, shift))))
-			break;
-		if (shift > 30 - SLOTS_SHIFT || (level == 0 && number >> shift >> SLOTS_SHIFT))
-			break;
-		if (shift == 0) {
-			walk->behind = (number | (SLOTS - 1)) + 1;
-			return node;
-		}
-		walk->behind = ((number >> shift) + 1) << shift;
-		entry = slot(node, number >> shift);
-	}
-	return 0;
 }
 
 /* The address of the task that an entry of a leaf stands for: a thread, or else a process; 0 if there is none. */
@@ -1687,7 +1703,7 @@ static __always_inline __u64 task_of(struct td_reader *reader, __u64 entry, bool
 
 static __always_inline __u64 find_task(struct td_reader *reader, __u32 number, bool thread)
 {
-	__u64 leaf = find_leaf(number);
+	__u64 leaf = leaf_of_numbers(reader->walk.root, number, &reader->walk.behind);
 
 	return leaf ? task_of(reader, slot(leaf, number), thread) : 0;
 }
@@ -1704,9 +1720,18 @@ static __always_inline void meet(struct td_walk *walk, __u64 task, __u32 place)
 	*(volatile __u32 *)&walk->met = at + 1;
 }
 
-static long meet_number(__u32 index, void *nothing)
+/* The number of a task that was met. */
+static __always_inline __u32 number_met(struct td_reader *reader, __u32 index)
 {
-	struct td_reader *reader = &private_reader;
+	struct td_walk *walk = &reader->walk;
+	__u32 place = walk->places[index & (SLOTS - 1)];
+
+	return walk->listed && !reader->config.threads ? walk->list[(place - 1) & (TD_LISTED - 1)] : place;
+}
+
+static long meet_number(__u32 index, __u32 *which)
+{
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	__u32 number = walk->last + 1 + index;
 
@@ -1716,9 +1741,9 @@ static long meet_number(__u32 index, void *nothing)
 	return 0;
 }
 
-static long meet_listed(__u32 index, void *nothing)
+static long meet_listed(__u32 index, __u32 *which)
 {
-	struct td_reader *reader = &private_reader;
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	__u32 place = walk->last + 1 + index;
 
@@ -1728,9 +1753,9 @@ static long meet_listed(__u32 index, void *nothing)
 	return 0;
 }
 
-static long meet_thread(__u32 index, void *nothing)
+static long meet_thread(__u32 index, __u32 *which)
 {
-	struct td_reader *reader = &private_reader;
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	struct task_struct *task;
 
@@ -1762,15 +1787,23 @@ static __always_inline bool find_threads(struct td_reader *reader)
 	return thread && task_at(thread)->signal == signal;
 }
 
-/* Each step is made for all tasks of a block. */
-static long warm_task(__u32 index, void *nothing)
+/* A word of the kernel's memory, 0 where there is none: the first of a structure that begins with a number. */
+static __always_inline __u64 word_at(__u64 address)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct timespec64 *word = bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct timespec64));
+
+	return word->tv_sec;
+}
+
+/* Each step is made for all tasks of a block. */
+static long warm_task(__u32 index, __u32 *which)
+{
+	struct td_walk *walk = &walker(which)->walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 
 	LOAD(task->flags);
 	LOAD(task->start_boottime);
-	if (TD_SLEEPABLE || private_reader.config.threads)
+	if (TD_SLEEPABLE || walker(which)->config.threads)
 		LOAD(task->pid);
 	if (td_groups & ~TD_GROUPS_WITHOUT_MM)
 		LOAD(task->mm);
@@ -1788,6 +1821,8 @@ static long warm_task(__u32 index, void *nothing)
 	}
 	if (td_groups & TD_GROUP_CRED)
 		LOAD(task->seccomp.mode);
+	if (td_groups & TD_GROUP_ACCESS)
+		LOAD(task->self_exec_id);
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS | TD_TESTABLE)) {
 		LOAD(task->se.sum_exec_runtime);
 		LOAD(task->nvcsw);
@@ -1795,9 +1830,9 @@ static long warm_task(__u32 index, void *nothing)
 	return 0;
 }
 
-static long warm_parts(__u32 index, void *nothing)
+static long warm_parts(__u32 index, __u32 *which)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct td_walk *walk = &walker(which)->walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 	struct signal_struct *signal = task->signal;
 	struct cred *cred = task->real_cred;
@@ -1814,8 +1849,9 @@ static long warm_parts(__u32 index, void *nothing)
 			LOAD(cred->cap_ambient.val);
 	}
 	if (td_groups & TD_GROUP_ACCESS) {
+		LOAD(cred->user_ns);
 		LOAD(mm->user_ns);
-		LOAD(task->self_exec_id);
+		LOAD(dumpable_bits(mm));
 		if (bpf_core_field_exists(signal->exec_update_lock.count))
 			LOAD(signal->exec_update_lock.count.counter);
 	}
@@ -1843,22 +1879,24 @@ static long warm_parts(__u32 index, void *nothing)
 	return 0;
 }
 
-#if TD_SLEEPABLE
-/* A word of the kernel's memory, 0 where there is none: the first of a structure that begins with a number. */
-static __always_inline __u64 word_at(__u64 address)
+/* What security modules keep in a task's credentials, a structure of its own. */
+static long warm_security(__u32 index, __u32 *which)
 {
-	struct timespec64 *word = bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct timespec64));
+	struct td_reader *reader = walker(which);
+	struct task_struct *task = task_at(reader->walk.tasks[index & (SLOTS - 1)]);
 
-	return word->tv_sec;
+	LOAD(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
+	return 0;
 }
 
+#if TD_SLEEPABLE
 /* What was remembered of the arguments of a task that was met, or else what finding them begins with: the tree of mappings. */
-static long warm_args(__u32 index, void *nothing)
+static long warm_args(__u32 index, __u32 *which)
 {
-	struct td_reader *reader = &private_reader;
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
-	__u32 entry = task->pid & reader->config.remembered_mask, line;
+	__u32 entry = number_met(reader, index) & reader->config.remembered_mask, line;
 	struct td_remembered *then;
 	__u64 root;
 
@@ -1882,9 +1920,9 @@ static long warm_args(__u32 index, void *nothing)
  * All memory is mapped at one place, which is chosen anew at each start of the machine, by whole GiB, somewhere below each page
  * table. It is found by the page that the reader told of.
  */
-static long try_page_offset(__u32 gib, void *nothing)
+static long try_page_offset(__u32 gib, __u32 *which)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct td_walk *walk = &walker(which)->walk;
 	__u64 offset = (walk->root & ~((1ull << 30) - 1)) - ((__u64)gib << 30);
 
 	if (word_at(offset + walk->known_page) != walk->known[0] || word_at(offset + walk->known_page + 8) != walk->known[1])
@@ -1893,19 +1931,20 @@ static long try_page_offset(__u32 gib, void *nothing)
 	return 1;
 }
 
-static long first_table(__u32 index, void *nothing)
+static long first_table(__u32 index, __u32 *which)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct td_reader *reader = walker(which);
+	struct td_walk *walk = &reader->walk;
 	__u32 at = index & (SLOTS - 1);
 
-	walk->tables[at] = address(&private_reader, task_at(walk->tasks[at])->mm->pgd);
+	walk->tables[at] = address(reader, task_at(walk->tasks[at])->mm->pgd);
 	return 0;
 }
 
 /* From a page table to the next, on the way to a task's arguments. */
-static long warm_table(__u32 index, void *nothing)
+static long warm_table(__u32 index, __u32 *which)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct td_walk *walk = &walker(which)->walk;
 	__u32 at = index & (SLOTS - 1);
 	__u64 table = walk->tables[at], entry;
 
@@ -1917,9 +1956,9 @@ static long warm_table(__u32 index, void *nothing)
 	return 0;
 }
 
-static long warm_page(__u32 index, void *nothing)
+static long warm_page(__u32 index, __u32 *which)
 {
-	struct td_walk *walk = &private_reader.walk;
+	struct td_walk *walk = &walker(which)->walk;
 	__u32 at = index & (SLOTS - 1);
 
 	if (walk->tables[at])
@@ -1928,14 +1967,14 @@ static long warm_page(__u32 index, void *nothing)
 }
 
 /* Loads what leads to the arguments in memory: four tables, or five. */
-static __always_inline void warm_pages(struct td_walk *walk)
+static __always_inline void warm_pages(struct td_walk *walk, __u32 *which)
 {
 	if (!walk->page_offset)
 		return;
-	bpf_loop(walk->met, first_table, 0, 0);
+	bpf_loop(walk->met, first_table, which, 0);
 #define WARM_TABLES(at_shift)                                                                                             \
 	walk->shift = at_shift;                                                                                           \
-	bpf_loop(walk->met, warm_table, 0, 0)
+	bpf_loop(walk->met, warm_table, which, 0)
 	if (walk->page_offset >> 47 != 0x1ffff) {
 		WARM_TABLES(48);
 	}
@@ -1943,7 +1982,7 @@ static __always_inline void warm_pages(struct td_walk *walk)
 	WARM_TABLES(30);
 	WARM_TABLES(21);
 	WARM_TABLES(12);
-	bpf_loop(walk->met, warm_page, 0, 0);
+	bpf_loop(walk->met, warm_page, which, 0);
 }
 
 #endif
@@ -1974,9 +2013,9 @@ static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u3
 #endif
 }
 
-static long visit(__u32 index, void *nothing)
+static long visit(__u32 index, __u32 *which)
 {
-	struct td_reader *reader = &private_reader;
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	__u64 filled = *(volatile __u32 *)&walk->filled;
 	__u32 number;
@@ -1985,60 +2024,78 @@ static long visit(__u32 index, void *nothing)
 		walk->state = TD_WALK_GOES_ON;
 		return 1;
 	}
-	number = walk->last = walk->places[index & (SLOTS - 1)];
-	if (walk->listed && !reader->config.threads)
-		number = walk->list[(number - 1) & (TD_LISTED - 1)];
+	walk->last = walk->places[index & (SLOTS - 1)];
+	number = reader->number = number_met(reader, index);
 	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
 	filled += visit_met(reader, walk->tasks[index & (SLOTS - 1)], number, filled);
 	*(volatile __u32 *)&walk->filled = filled;
 	return 0;
 }
 
-/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
-static long visit_some(__u32 index, void *nothing)
+/* Goes on to the next numbers that no walker has taken, so that none waits for one whose processor has other work. */
+static __always_inline void take_turn(struct td_walk *walk)
 {
-	struct td_reader *reader = &private_reader;
+	__u64 turn;
+
+	if (walk->last + 1 < walk->until)
+		return;
+	turn = __sync_fetch_and_add(&walkers[0].walk.turns, 1);
+	walk->last = (turn << TD_TURN_SHIFT) - 1;
+	walk->until = (turn + 1) << TD_TURN_SHIFT;
+}
+
+/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
+static long visit_some(__u32 index, __u32 *which)
+{
+	struct td_reader *reader = walker(which);
 	struct td_walk *walk = &reader->walk;
 	__u32 end = 0;
 	__u64 leaf;
 
+	if (walk->spent >= walk->budget)
+		return 1;
 	walk->met = 0;
 	walk->state = TD_WALK_ENDED;
 #if TD_SLEEPABLE
 	bpf_rcu_read_lock();
 #endif
+	walk->root = root_of_numbers();
 	if (!walk->listed) {
-		leaf = find_leaf(walk->last + 1);
+		take_turn(walk);
+		leaf = leaf_of_numbers(walk->root, walk->last + 1, &walk->behind);
 		if (walk->behind)
 			end = walk->behind - 1;
 		if (leaf) {
 			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
 					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
-			bpf_loop(SLOTS, meet_number, 0, 0);
+			bpf_loop(SLOTS, meet_number, which, 0);
 		}
 	} else if (!reader->config.threads) {
-		bpf_loop(SLOTS, meet_listed, 0, 0);
+		bpf_loop(SLOTS, meet_listed, which, 0);
 	} else if (find_threads(reader)) {
-		bpf_loop(SLOTS, meet_thread, 0, 0);
+		bpf_loop(SLOTS, meet_thread, which, 0);
 	} else {
 		walk->state = TD_WALK_LOST;
 	}
-	bpf_loop(walk->met, warm_task, 0, 0);
-	bpf_loop(walk->met, warm_parts, 0, 0);
+	bpf_loop(walk->met, warm_task, which, 0);
+	bpf_loop(walk->met, warm_parts, which, 0);
+	if (td_groups & TD_GROUP_ACCESS && reader->config.landlock)
+		bpf_loop(walk->met, warm_security, which, 0);
 #if TD_SLEEPABLE
-	bpf_loop(walk->met, warm_args, 0, 0);
+	bpf_loop(walk->met, warm_args, which, 0);
 #ifdef __TARGET_ARCH_x86
 	if (reader->config.remember != 2)
-		warm_pages(walk);
+		warm_pages(walk, which);
 #endif
 	bpf_rcu_read_unlock();
 #endif
 	if (!walk->met && !end)
 		return 1;
-	bpf_loop(walk->met, visit, 0, 0);
+	bpf_loop(walk->met, visit, which, 0);
 	if (walk->state == TD_WALK_GOES_ON)
 		return 1;
 	walk->state = TD_WALK_GOES_ON;
+	walk->spent += walk->met + 1;
 	if (end)
 		walk->last = end;
 	return 0;
@@ -2060,27 +2117,27 @@ SEC("iter/task")
 int task_record(struct bpf_iter__task *ctx)
 {
 	struct task_struct *current = untrusted(bpf_get_current_task_btf());
-	struct td_reader *reader = &private_reader;
+	__u32 which = which_walker(current);
+	struct td_reader *reader = walker(&which);
 	struct td_walk *walk = &reader->walk;
-	struct pid_namespace *ns;
 
 	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
 	if (ctx->task)
 		return 0;
 	look_at(reader, standpoint(reader, current));
-	ns = active_pid_ns(current->thread_pid);
 	walk->filled = 0;
+	walk->spent = 0;
 	walk->state = TD_WALK_NOWHERE;
 	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
 		return 0;
-	walk->root = address(reader, BPF_CORE_READ(ns, idr.idr_rt.xa_head));
 #if TD_SLEEPABLE && defined(__TARGET_ARCH_x86)
 	if (walk->known_page) {
-		bpf_loop(4096, try_page_offset, 0, 0);
+		walk->root = root_of_numbers();
+		bpf_loop(4096, try_page_offset, &which, 0);
 		return 0;
 	}
 #endif
-	bpf_loop(walk->blocks, visit_some, 0, 0);
+	bpf_loop(walk->budget, visit_some, &which, 0);
 	return 0;
 }
 
@@ -2204,6 +2261,7 @@ int task_record(struct bpf_iter__task *ctx)
 	current = standpoint(reader, current);
 	look_at(reader, current);
 	number = reader->config.threads ? task_tid_nr(reader, task) : task_tgid_nr(reader, task);
+	reader->number = number;
 	len = put_task(reader, (void *)reader->scratch, 0, task, number, current, &kept);
 	/* Once more in the verifier's words: clang makes a sum of the test behind it. */
 	barrier_var(len);

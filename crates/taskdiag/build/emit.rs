@@ -71,6 +71,7 @@ fn attach(attach: &Attach) -> String {
     match attach {
         Attach::Iterator(target) => format!("Attach::Iterator(\"bpf_iter_{target}\")"),
         Attach::Tracepoint(target) => format!("Attach::Tracepoint(\"btf_trace_{target}\")"),
+        Attach::Nothing => "Attach::Nothing".to_owned(),
     }
 }
 

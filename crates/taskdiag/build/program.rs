@@ -29,6 +29,7 @@ pub struct Program {
 pub enum Attach {
     Iterator(String),
     Tracepoint(String),
+    Nothing,
 }
 
 /// What relocations refer to by index. Entries are Rust text, so that equal ones are found and nothing borrows from the
@@ -99,6 +100,10 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
 
 /// What the programs of a section are attached to, and whether they may sleep.
 fn program_section(name: &str) -> Option<(Attach, bool)> {
+    if name == "syscall" {
+        // The kernel lets these sleep, and no others.
+        return Some((Attach::Nothing, true));
+    }
     let (kind, target) = name.split_once('/')?;
     match kind {
         "iter" => Some((Attach::Iterator(target.to_owned()), false)),

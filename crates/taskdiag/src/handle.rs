@@ -93,6 +93,15 @@ impl Handle {
         self
     }
 
+    /// Keeps queries about tasks from starting a thread.
+    ///
+    /// Otherwise one helps with passes over some thousand tasks, for a few milliseconds, where there is a second processor. It
+    /// shows in the answer as one of the caller's own.
+    pub fn on_one_thread(mut self) -> Handle {
+        self.bpf.stay_alone();
+        self
+    }
+
     /// Says that there will be only one query, so that nothing is worth being remembered for a next one.
     pub fn one_shot(mut self) -> Handle {
         self.one_shot = true;
@@ -156,6 +165,22 @@ impl Handle {
             support.task_iterator = fact;
         }
         result.and_then(|()| self.find_hidden())
+    }
+
+    /// Connects to the broker, whether or not a query would be its. Errors say why it can't be asked.
+    pub fn prepare_broker(&mut self) -> Result<()> {
+        let opened = self.broker().map(|broker| broker.shows_of_all());
+        self.support();
+        if let Some(support) = &mut self.support {
+            match &opened {
+                Ok(groups) => {
+                    support.broker = Fact::yes("it answers");
+                    support.broker_shows = *groups;
+                }
+                Err(error) => support.broker = Fact::no(error.to_string(), "as root: taskdiagd"),
+            }
+        }
+        opened.map(drop)
     }
 
     /// Asks.
@@ -293,19 +318,9 @@ impl Handle {
             None if !may_load => {}
             _ => return,
         }
-        if is_tried {
-            return;
-        }
-        let opened = self.broker().map(|broker| broker.shows_of_all());
-        let Some(support) = &mut self.support else {
-            return;
-        };
-        match opened {
-            Ok(groups) => {
-                support.broker = Fact::yes("it answers");
-                support.broker_shows = groups;
-            }
-            Err(error) => support.broker = Fact::no(error.to_string(), "as root: taskdiagd"),
+        if !is_tried {
+            // What came of it is a fact now.
+            let _ = self.prepare_broker();
         }
     }
 
@@ -346,14 +361,13 @@ impl Handle {
             }
         }
         self.filter_and_fill_in(query, snapshot);
-        put_in_order(query.scope, 0, snapshot);
+        snapshot.put_in_order();
         Ok(())
     }
 
     /// Makes a pass with BPF. Says whether that left out what has not changed, if it was to.
     fn ask_bpf(&mut self, query: &Query, groups: Groups, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
         self.add_hidden(query, groups, snapshot)?;
-        let hidden_bytes = snapshot.records.len();
         let is_listed = query.scope.is_listed();
         let tests = match &query.filter {
             Some(filter) if plan.tested => filter.kernel_tests(&|path| procfs::cgroup_id(path)).tests,
@@ -384,8 +398,7 @@ impl Handle {
             find_missing(query, snapshot);
         }
         self.filter_and_fill_in(query, snapshot);
-        let hidden = snapshot.rows.iter().take_while(|row| row.record < hidden_bytes).count();
-        put_in_order(query.scope, hidden, snapshot);
+        snapshot.put_in_order();
         Ok(changed)
     }
 
@@ -519,6 +532,10 @@ impl Handle {
             self.hidden = Some(Vec::new());
             return Ok(());
         }
+        if self.shows_all_but_the_first().unwrap_or(false) {
+            self.hidden = Some(vec![1]);
+            return Ok(());
+        }
         let mut listed = Snapshot::default();
         self.procfs()?.read(&Query::processes(), Fields::NONE, &mut listed)?;
         self.bpf.read(&Request::ids(Scope::Processes), &mut shown)?;
@@ -540,6 +557,22 @@ impl Handle {
         }
         self.hidden = Some(hidden);
         Ok(())
+    }
+
+    /// Whether all threads that the kernel counts are those that it shows and those of process 1. To list `/proc` takes longer than
+    /// all else. In a pid namespace, or where tasks come and go meanwhile, this is not known, and false.
+    fn shows_all_but_the_first(&mut self) -> Result<bool> {
+        let own = std::process::id();
+        let counted = host::threads();
+        let mut threads = Snapshot::default();
+        self.bpf.read(&Request::ids(Scope::Threads), &mut threads)?;
+        // One of our own may have helped with that.
+        let others = pids(&threads).filter(|&pid| pid != own).count();
+        threads.clear(Fields::NONE);
+        self.bpf.read(&Request::ids(Scope::ThreadsOf(own)), &mut threads)?;
+        self.procfs()?.read(&Query::threads_of(1), Fields::NONE, &mut threads)?;
+        let all = others + threads.len();
+        Ok(counted == all as u16 && counted == host::threads())
     }
 
     /// Asks procfs for what the BPF program met but could not answer exactly.
@@ -617,21 +650,6 @@ fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {
     snapshot.tasks().map(|task| task.record().header().pid.get())
 }
 
-/// Brings the rows into the order of their thread ids. In that order they are already, but for a process's own threads, which
-/// the kernel lists as they were made, and the first `added` of them, which are in order among themselves.
-fn put_in_order(scope: Scope, added: usize, snapshot: &mut Snapshot) {
-    let records = &snapshot.records;
-    let tid = |row: &Row| Record::split_first(&records[row.record..]).map(|(record, _)| record.header().tid.get());
-    let border = added.saturating_sub(1)..snapshot.rows.len().min(added + 1);
-    let is_sorted = match scope {
-        Scope::ThreadsOf(_) | Scope::ThreadsOfListed => snapshot.rows.is_sorted_by_key(tid),
-        _ => snapshot.rows[border].is_sorted_by_key(tid),
-    };
-    if !is_sorted {
-        snapshot.rows.sort_by_key(tid);
-    }
-}
-
 fn parent_of(record: &[u8]) -> Option<u32> {
     let (record, _) = Record::split_first(record)?;
     Some(record.get::<record::Base>(attr::BASE)?.ppid.get())
@@ -654,7 +672,7 @@ fn no_such_process(pid: u32) -> Error {
 
 fn remedy(error: &Error) -> Cow<'static, str> {
     match error.kind() {
-        ErrorKind::Denied => Cow::Borrowed("run as root, or with CAP_BPF and CAP_PERFMON"),
+        ErrorKind::Denied => Cow::Borrowed(host::capability_remedy("run as root, or with CAP_BPF and CAP_PERFMON")),
         _ => Cow::Borrowed(""),
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Group, Groups};
 use crate::query::{Query, Scope};
 use crate::snapshot::SourceId;
-use crate::support::{Fact, Support, Verdict};
+use crate::support::{refusal_kind, Fact, Support, Verdict};
 
 /// A way to run a BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,10 @@ pub struct Cost {
     pub point_ns: u64,
     /// Visiting a task.
     pub visit_ns: u64,
+    /// What a visit takes longer where the kernel calls the program for each task.
+    pub called_ns: u64,
+    /// The same of copying its arguments.
+    pub called_args_ns: u64,
     /// Writing and reading one group of a task.
     pub group_ns: u64,
     /// Copying the arguments of a task.
@@ -70,6 +74,8 @@ impl Default for Cost {
             pass_ns: 10_000,
             point_ns: 5_000,
             visit_ns: 100,
+            called_ns: 400,
+            called_args_ns: 1_200,
             group_ns: 40,
             args_ns: 600,
             list_ns: 300,
@@ -208,7 +214,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         (_, Err(_), Ok(_)) => Ok(procfs_plan(0)),
         (_, Err(bpf), Err(procfs)) => Err(Error::new(
             ErrorKind::Unsupported,
-            format!("nothing can answer: {}; {}", sentence(procfs), sentence(bpf)),
+            format!("nothing can answer: {}; {}", procfs.sentence(), bpf.sentence()),
         )),
         (_, Ok(choice), Ok(procfs_ns)) => {
             let regret_ns = procfs_ns.saturating_sub(choice.pass_ns);
@@ -244,6 +250,12 @@ struct Choice {
     pass_ns: u64,
 }
 
+impl Choice {
+    fn total_ns(&self) -> u64 {
+        self.entry_ns.saturating_add(self.pass_ns)
+    }
+}
+
 struct Ways<'a> {
     support: &'a Support,
     state: &'a State,
@@ -262,47 +274,65 @@ impl<'a> Ways<'a> {
             true => groups.or(Groups::TESTABLE),
             false => groups,
         };
-        let loaded = self.state.loaded.is_some_and(|loaded| loaded.covers(needed));
-        let (way, entry_ns) = if loaded {
-            (BpfWay::Loaded, 0)
-        } else if support.pinned.is_yes() {
-            (BpfWay::Pinned, self.cost.open_pinned_ns)
-        } else {
-            for fact in [
-                &support.bpf_built,
-                &support.btf,
-                &support.bpf_load,
-                &support.task_iterator,
-            ] {
-                if fact.verdict == Verdict::No {
-                    return Err(fact);
-                }
+        if self.state.loaded.is_some_and(|loaded| loaded.covers(needed)) {
+            return Ok(self.bpf_choice(query, groups, BpfWay::Loaded));
+        }
+        let needs = [
+            &support.bpf_built,
+            &support.btf,
+            &support.bpf_load,
+            &support.task_iterator,
+        ];
+        let refusal = needs.into_iter().find(|fact| fact.verdict == Verdict::No);
+        let to_load = match refusal {
+            None => Ok(self.bpf_choice(query, groups, BpfWay::ToLoad)),
+            Some(fact) => Err(fact),
+        };
+        if !support.pinned.is_yes() {
+            return to_load;
+        }
+        let pinned = self.bpf_choice(query, groups, BpfWay::Pinned);
+        Ok(match to_load {
+            Ok(to_load) if to_load.total_ns() < pinned.total_ns() => to_load,
+            _ => pinned,
+        })
+    }
+
+    /// What BPF would take in one way.
+    fn bpf_choice(&self, query: &Query, groups: Groups, way: BpfWay) -> Choice {
+        let Ways { support, cost, .. } = self;
+        let can_point = support.iterator_by_pid.verdict != Verdict::No;
+        let entry_ns = match way {
+            BpfWay::Loaded => 0,
+            BpfWay::Pinned => cost.open_pinned_ns,
+            BpfWay::ToLoad => {
+                let groups = groups.or(self.state.loaded.unwrap_or_default());
+                cost.load_ns + cost.load_group_ns * groups.len()
             }
-            let groups = groups.or(self.state.loaded.unwrap_or_default());
-            (
-                BpfWay::ToLoad,
-                self.cost.load_ns + self.cost.load_group_ns * groups.len(),
-            )
         };
-        let args_ns = if groups.contains(Group::Args) {
-            self.cost.args_ns
-        } else {
-            0
-        };
-        let each_ns = self.cost.group_ns * groups.len() + args_ns;
-        let visit_ns = self.cost.visit_ns + each_ns;
+        let mut visit_ns = cost.visit_ns + cost.group_ns * groups.len();
+        if groups.contains(Group::Args) {
+            visit_ns += cost.args_ns;
+        }
+        let is_called = way == BpfWay::Pinned || !support.task_walk.is_yes();
+        if is_called {
+            visit_ns += cost.called_ns;
+        }
+        if is_called && groups.contains(Group::Args) {
+            visit_ns += cost.called_args_ns;
+        }
         let all_ns = self.cost.pass_ns + self.tasks() * visit_ns;
         let one_by_one_ns = match targets(query) {
             Some(targets) if can_point => targets * (self.cost.point_ns + visit_ns),
             _ => u64::MAX,
         };
         let one_by_one = one_by_one_ns <= all_ns || matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_));
-        Ok(Choice {
+        Choice {
             way,
             one_by_one,
             entry_ns,
             pass_ns: if one_by_one { one_by_one_ns } else { all_ns },
-        })
+        }
     }
 
     /// What procfs would take.
@@ -346,18 +376,8 @@ fn files_read(query: &Query, groups: Groups) -> u64 {
 }
 
 fn refused(source: SourceId, fact: &Fact) -> Error {
-    let kind = match fact.why.contains("CAP_") {
-        true => ErrorKind::Denied,
-        false => ErrorKind::Unsupported,
-    };
-    Error::new(kind, format!("the source {source} can't answer: {}", sentence(fact)))
-}
-
-fn sentence(fact: &Fact) -> String {
-    match fact.remedy.is_empty() {
-        true => fact.why.to_string(),
-        false => format!("{} ({})", fact.why, fact.remedy),
-    }
+    let message = format!("the source {source} can't answer: {}", fact.sentence());
+    Error::new(refusal_kind(&[fact]), message)
 }
 
 #[cfg(test)]
@@ -375,6 +395,7 @@ mod tests {
             bpf_load: yes(),
             task_iterator: Fact::unknown("not tried yet"),
             iterator_by_pid: yes(),
+            task_walk: yes(),
             pinned: Fact::no("nothing is pinned", ""),
             broker: Fact::no("no socket", ""),
             broker_shows: Groups::NONE,
@@ -446,6 +467,31 @@ mod tests {
             decide(&everything(), &pinned, State::default()).bpf.unwrap().0,
             BpfWay::Pinned
         );
+    }
+
+    /// Check that a program which finds its tasks is loaded for very many of them although others are pinned.
+    #[test]
+    fn walking_is_worth_loading() {
+        let way = |tasks, support| {
+            let support = Support {
+                tasks: Some(tasks),
+                pinned: Fact::yes(""),
+                ..support
+            };
+            decide(&everything(), &support, State::default()).bpf.unwrap().0
+        };
+        assert_eq!(way(1_000, host()), BpfWay::Pinned);
+        assert_eq!(way(30_000, host()), BpfWay::ToLoad);
+        let old = Support {
+            task_walk: Fact::no("Linux 6.1; it came with 6.2", ""),
+            ..host()
+        };
+        assert_eq!(way(30_000, old), BpfWay::Pinned);
+        let denied = Support {
+            bpf_load: Fact::no("CAP_BPF is missing", "run as root"),
+            ..host()
+        };
+        assert_eq!(way(30_000, denied), BpfWay::Pinned);
     }
 
     /// Check that each missing fact about BPF leads to procfs, and to an error that gives it where BPF is forced.

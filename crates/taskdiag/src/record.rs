@@ -10,7 +10,7 @@ use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// The task is a kernel thread.
 pub const KERNEL_THREAD: u32 = 1 << 0;
@@ -20,7 +20,8 @@ pub const NO_MM: u32 = 1 << 1;
 pub const DEFERRED: u32 = 1 << 2;
 /// The arguments are a rewritten title, to be cut at its first NUL.
 pub const TITLE: u32 = 1 << 3;
-
+/// What a record carries one of if procfs may have to be asked about the task.
+pub const UNSETTLED: u32 = DEFERRED | TITLE;
 /// Some fields are missing for a reason of their own, which an `ABSENT` attribute gives.
 pub const HAS_ABSENT: u32 = 1 << 4;
 /// The arguments are remembered for later snapshots; an `ARGS_SLOT` attribute says where.

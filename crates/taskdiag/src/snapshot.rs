@@ -106,6 +106,8 @@ impl Counters {
 /// Where the parts of a task's answer lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
+    /// The thread id: what rows are in order of, told without a look at the record.
+    pub tid: u32,
     /// Offset of the record.
     pub record: usize,
     /// Offset of a second record, for groups that another source answered; [`NO_SUPPLEMENT`] if there is none.
@@ -117,10 +119,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A row of one record.
-    pub(crate) fn new(record: usize) -> Row {
+    /// A row of one record, which lies at an offset.
+    pub(crate) fn new(record: Record<'_>, offset: usize) -> Row {
         Row {
-            record,
+            tid: record.header().tid.get(),
+            record: offset,
             supplement: NO_SUPPLEMENT,
             rollup: NO_SUPPLEMENT,
             remembered: None,
@@ -167,6 +170,23 @@ impl Snapshot {
         self.missing.clear();
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
+    }
+
+    /// Makes a row of the record that begins at `offset`.
+    pub(crate) fn add_row(&mut self, offset: usize) {
+        let (record, _) = Record::split_first(&self.records[offset..]).expect("a whole record");
+        self.rows.push(Row::new(record, offset));
+    }
+
+    /// Puts rows in the order of their thread ids, if they are not. Several walkers leave a few runs of rows that are.
+    pub(crate) fn put_in_order(&mut self) {
+        if !self.is_in_order() {
+            self.rows.sort_by_key(|row| row.tid);
+        }
+    }
+
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.rows.is_sorted_by_key(|row| row.tid)
     }
 
     /// How many tasks there are.

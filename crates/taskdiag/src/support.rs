@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::error::ErrorKind;
+
 /// Whether something is so, as far as could be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -67,6 +69,22 @@ impl Fact {
     pub fn is_yes(&self) -> bool {
         self.verdict == Verdict::Yes
     }
+
+    /// Why it is so or not, and what to do about it.
+    pub(crate) fn sentence(&self) -> String {
+        match self.remedy.is_empty() {
+            true => self.why.to_string(),
+            false => format!("{} ({})", self.why, self.remedy),
+        }
+    }
+}
+
+/// The kind of an error that these facts are the reason of: with a capability it would be possible, or it is not.
+pub(crate) fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
+    match facts.iter().any(|fact| fact.why.contains("CAP_")) {
+        true => ErrorKind::Denied,
+        false => ErrorKind::Unsupported,
+    }
 }
 
 /// What this host can answer with.
@@ -86,6 +104,8 @@ pub struct Support {
     pub task_iterator: Fact,
     /// Iterators can be told to visit one process only (Linux 6.1).
     pub iterator_by_pid: Fact,
+    /// Programs can find their tasks themselves (Linux 6.2). Pinned ones never do.
+    pub task_walk: Fact,
     /// Programs are pinned that the caller may use.
     pub pinned: Fact,
     /// A broker (`taskdiagd`) listens and answers. Not tried until a query may need it.
@@ -108,7 +128,7 @@ pub struct Support {
 
 impl Support {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 14] {
+    pub fn facts(&self) -> [(&'static str, &Fact); 15] {
         [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
@@ -117,6 +137,7 @@ impl Support {
             ("bpf-load", &self.bpf_load),
             ("task-iterator", &self.task_iterator),
             ("iterator-by-pid", &self.iterator_by_pid),
+            ("task-walk", &self.task_walk),
             ("pinned", &self.pinned),
             ("broker", &self.broker),
             ("cgroup2", &self.cgroup2),

@@ -4,11 +4,15 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
+use std::hint::spin_loop;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use common::child::{self, Proc, World};
-use common::{handle, scaled, text::TICK_NS, SOURCES};
+use common::child;
+use common::{scaled, sharing_handle, start_ticks, text::TICK_NS, SOURCES};
+use taskdiag::maps::{self, Filter, Machine, Wants};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Field, Fields, Query, SourceId};
 use taskdiag_zoo::{Churn, Farm};
@@ -42,7 +46,7 @@ fn check_under_churn(source: SourceId, query: Query) {
     let mut churn =
         Churn::start((FORKS_PER_SECOND as usize).min(scaled(FORKS_PER_SECOND as usize)) as u32).expect("churn");
     let churner = churn.pid() as u32;
-    let mut handle = handle(source);
+    let mut handle = sharing_handle(source);
     let mut snapshot = Snapshot::default();
     let mut identities: BTreeMap<(u32, u32), Identity> = BTreeMap::new();
     let (mut mayflies, mut gone) = (0, 0);
@@ -115,12 +119,7 @@ fn check_under_churn(source: SourceId, query: Query) {
         }
     }
     for ((pid, tid), identity) in &identities {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).expect("a steady process");
-        let ticks: u64 = stat
-            .rsplit(')')
-            .next()
-            .and_then(|rest| rest.split(' ').nth(20)?.parse().ok())
-            .expect("a start");
+        let ticks = start_ticks(&format!("/proc/{pid}/task/{tid}/stat"));
         assert_eq!(identity.start_ns / TICK_NS, ticks, "{source} {pid}/{tid}");
     }
     let made = churn.made().expect("a count") - before;
@@ -199,17 +198,12 @@ fn numbered(number: usize) -> Child {
 #[test]
 fn reused_numbers_name_one_process_each() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let world = World {
-        pid_namespace: true,
-        proc: Proc::New(c""),
-        ..World::default()
-    };
-    child::run(test_name!(), "inside", world, || {
+    child::run(test_name!(), "inside", child::first_of_namespace(), || {
         const AT_ONCE: usize = 60;
         const EACH_ROUND: usize = 20;
         // From 300 on, where the kernel begins again.
         let _limit = PidMax::set(300 + 150);
-        let mut handles = SOURCES.map(|source| (source, handle(source), BTreeMap::new()));
+        let mut handles = SOURCES.map(|source| (source, sharing_handle(source), BTreeMap::new()));
         let query = Query::processes().fields(Field::StartNs | Field::Cmdline);
         let mut living: VecDeque<(usize, Child)> = VecDeque::new();
         let mut made = 0;
@@ -254,5 +248,76 @@ fn reused_numbers_name_one_process_each() {
             child.kill().expect("it lives");
             child.wait().expect("it ends");
         }
+    });
+}
+
+/// Makes processes with a number above those of all others, one after the other, until it is told to stop. The kernel's tree of
+/// numbers gets a root for each, and loses it again.
+fn make_new_roots(stop: &AtomicBool) -> usize {
+    let mut made = 0;
+    while !stop.load(Ordering::Relaxed) {
+        fs::write("/proc/sys/kernel/ns_last_pid", "4999").expect("root may set it");
+        let mut child = Command::new("true").spawn().expect("a process");
+        assert!(child.id() >= 5000);
+        child.wait().expect("it ends");
+        made += 1;
+    }
+    made
+}
+
+/// Sets a flag in the end.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Check that walks lose nobody while the tree of numbers that they follow gets a new root and loses it again.
+#[test]
+fn new_roots_lose_nobody() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    child::run(test_name!(), "inside", child::first_of_namespace(), || {
+        let farm = Farm::start(scaled(3000), 1).expect("a farm");
+        let steady: BTreeSet<u32> = farm.pids().iter().map(|&pid| pid as u32).collect();
+        assert!(steady.iter().all(|&pid| pid < 4096), "another root would stay");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| make_new_roots(&stop));
+            let guard = Stop(&stop);
+            // So much else to do that a walk is interrupted for long.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        spin_loop();
+                    }
+                });
+            }
+            // What can sleep is not kept from the end of a root all along.
+            for (what, fields) in [("base", Field::Pid.into()), ("arguments", Fields::from(Field::Cmdline))] {
+                let mut handle = sharing_handle(SourceId::Bpf).one_shot();
+                for round in 0..scaled(200) {
+                    let snapshot = handle.query(&Query::processes().fields(fields)).expect("processes");
+                    let met = snapshot.tasks().map(|task| task.record().header().pid.get());
+                    assert_eq!(
+                        met.filter(|pid| steady.contains(pid)).count(),
+                        steady.len(),
+                        "{what}, {round}"
+                    );
+                }
+            }
+            let mut machine = Machine::new().with_source(maps::Source::Bpf);
+            for round in 0..scaled(100) {
+                let all = machine
+                    .list(Filter::EXECUTABLE, Wants::NAMES)
+                    .expect("mappings")
+                    .mappings;
+                let met: BTreeSet<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+                assert!(met.is_superset(&steady), "mappings, {round}");
+            }
+            drop(guard);
+            println!("{} new roots", worker.join().expect("the worker"));
+        });
     });
 }

@@ -13,12 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY};
-use common::{handle, scaled, text::TICK_NS};
+use common::child::{self, first_of_namespace, nobody, Proc, World, BOTH, NOBODY};
+use common::{handle, scaled, start_ticks, text::TICK_NS};
 use taskdiag::events::{EventKinds, EventSource, Options};
 use taskdiag::{Absent, ErrorKind, Event, EventKind, Events, Field, Query, SourceId};
 
-const BOTH: u64 = 1 << CAP_BPF | 1 << CAP_PERFMON;
 const CAP_NET_ADMIN: u32 = 12;
 
 /// What a test keeps of an event.
@@ -152,14 +151,6 @@ fn exec(path: &CStr) {
 fn own_comm() -> Vec<u8> {
     let comm = fs::read("/proc/thread-self/comm").expect("our name");
     comm.strip_suffix(b"\n").unwrap_or(&comm).to_vec()
-}
-
-fn first_of_namespace() -> World {
-    World {
-        pid_namespace: true,
-        proc: Proc::New(c""),
-        ..World::default()
-    }
 }
 
 /// Makes processes that end in four ways, and checks that each is told as it was.
@@ -501,12 +492,7 @@ fn identities_are_those_of_snapshots() {
             let pid = fork(|| thread::sleep(Duration::from_secs(1000)));
             let query = Query::process(pid).fields(Field::StartNs | Field::Ppid | Field::Uid | Field::Euid);
             let snapshot = handle(SourceId::Bpf).query(&query).expect("the child");
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the child");
-            let ticks: u64 = stat
-                .rsplit(')')
-                .next()
-                .and_then(|rest| rest.split(' ').nth(20)?.parse().ok())
-                .expect("a start");
+            let ticks = start_ticks(&format!("/proc/{pid}/stat"));
             // SAFETY: numbers only.
             unsafe { libc::kill(pid as i32, libc::SIGTERM) };
             wait(pid);
@@ -532,14 +518,6 @@ fn boottime_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn nobody(capabilities: u64) -> World {
-    World {
-        user: Some(NOBODY),
-        capabilities,
-        ..World::default()
-    }
-}
-
 /// Check that two capabilities suffice, and that they can be dropped once the stream is open.
 #[test]
 fn open_streams_outlive_capabilities() {
@@ -561,12 +539,7 @@ fn open_streams_outlive_capabilities() {
 /// Check that whoever lacks a capability is told which one, and what to do.
 #[test]
 fn missing_capabilities_are_named() {
-    let cases = [
-        ("bpf", 1 << CAP_BPF, "CAP_PERFMON is missing"),
-        ("perfmon", 1 << CAP_PERFMON, "CAP_BPF is missing"),
-        ("none", 0, "CAP_BPF and CAP_PERFMON are missing"),
-    ];
-    for (name, capabilities, message) in cases {
+    for (name, capabilities, message) in child::TOO_FEW {
         child::run(test_name!(), name, nobody(capabilities), || {
             let error = Events::open(&by(EventSource::Bpf)).expect_err("a refusal");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");

@@ -8,7 +8,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{animal, everything, handle, SOURCES};
+use common::{animal, child, everything, handle, SOURCES};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, SourceId, Task, Value};
 
@@ -163,11 +163,7 @@ fn single_values_decide() {
 /// Check that a value that may not be seen leaves its task out, and that this is counted.
 #[test]
 fn tasks_that_nobody_can_judge_are_counted() {
-    let world = common::child::World {
-        user: Some(common::child::NOBODY),
-        ..Default::default()
-    };
-    common::child::run(test_name!(), "nobody", world, || {
+    child::run(test_name!(), "nobody", child::nobody(0), || {
         let filter = Filter::parse("read_chars >= 0").expect("a filter");
         let snapshot = taskdiag::Handle::new()
             .query(&Query::processes().filter(filter))

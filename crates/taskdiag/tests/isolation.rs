@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use common::child::{self, World};
-use common::{animal, handle, scaled, SOURCES};
+use common::{animal, scaled, sharing_handle, SOURCES};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Churn, Farm};
@@ -149,7 +149,7 @@ fn threads_do_not_mix_arguments() {
             for reader in 0..READERS {
                 let known = &known;
                 scope.spawn(move || {
-                    let mut handle = handle(source);
+                    let mut handle = sharing_handle(source);
                     if reader % 2 == 0 {
                         handle = handle.one_shot();
                     }
@@ -163,7 +163,7 @@ fn threads_do_not_mix_arguments() {
 /// Check that processes with handles of their own get each process's own arguments.
 #[test]
 fn processes_do_not_mix_arguments() {
-    child_readers(test_name!(), || handle(SourceId::Bpf));
+    child_readers(test_name!(), || sharing_handle(SourceId::Bpf));
 }
 
 fn child_readers(test: &str, handle: fn() -> Handle) {
@@ -192,11 +192,7 @@ fn pinned_programs_do_not_mix_arguments() {
     if is_reader() {
         return child_readers(test, pinned);
     }
-    let world = World {
-        own_bpf_fs: true,
-        ..World::default()
-    };
-    child::run(test, "pinned", world, || {
+    child::run(test, "pinned", child::nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
         let farm = Farm::start(farm_size(), 1).expect("a farm");
         let animals = ["args-odd", "args-8191", "args-8192", "args-8193"].map(animal);
@@ -247,14 +243,10 @@ fn forked_handles_are_apart() {
     child::run(test_name!(), "private", World::default(), || {
         let farm = Farm::start(farm_size(), 1).expect("a farm");
         for source in SOURCES {
-            use_after_fork(source.name(), &mut handle(source), &Known::of_farm(&farm));
+            use_after_fork(source.name(), &mut sharing_handle(source), &Known::of_farm(&farm));
         }
     });
-    let world = World {
-        own_bpf_fs: true,
-        ..World::default()
-    };
-    child::run(test_name!(), "pinned", world, || {
+    child::run(test_name!(), "pinned", child::nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
         let farm = Farm::start(farm_size(), 1).expect("a farm");
         use_after_fork("pinned", &mut pinned(), &Known::of_farm(&farm));

@@ -152,7 +152,10 @@ fn mapping_layout() -> Vec<(String, usize)> {
     use taskdiag::source::bpf::vma as record;
 
     let mut layout = structures! {
-        record: Record "td_vma": len, pid, tid, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size, name_id;
+        record:
+        Settings "td_vma_pass": filter, epoch, names, touching_heap, shared_names, backing_mode, saw_first, processes, next_name,
+            tgid, pid, reserved;
+        Record "td_vma": len, pid, tid, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size, name_id;
     };
     let constants = [
         ("TD_VMA_FILE", record::FILE),
@@ -164,6 +167,39 @@ fn mapping_layout() -> Vec<(String, usize)> {
     layout.push(("sizeof(struct td_vma_name_key)".to_owned(), record::KEY_SIZE as usize));
     layout.push(("sizeof(struct td_vma_name)".to_owned(), record::NAME_SIZE as usize));
     layout
+}
+
+/// Check the same of the memory of the program that walks over mappings.
+#[test]
+fn walks_over_mappings_are_laid_out_alike() {
+    use taskdiag::source::bpf::vma_walk as walk;
+
+    let mut layout = structures! {
+        walk: Position "td_vma_walk": question, fd, count, blocks, state, filled, last, met, behind, begun, leaf_end, has_branch,
+            leaves, has_leaf, slot, slots_count, address, task, mm, start_ns, exec_id, sequence, from, root, branch_max, leaf_max, looked_up;
+    };
+    // What lies behind the structure's beginning.
+    layout.remove(0);
+    layout.iter_mut().for_each(|(_, offset)| *offset += walk::POSITION);
+    let number = |name: &str, value: usize| (name.to_owned(), value);
+    layout.extend([
+        number("sizeof(struct td_vma_walk)", walk::WALK_SIZE),
+        number("offsetof(struct td_vma_walk, addresses)", walk::ADDRESSES_AT),
+        number("offsetof(struct td_vma_walk, records)", walk::RECORDS_AT),
+        number("TD_VMA_BLOCK", walk::BLOCK),
+        number("TD_VMA_ADDRESSES", walk::ADDRESSES),
+        number("TD_VMA_RECORDS", walk::RECORDS),
+        number("TD_VMA_MACHINE", walk::question::MACHINE as usize),
+        number("TD_VMA_LIST", walk::question::LIST as usize),
+        number("TD_VMA_LOOK_UP", walk::question::LOOK_UP as usize),
+        number("TD_VMA_CHECK", walk::question::CHECK as usize),
+        number("TD_VMA_NOWHERE", walk::state::NOWHERE as usize),
+        number("TD_VMA_GOES_ON", walk::state::GOES_ON as usize),
+        number("TD_VMA_ENDED", walk::state::ENDED as usize),
+        number("TD_VMA_CHANGED", walk::state::CHANGED as usize),
+        number("TD_VMA_GONE", walk::state::GONE as usize),
+    ]);
+    check(&["vma.h"], layout, &[]);
 }
 
 fn event_layout() -> Vec<(String, usize)> {
@@ -231,19 +267,21 @@ fn walks_are_laid_out_alike() {
     use taskdiag::source::bpf::walk;
 
     let mut layout = structures! {
-        walk: Position "td_walk": state, blocks, listed, last, filled, met, behind, shift, root, head, node,
+        walk: Position "td_walk": state, budget, spent, listed, last, filled, met, behind, shift, walkers, until, runner, turns, root, head, node,
             page_offset, known_page, known;
     };
     // Of the structure's beginning.
     layout.remove(0);
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([
-        number("sizeof(struct td_reader)", walk::READER_SIZE as usize),
+        number("sizeof(struct td_reader)", walk::READER_SIZE),
         number("offsetof(struct td_reader, scratch)", walk::SCRATCH),
         number("offsetof(struct td_reader, walk)", walk::POSITION),
         number("offsetof(struct td_reader, walk.list)", walk::LIST),
         number("TD_LISTED", walk::LISTED),
         number("TD_BLOCK", walk::BLOCK),
+        number("TD_WALKERS", walk::WALKERS),
+        number("1 << TD_TURN_SHIFT", walk::TURN as usize),
         number("TD_WALK_NOWHERE", walk::state::NOWHERE as usize),
         number("TD_WALK_GOES_ON", walk::state::GOES_ON as usize),
         number("TD_WALK_ENDED", walk::state::ENDED as usize),

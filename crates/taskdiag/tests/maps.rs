@@ -8,11 +8,12 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::child::{self, World, NOBODY};
+use common::child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY};
 use common::{animal, everything, scaled};
 use taskdiag::maps::{
     BuildId, Filter, Machine, Mapping, Mappings, Maps, Normalizer, Outcome, Perms, Reason, Source, Wants,
@@ -706,7 +707,9 @@ fn usage_is_that_of_smaps() {
 /// Check that the mappings of all processes are the same by BPF and as text, each once, and that what iterators hide is there.
 #[test]
 fn machine_sources_agree() {
-    let animals = everything();
+    let mut animals = everything();
+    // More than the program has room for at a time.
+    animals.push(Zoo::new().expect("a zoo").with_mappings(12_000).expect("a process"));
     let mut bpf = Machine::new().with_source(Source::Bpf);
     if !sources().contains(&Source::Bpf) {
         let error = bpf.list(Filter::EXECUTABLE, Wants::NAMES).expect_err("a refusal");
@@ -725,7 +728,8 @@ fn machine_sources_agree() {
             .with_source(Source::Procfs)
             .list(filter, Wants::NAMES)
             .expect("mappings");
-        assert_eq!(by_bpf.deferred, 0);
+        // The first process, one whose leader has ended, what is mapped anew at the moment.
+        assert!(by_bpf.deferred < 100, "{} processes were deferred", by_bpf.deferred);
         assert!(
             by_bpf.hidden < 10,
             "{} processes are hidden from iterators",
@@ -754,6 +758,58 @@ fn machine_sources_agree() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Denied, "{error}"),
         }
     }
+}
+
+/// Check that all processes are told by the numbers of the reader's pid namespace, and that who may load BPF but not look into
+/// processes gets all of them with their names.
+#[test]
+fn machines_are_listed_from_everywhere() {
+    if child::part().is_none() && !is_root() {
+        println!("not root, so there is no other place to list from");
+        return;
+    }
+    let world = World {
+        pid_namespace: true,
+        proc: Proc::New(c""),
+        ..World::default()
+    };
+    child::run(test_name!(), "namespace", world, || {
+        let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let pid = sleeper.id();
+        while !fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep")) {
+            std::thread::yield_now();
+        }
+        let listed = [Source::Bpf, Source::Procfs].map(|source| {
+            let listed = Machine::new().with_source(source).list(Filter::empty(), Wants::NAMES);
+            let all = listed.expect("mappings").mappings;
+            let pids: BTreeSet<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+            let of_sleeper = (0..all.len()).filter(|&index| all.pid(index) == pid);
+            let of_sleeper: Vec<Common> = of_sleeper.map(|index| Common::new(&all.get(index))).collect();
+            (pids, of_sleeper)
+        });
+        assert_eq!(listed[0], listed[1]);
+        assert!(listed[0].0.len() == 2 && !listed[0].1.is_empty());
+        sleeper.kill().expect("our child");
+        sleeper.wait().expect("our child");
+    });
+    let world = World {
+        user: Some(NOBODY),
+        capabilities: 1 << CAP_BPF | 1 << CAP_PERFMON,
+        ..World::default()
+    };
+    child::run(test_name!(), "two capabilities", world, || {
+        // Before Linux 6.15 their maps files can't be opened with CAP_PERFMON.
+        let is_roots = |pid: u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() == 0);
+        let mut machine = Machine::new().with_source(Source::Bpf);
+        for _ in 0..2 {
+            let all = machine
+                .list(Filter::EXECUTABLE, Wants::NAMES)
+                .expect("mappings")
+                .mappings;
+            let is_named = |index: usize| all.get(index).name.expect("a name").starts_with(b"/");
+            assert!((0..all.len()).any(|index| is_roots(all.pid(index)) && is_named(index)));
+        }
+    });
 }
 
 /// Check that nobody sees its own mappings and those it was handed, and is told what it may not see.
@@ -939,16 +995,20 @@ fn a_process_at_work_is_not_misread() {
                         .map(|index| base + (index * 37 + round as u64) % PAGES * PAGE + 9)
                         .collect();
                     let found = maps.at_each(&addresses, wants).expect("an answer");
+                    let mut lost = Vec::new();
                     for (address, place) in addresses.iter().zip(&found.places) {
                         let is_steady = !(PAGES / 3..PAGES / 3 * 2).contains(&((address - base) / PAGE));
                         let mapping = place.map(|index| found.mappings.get(index));
                         if mapping.is_none() && is_steady {
-                            missed.push(format!("{source} {round}: {address:#x}"));
+                            lost.push(*address);
                         }
                         if let Some(mapping) = mapping {
                             assert!((mapping.start..mapping.end).contains(address));
                             check(&mapping);
                         }
+                    }
+                    if !lost.is_empty() {
+                        missed.push(format!("{source} {round}: {lost:#x?}"));
                     }
                     let listed = maps.list(Filter::empty(), wants).expect("mappings");
                     let mut end = 0;
@@ -975,9 +1035,10 @@ fn a_process_at_work_is_not_misread() {
                     }
                 }
                 println!("{source}: always mapped, but missed: {missed:?}");
-                // The text is made without the lock since 6.17 (fs/proc/task_mmu.c), and was seen to leave out a page, once in
-                // some ten thousand readings beside much other work.
-                let allowed = if source == Source::Procfs { 1 + rounds / 100 } else { 0 };
+                // The text is made without the lock since 6.17 (fs/proc/task_mmu.c). Once, in some ten thousand readings beside much
+                // other work, a page was in no line of what we read of it. Millions of readings by another program had all pages, so
+                // it is not known whether the kernel left it out: once is let pass, and said.
+                let allowed = usize::from(source == Source::Procfs);
                 assert!(missed.len() <= allowed, "{source}: {missed:?}");
             }
         }));

@@ -4,8 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::child::{self, World};
-use common::{compare::compare, handle, text};
+use common::{child, compare::compare, handle, text};
 use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, SourceId, Task, Value};
 use taskdiag_zoo::{Animal, Facts};
 
@@ -49,13 +48,9 @@ fn procfs_threads_equal_text() {
 /// Check that pinned programs say what the text says.
 #[test]
 fn pinned_programs_equal_text() {
-    let world = World {
-        own_bpf_fs: true,
-        ..World::default()
-    };
-    child::run(test_name!(), "pinned", world, || {
+    child::run(test_name!(), "pinned", child::nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
-        let mut handle = Handle::new().with_source(SourceId::Bpf);
+        let mut handle = Handle::new().with_source(SourceId::Bpf).on_one_thread();
         assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
         let animals = common::everything();
         for scope in [Scope::Processes, Scope::Threads] {

@@ -617,16 +617,21 @@ fn harvest(walk: Walk, root: &Path) -> (Harvest, Totals) {
                 Found::Failed(failed) => {
                     harvest.failed.insert(failed.path.to_vec(), failed.errno);
                 }
-                Found::Tick(_) => {
-                    let descriptors = fs::read_dir("/proc/self/fd").expect("our own").count();
-                    harvest.most_descriptors = harvest.most_descriptors.max(descriptors);
-                }
+                Found::Tick(_) => harvest.most_descriptors = harvest.most_descriptors.max(descriptors()),
             }
             ControlFlow::Continue(())
         })
         .expect("a root");
     assert!(harvest.twice.is_empty(), "{:?}", harvest.twice);
     (harvest, totals)
+}
+
+/// How many descriptors are open in the largest table that a thread of this process has.
+fn descriptors() -> usize {
+    let threads = fs::read_dir("/proc/self/task").expect("our own");
+    let tables = threads.flatten().map(|thread| fs::read_dir(thread.path().join("fd")));
+    // A thread may have ended since.
+    tables.flatten().map(Iterator::count).max().unwrap_or(0)
 }
 
 /// Check that every regular file is found once with its size and cache; that nothing else is opened, followed or waited for.
@@ -750,7 +755,7 @@ fn deep_and_wide_trees_are_walked_whole() {
     }
     for threads in [1, 2, 5] {
         let walk = Walk { threads, ..Walk::new() };
-        let started_with = fs::read_dir("/proc/self/fd").expect("our own").count();
+        let started_with = descriptors();
         let (found, totals) = harvest(walk, &scratch.0);
         assert_eq!((found.failed.len(), totals.gone), (0, 0), "{:?}", found.failed);
         assert_eq!(found.files.len(), 2 * DEEP + wide);
@@ -759,8 +764,9 @@ fn deep_and_wide_trees_are_walked_whole() {
         assert!(found.files.keys().any(|path| path.len() > DEEP * name.len()));
         let most = found.most_descriptors.saturating_sub(started_with);
         println!("{threads} threads: at most {most} descriptors");
-        // Other tests of this process open some too.
-        assert!(most < 128 + threads * 20 + 100, "{most} descriptors");
+        // All directories that may wait, and for each thread the levels that it goes down and the files that it closes
+        // together. Other tests of this process open some too.
+        assert!(most < 128 + threads * (20 + 16) + 100, "{most} descriptors");
     }
 }
 
@@ -905,6 +911,63 @@ fn changing_trees_keep_what_stays() {
         );
     });
     assert!(changes.load(Ordering::Relaxed) > 0);
+}
+
+/// Check that the threads of a walk hold nothing open that is the caller's, nor anything of the tree when the walk has ended.
+#[test]
+fn walks_hold_nothing_of_the_caller() {
+    let world = World::default();
+    child::run(test_name!(), "mounts", world, || {
+        let scratch = Scratch::in_memory("held");
+        let root = scratch.0.join("mounted");
+        fs::create_dir(&root).expect("a directory");
+        let target = CString::new(root.as_os_str().as_bytes()).expect("no NUL");
+        for turn in 0..20 {
+            // SAFETY: all texts end with a NUL.
+            let result = unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, ptr::null()) };
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+            for index in 0..500 {
+                let directory = root.join((index / 50).to_string());
+                fs::create_dir_all(&directory).expect("directories");
+                fs::write(directory.join(index.to_string()), b"").expect("a file");
+            }
+            let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("a pipe");
+            let mut writer = Some(writer);
+            let mut left = None;
+            let walk = Walk {
+                threads: 4,
+                ..Walk::new()
+            };
+            let totals = walk.run(&root, &mut Seen::default(), &AtomicBool::new(false), &mut |_| {
+                // The end of what is read shows that nobody has the pipe for writing.
+                if writer.take().is_some() {
+                    left = Some(rustix::io::read(&reader, &mut [0; 1]));
+                }
+                ControlFlow::Continue(())
+            });
+            assert_eq!(totals.expect("a root").sum.files, 500);
+            assert_eq!(left, Some(Ok(0)), "turn {turn}");
+            // Fails while anything of it is open.
+            rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty()).expect("nothing open");
+        }
+    });
+}
+
+/// Check that a tree is walked whole whose root only the calling thread finds under its path.
+#[test]
+fn roots_may_be_known_to_the_caller_alone() {
+    let scratch = Scratch::in_memory("alone");
+    for index in 0..100 {
+        let directory = scratch.0.join((index % 10).to_string());
+        fs::create_dir_all(&directory).expect("directories");
+        fs::write(directory.join(index.to_string()), b"").expect("a file");
+    }
+    let root = File::open(&scratch.0).expect("our own");
+    let path = PathBuf::from(format!("/proc/thread-self/fd/{}", root.as_raw_fd()));
+    for threads in [1, 4] {
+        let (found, totals) = harvest(Walk { threads, ..Walk::new() }, &path);
+        assert_eq!((found.files.len(), totals.directories), (100, 11), "{totals:?}");
+    }
 }
 
 /// Check that a walk ends when it is cancelled or the caller has had enough, with what was found until then.

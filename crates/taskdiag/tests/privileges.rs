@@ -5,27 +5,17 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY};
+use common::child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY};
 use common::compare::{compare, Report};
 use common::{animal, handle, text, SOURCES};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Absent, ErrorKind, Field, Fields, Handle, Query, Scope, SourceId, Verdict};
 
-const BOTH: u64 = 1 << CAP_BPF | 1 << CAP_PERFMON;
-
-/// A world in which nothing is pinned, so that only what the caller may load itself can answer.
-fn world() -> World {
-    World {
-        own_bpf_fs: true,
-        ..World::default()
-    }
-}
-
 fn nobody(capabilities: u64) -> World {
     World {
         user: Some(NOBODY),
         capabilities,
-        ..world()
+        ..nothing_pinned()
     }
 }
 
@@ -92,12 +82,7 @@ fn two_capabilities_suffice() {
 /// Check that one capability is not enough, that the missing one is named, and that procfs takes over.
 #[test]
 fn missing_capabilities_are_named() {
-    let cases = [
-        ("bpf", 1 << CAP_BPF, "CAP_PERFMON is missing"),
-        ("perfmon", 1 << CAP_PERFMON, "CAP_BPF is missing"),
-        ("none", 0, "CAP_BPF and CAP_PERFMON are missing"),
-    ];
-    for (name, capabilities, message) in cases {
+    for (name, capabilities, message) in child::TOO_FEW {
         child::run(test_name!(), name, nobody(capabilities), || {
             let error = Handle::new()
                 .with_source(SourceId::Bpf)
@@ -153,7 +138,7 @@ fn nobody_sees_what_the_text_shows() {
 fn loaded_programs_outlive_capabilities() {
     child::run(test_name!(), "dropped", nobody(BOTH), || {
         let mut prepared = handle(SourceId::Bpf);
-        let mut used = Handle::new().with_source(SourceId::Bpf);
+        let mut used = Handle::new().with_source(SourceId::Bpf).on_one_thread();
         used.query(&everything()).expect("an answer with capabilities");
         child::set_capabilities(0).expect("dropping capabilities");
         let refused = Handle::new()
@@ -231,7 +216,7 @@ fn subset_of_proc_is_enough() {
         .then(|| ["zombie", "threads-5", "args-100k"].map(animal));
     let world = World {
         proc: Proc::New(c"subset=pid"),
-        ..world()
+        ..nothing_pinned()
     };
     child::run(test_name!(), "subset", world, || {
         assert!(!std::path::Path::new("/proc/uptime").exists());
@@ -249,7 +234,7 @@ fn bpf_needs_no_proc() {
     let known: BTreeSet<u32> = text::processes().into_iter().map(|id| id.pid).collect();
     let world = World {
         proc: Proc::None,
-        ..world()
+        ..nothing_pinned()
     };
     child::run(test_name!(), "none", world, || {
         assert!(known.is_empty(), "/proc is mounted");
@@ -303,7 +288,7 @@ fn bpf_needs_no_proc() {
 fn without_btf_procfs_answers() {
     let world = World {
         hidden: Some(c"/sys/kernel/btf"),
-        ..world()
+        ..nothing_pinned()
     };
     child::run(test_name!(), "hidden", world, || {
         let mut free = Handle::new();
@@ -330,14 +315,10 @@ fn without_btf_procfs_answers() {
 fn pinned_programs_are_roots() {
     // Out here: in a closure it would be the closure's name.
     let test = test_name!();
-    child::run(test, "root", world(), || {
+    child::run(test, "root", nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
         // The world of the next process is this one, and a bit more.
-        let world = World {
-            user: Some(NOBODY),
-            ..World::default()
-        };
-        let output = child::command(test, "nobody", world)
+        let output = child::command(test, "nobody", child::nobody(0))
             .output()
             .expect("starting the second process");
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

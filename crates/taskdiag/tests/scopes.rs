@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::child::{self, Proc, World};
+use common::child::{self, World};
 use common::compare::compare;
 use common::{animal, handle, SOURCES};
 use taskdiag::snapshot::Snapshot;
@@ -190,12 +190,7 @@ fn errors_leave_an_empty_snapshot() {
 /// Check that in a pid namespace with its own `/proc` all ids are that namespace's.
 #[test]
 fn pid_namespace_has_its_own_ids() {
-    let world = World {
-        pid_namespace: true,
-        proc: Proc::New(c""),
-        ..World::default()
-    };
-    child::run(test_name!(), "inside", world, || {
+    child::run(test_name!(), "inside", child::first_of_namespace(), || {
         assert_eq!(std::process::id(), 1);
         let farm = Farm::start(30, 2).expect("a farm");
         let deeper = ["pid-namespace", "pid-namespace-deep", "zombie", "traced"].map(animal);

@@ -6,7 +6,7 @@ use taskdiag::field::Groups;
 use taskdiag::record::{self, attr, AbsentField, Record};
 use taskdiag::{Absent, Field, Group};
 use zerocopy::native_endian::{U16, U32, U64};
-use zerocopy::IntoBytes as _;
+use zerocopy::{Immutable, IntoBytes, Unaligned};
 
 use crate::ids::IdMap;
 
@@ -37,6 +37,11 @@ pub struct Eyes {
 }
 
 impl Eyes {
+    /// Whether it is in a Landlock domain, beyond which it sees nothing.
+    pub fn are_in_domain(&self) -> bool {
+        self.before.landlock != 0 || self.now.landlock != 0
+    }
+
     /// What it may see of a task that it may trace.
     pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
         let now = self.now.sight(object)?;
@@ -122,6 +127,10 @@ pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>
     let Some(allowed) = allowed(request, eyes, &object) else {
         return false;
     };
+    if request.show & show::TASK_DIAG == 0 && is_whole(request, eyes, &allowed, &object) {
+        put_whole(record, out);
+        return true;
+    }
     let mut message = MessageWriter::task(out, 0, header(record));
     put_fixed(allowed.bits, eyes, record, &mut message);
     put_rest(allowed.bits, record, &mut message);
@@ -287,6 +296,64 @@ fn state(letter: u8) -> u8 {
 const BEFORE_FIELDS: usize =
     size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
 
+/// Whether a record can be handed on as it is, but for what decides about access.
+fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'_>) -> bool {
+    let wanted = request.groups();
+    let (access, sight) = (object.access(), allowed.sight);
+    allowed.groups == groups_read(request)
+        && (sight.nice || !wanted.contains(Group::Cpu))
+        && (sight.attach || !wanted.contains(Group::Layout))
+        && (sight.files || !wanted.contains(Group::Fds))
+        && access.user_ns_level.get() == 0
+        && access.mm_user_ns_level.get() == 0
+        && eyes.users.is_identity()
+        && eyes.groups.is_identity()
+}
+
+/// The header of a record without what decides about access, and the attributes behind that.
+fn split_whole<'a>(record: &Record<'a>) -> (record::Header, &'a [u8]) {
+    let rest = &record.as_bytes()[BEFORE_FIELDS..];
+    let header = record::Header {
+        len: U32::new((size_of::<record::Header>() + rest.len()) as u32),
+        ..*record.header()
+    };
+    (header, rest)
+}
+
+/// All that stands before the attributes of a record in a message with nothing else.
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct Head {
+    message: wire::MessageHeader,
+    task: TaskHeader,
+    attribute: wire::AttributeHeader,
+    record: record::Header,
+}
+
+/// Appends a message with a record and nothing else, as `put` would: most are such, so this is one copy.
+fn put_whole(record: Record<'_>, out: &mut Vec<u8>) {
+    let (header_of_record, rest) = split_whole(&record);
+    let len = size_of::<Head>() + rest.len();
+    let record_len = size_of::<wire::AttributeHeader>() + size_of::<record::Header>() + rest.len();
+    let head = Head {
+        message: wire::MessageHeader {
+            len: U32::new(len as u32),
+            kind: U16::new(wire::TASK_DIAG),
+            flags: U16::new(wire::FLAG_MULTI),
+            ..wire::MessageHeader::default()
+        },
+        task: header(record),
+        attribute: wire::AttributeHeader {
+            len: U16::new(record_len as u16),
+            kind: U16::new(attribute::RECORD),
+        },
+        record: header_of_record,
+    };
+    out.reserve(len);
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(rest);
+}
+
 /// Appends a record without what decides about access, with what is allowed of it.
 fn put_record(
     request: &Request,
@@ -297,20 +364,10 @@ fn put_record(
     out: &mut Vec<u8>,
 ) {
     let wanted = request.groups();
-    let read = groups_read(request);
-    let sight = allowed.sight;
-    let whole = allowed.groups == read
-        && (sight.nice || !wanted.contains(Group::Cpu))
-        && (sight.attach || !wanted.contains(Group::Layout))
-        && (sight.files || !wanted.contains(Group::Fds));
-    let access = object.access();
-    let is_plain = access.user_ns_level.get() == 0 && access.mm_user_ns_level.get() == 0;
-    if whole && is_plain && eyes.users.is_identity() && eyes.groups.is_identity() {
-        let bytes = record.as_bytes();
-        let mut header = *record.header();
-        header.len = U32::new((bytes.len() - (BEFORE_FIELDS - size_of::<record::Header>())) as u32);
+    if is_whole(request, eyes, allowed, object) {
+        let (header, rest) = split_whole(&record);
         out.extend_from_slice(header.as_bytes());
-        out.extend_from_slice(&bytes[BEFORE_FIELDS..]);
+        out.extend_from_slice(rest);
         return;
     }
     let mut header = *record.header();

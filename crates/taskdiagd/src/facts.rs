@@ -86,6 +86,8 @@ pub struct Finder {
     looks_as_others: bool,
     /// The first process can't be looked at by anybody.
     keeps_first: bool,
+    /// How many files a process has open is what the size of its directory of them says (Linux 6.2).
+    counts_files: bool,
 }
 
 /// The process at the other end of a socket.
@@ -142,13 +144,14 @@ impl Finder {
         };
         // From this process's own place all has to be as without one.
         let looks = passes.view(std::process::id(), 0, own.task)?;
-        let looks_as_others = sys::kernel_version() >= (6, 2) && Record::split_first(&looks).is_some();
+        let is_recent = sys::kernel_version() >= (6, 2);
         Ok(Some(Finder {
             own,
             modules,
             observers,
-            looks_as_others,
+            looks_as_others: is_recent && Record::split_first(&looks).is_some(),
             keeps_first: keeps_first(),
+            counts_files: is_recent,
         }))
     }
 
@@ -159,6 +162,7 @@ impl Finder {
 
     /// What the kernel says of a client now.
     pub fn find(&self, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno32> {
+        let mut refusal = libc::EBUSY;
         for _ in 0..TRIES {
             let found = self.try_find(passes, peer);
             if !peer.is_alive() {
@@ -167,10 +171,12 @@ impl Finder {
             match found {
                 Ok(Some(facts)) => return Ok(facts),
                 Ok(None) => {}
+                // A thread that is ending may have given up what it is compared by.
+                Err(libc::EPERM) => refusal = libc::EPERM,
                 Err(errno) => return Err(errno),
             }
         }
-        Err(libc::EBUSY)
+        Err(refusal)
     }
 
     /// `None` if it changed meanwhile.
@@ -245,7 +251,7 @@ impl Finder {
                     0
                 },
                 confined: peer.is_confined || landlock_unknown || self.modules.confines_now(peer.pid),
-                counts_files: sys::kernel_version() >= (6, 2),
+                counts_files: self.counts_files,
                 may_attach: self.modules.may_attach(),
             },
             is_dumpable: access.dumpable.get() == taskdiag::record::dumpable::USER,

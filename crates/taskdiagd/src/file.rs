@@ -5,12 +5,21 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
-/// A dump. Whoever has its file can read it and nobody can change it, until the dump is dropped: then the file is empty, so that
-/// a client that keeps it keeps no memory of ours. That is why it is not sealed against becoming shorter.
+use taskdiag::sys::bpf::SharedMemory;
+
+/// A dump. Whoever has its file can read it and nobody else can change it, until the dump is dropped: then the file is empty, so
+/// that a client that keeps it keeps no memory of ours. That is why it is not sealed against becoming shorter.
+///
+/// The kernel takes longer to find, charge and give back memory than we take to fill it, so a dump can be written again. What its
+/// file had in it before and what it will have is for the same clients.
 #[derive(Debug)]
 pub struct Dump {
     writer: OwnedFd,
     reader: OwnedFd,
+    /// By which it is written once it is sealed.
+    memory: Option<SharedMemory>,
+    len: usize,
+    held: usize,
 }
 
 impl Dump {
@@ -21,11 +30,37 @@ impl Dump {
         rustix::fs::fchmod(&writer, Mode::RUSR)?;
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let reader = rustix::fs::openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Dump { writer, reader })
+        Ok(Dump {
+            writer,
+            reader,
+            memory: None,
+            len: 0,
+            held: 0,
+        })
+    }
+
+    /// How long it is.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many bytes of memory it takes: as many as it ever had.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// Appends bytes.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        match &mut self.memory {
+            Some(memory) => memory.write_bytes(self.len, bytes).ok_or(Errno::NOSPC)?,
+            None => self.write(bytes)?,
+        }
+        self.len += bytes.len();
+        self.held = self.held.max(self.len);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let mut rest = bytes;
         while !rest.is_empty() {
             match rustix::io::write(&self.writer, rest) {
@@ -37,10 +72,34 @@ impl Dump {
         Ok(())
     }
 
-    /// Nothing is changed from now on.
-    pub fn seal(&mut self) -> Result<(), Errno> {
-        rustix::fs::fcntl_add_seals(&self.writer, SealFlags::WRITE | SealFlags::GROW)?;
-        rustix::fs::fcntl_add_seals(&self.writer, SealFlags::SEAL)
+    /// From now on nobody can change it but this process, where it is no longer than `capacity` then.
+    pub fn seal(&mut self, capacity: usize) -> Result<(), Errno> {
+        if self.memory.is_none() {
+            let capacity = capacity.max(self.len);
+            rustix::fs::ftruncate(&self.writer, capacity as u64)?;
+            // Who may open any file for writing could make this one shorter and so end us: nobody else can.
+            let memory = SharedMemory::map(self.writer.as_fd(), 0, capacity);
+            self.memory = Some(memory.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?);
+            rustix::fs::fcntl_add_seals(
+                &self.writer,
+                SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SEAL,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Begins it anew.
+    pub fn rewind(&mut self) {
+        self.len = 0;
+    }
+
+    /// What is in it.
+    #[cfg(test)]
+    pub fn content(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        let len = rustix::io::pread(&self.reader, &mut bytes, 0).unwrap();
+        assert_eq!(len, bytes.len());
+        bytes
     }
 
     /// What is handed over.
@@ -51,6 +110,37 @@ impl Dump {
 
 impl Drop for Dump {
     fn drop(&mut self) {
+        self.memory = None;
         let _ = rustix::fs::ftruncate(&self.writer, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a dump that was handed over can be written again by us, not beyond its end, and by nobody who has its file.
+    #[test]
+    fn dumps_are_written_again() {
+        let mut dump = Dump::new().unwrap();
+        dump.append(b"first").unwrap();
+        dump.seal(10).unwrap();
+        assert_eq!((dump.content(), dump.held()), (b"first".to_vec(), 5));
+        dump.rewind();
+        dump.append(b"second").unwrap();
+        dump.append(b"4567").unwrap();
+        assert_eq!(dump.append(b"8"), Err(Errno::NOSPC));
+        dump.seal(20).unwrap();
+        assert_eq!((dump.content(), dump.held()), (b"second4567".to_vec(), 10));
+        // By who may open any file for writing, too.
+        let path = format!("/proc/self/fd/{}", dump.reader().as_raw_fd());
+        if let Ok(writable) = rustix::fs::openat(rustix::fs::CWD, path, OFlags::RDWR, Mode::empty()) {
+            assert_eq!(rustix::io::pwrite(&writable, b"x", 0), Err(Errno::PERM));
+            assert!(SharedMemory::map(writable.as_fd(), 0, 10).is_err());
+            assert_eq!(rustix::fs::ftruncate(&writable, 4096), Err(Errno::PERM));
+        }
+        let kept = dump.reader().try_clone_to_owned().unwrap();
+        drop(dump);
+        assert_eq!(rustix::fs::fstat(&kept).unwrap().st_size, 0);
     }
 }

@@ -163,6 +163,7 @@ impl Stream {
             scope: Tasks::Process(pid),
             groups: 0,
             as_task: 0,
+            domains: self.eyes.are_in_domain(),
         };
         let after = passes.run(&ask).unwrap_or_default();
         let after = Record::split_first(&after).and_then(|(record, _)| may_see(record));

@@ -158,12 +158,28 @@ pub fn filter_system_calls() -> Result<(), Box<dyn std::error::Error>> {
         )?;
         rules.push((call, vec![SeccompRule::new(vec![plain])?]));
     }
-    let filter = SeccompFilter::new(
-        rules.into_iter().collect(),
-        SeccompAction::KillProcess,
+    // Threads, no processes. libc asks for them by clone3(2) first, whose flags lie in memory that no filter sees.
+    let flags = (libc::CLONE_VM | libc::CLONE_THREAD) as u64;
+    let thread = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flags), flags)?;
+    rules.push((libc::SYS_clone, vec![SeccompRule::new(vec![thread])?]));
+    rules.push((libc::SYS_clone3, Vec::new()));
+    let no_clone3 = [(libc::SYS_clone3, Vec::new())];
+    apply(
+        no_clone3,
         SeccompAction::Allow,
-        std::env::consts::ARCH.try_into()?,
+        SeccompAction::Errno(libc::ENOSYS as u32),
     )?;
+    apply(rules, SeccompAction::KillProcess, SeccompAction::Allow)
+}
+
+/// Adds a filter to those of all threads. Of what they say to a call, the strictest holds.
+fn apply(
+    rules: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules.into_iter().collect(), otherwise, matched, arch)?;
     let program: BpfProgram = filter.try_into()?;
     seccompiler::apply_filter_all_threads(&program)?;
     Ok(())
@@ -186,6 +202,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_ftruncate,
     libc::SYS_futex,
+    libc::SYS_getcpu,
     libc::SYS_getpid,
     libc::SYS_getrandom,
     libc::SYS_getsockopt,
@@ -204,9 +221,12 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
+    libc::SYS_set_robust_list,
     libc::SYS_setsockopt,
     libc::SYS_sigaltstack,
     libc::SYS_statx,

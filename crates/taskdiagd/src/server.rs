@@ -4,8 +4,8 @@
 //! others wait in its own socket, where they cost nobody else anything. Clients that ask the same at the same time share a pass,
 //! which begins after all of them have asked. Those that may see the same share the answer as well.
 
-use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
-use taskdiag::broker::access::Object;
-use taskdiag::broker::passes::{Ask, Passes, Tasks};
+use taskdiag::broker::access::{Object, Subject};
+use taskdiag::broker::passes::{Ask, Passes, Taker, Tasks};
 use taskdiag::broker::wire::{self, attribute, show, BadRequest, MessageWriter, Request, Strategy};
+use taskdiag::broker::Linger;
 use taskdiag::field::Groups;
 use taskdiag::record::Record;
 use taskdiag::Group;
@@ -82,24 +83,33 @@ type Account = Rc<Cell<usize>>;
 /// An answer, which several clients may wait for.
 #[derive(Debug)]
 struct Answer {
-    bytes: Vec<u8>,
-    dump: Option<Rc<Dump>>,
+    /// Each client's number is written into them when its turn comes to be sent some.
+    bytes: RefCell<Vec<u8>>,
+    /// Announced by as many messages, which are the first.
+    dumps: Vec<Dump>,
+    /// How many clients these were made for.
+    readers: usize,
     booked: usize,
     accounts: [Account; 2],
 }
 
 impl Answer {
-    /// Books so many bytes for it, if there is room for them.
+    /// How many bytes there is room for.
+    fn room(&self, limits: [usize; 2]) -> usize {
+        let rooms = self.accounts.iter().zip(limits);
+        let rooms = rooms.map(|(account, limit)| limit.saturating_sub(account.get()));
+        rooms.min().unwrap_or(0)
+    }
+
+    /// Books bytes for it, if there is room for them.
     fn book(&mut self, bytes: usize, limits: [usize; 2]) -> Result<(), i32> {
-        let more = bytes - self.booked;
-        let has_room = |(account, limit): (&Account, usize)| account.get() + more <= limit;
-        if !self.accounts.iter().zip(limits).all(has_room) {
+        if bytes > self.room(limits) {
             return Err(libc::EBUSY);
         }
         self.accounts
             .iter()
-            .for_each(|account| account.set(account.get() + more));
-        self.booked = bytes;
+            .for_each(|account| account.set(account.get() + bytes));
+        self.booked += bytes;
         Ok(())
     }
 }
@@ -110,6 +120,197 @@ impl Drop for Answer {
             account.set(account.get().saturating_sub(self.booked));
         }
     }
+}
+
+/// Sends one client its own answer in packets while it is made, so that it can be read on another processor meanwhile.
+struct Packets<'a> {
+    socket: &'a OwnedFd,
+    peer: &'a Peer,
+    seq: u32,
+    request: &'a Request,
+    eyes: &'a Eyes,
+    /// Messages that have not been sent.
+    part: Vec<u8>,
+    /// Not before the part is as long, more are sent.
+    due: usize,
+    is_begun: bool,
+    is_closed: bool,
+    result: Result<(), i32>,
+}
+
+impl Packets<'_> {
+    /// Makes messages of records, and sends what makes whole packets.
+    fn take(&mut self, records: &[u8]) {
+        let mut rest = records;
+        while let (Some((record, behind)), Ok(())) = (Record::split_first(rest), self.result) {
+            encode::put(self.request, self.eyes, record, &mut self.part);
+            rest = behind;
+            if self.part.len() >= self.due {
+                self.send(wire::PACKET);
+            }
+        }
+        if !rest.is_empty() && self.result.is_ok() {
+            self.result = Err(libc::EIO);
+        }
+        self.send(wire::PACKET);
+    }
+
+    /// Sends packets, as far as the socket has room, while there are at least so many bytes.
+    fn send(&mut self, least: usize) {
+        if self.part.len() < least {
+            return;
+        }
+        // What a process may see of itself is not for another one that has its number now.
+        if self.result.is_ok() && !self.peer.is_alive() {
+            self.result = Err(libc::ESRCH);
+        }
+        let mut sent = 0;
+        while self.result.is_ok() && self.part.len() - sent >= least {
+            let packet = wire::number_packet(&mut self.part[sent..], self.seq);
+            match send_packet(self.socket, packet) {
+                _ if packet.is_empty() => break,
+                Ok(_) => {
+                    sent += packet.len();
+                    self.is_begun = true;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(errno) => {
+                    self.is_closed = true;
+                    self.result = Err(errno.raw_os_error());
+                }
+            }
+        }
+        self.part.drain(..sent);
+        self.due = self.part.len() + CHUNK;
+    }
+}
+
+/// Writes the files of an answer.
+struct Files {
+    /// The messages that announce them.
+    announcements: Vec<u8>,
+    dumps: Vec<Dump>,
+    /// How many bytes of memory they may take, and take, with those to be used.
+    room: usize,
+    held: usize,
+    /// Those of the answer before, to be used again.
+    old: VecDeque<Dump>,
+    /// None behind the last one.
+    dump: Option<Dump>,
+    messages: u64,
+    /// What is not written yet.
+    bytes: Vec<u8>,
+}
+
+impl Files {
+    /// With memory that can be used, and the files of an answer before that nobody but those who get this one has.
+    fn new(mut bytes: Vec<u8>, room: usize, old: Vec<Dump>) -> Result<Files, i32> {
+        bytes.clear();
+        let mut files = Files {
+            announcements: Vec::new(),
+            dumps: Vec::new(),
+            room,
+            held: old.iter().map(Dump::held).sum(),
+            old: old.into(),
+            dump: None,
+            messages: 0,
+            bytes,
+        };
+        files.dump = Some(files.next()?);
+        Ok(files)
+    }
+
+    fn next(&mut self) -> Result<Dump, i32> {
+        match self.old.pop_front() {
+            Some(mut dump) => {
+                dump.rewind();
+                Ok(dump)
+            }
+            // Without another descriptor, for one.
+            None => Dump::new().map_err(|_| libc::EBUSY),
+        }
+    }
+
+    /// Writes what is made of records. `told` is told of each file that another one follows: its announcement, where that stands in
+    /// the answer, and the file.
+    fn take(
+        &mut self,
+        request: &Request,
+        eyes: &Eyes,
+        records: &[u8],
+        told: &mut impl FnMut(&mut [u8], usize, &Dump),
+    ) -> Result<(), i32> {
+        let mut rest = records;
+        while let Some((record, behind)) = Record::split_first(rest) {
+            self.messages += u64::from(encode::put(request, eyes, record, &mut self.bytes));
+            rest = behind;
+            if self.bytes.len() < CHUNK {
+                continue;
+            }
+            self.flush()?;
+            if self.dump.as_ref().is_some_and(|dump| dump.len() >= FILE) {
+                let next = self.next()?;
+                let at = self.announce(Some(next))?;
+                let file = self.dumps.last();
+                let announcement = &mut self.announcements[at..];
+                file.into_iter().for_each(|file| told(announcement, at, file));
+            }
+        }
+        match rest {
+            [] => Ok(()),
+            _ => Err(libc::EIO),
+        }
+    }
+
+    /// Writes what is left.
+    fn finish(&mut self, request: &Request) -> Result<(), i32> {
+        self.flush()?;
+        if self.messages == 0 && is_about_one(request) {
+            return Err(libc::ESRCH);
+        }
+        self.announce(None)?;
+        self.held -= self.old.drain(..).map(|dump| dump.held()).sum::<usize>();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), i32> {
+        if let Some(dump) = &mut self.dump {
+            self.held += (dump.len() + self.bytes.len()).saturating_sub(dump.held());
+            if self.held > self.room {
+                return Err(libc::EBUSY);
+            }
+            dump.append(&self.bytes).map_err(Errno::raw_os_error)?;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Ends a file. Returns where its announcement stands.
+    fn announce(&mut self, next: Option<Dump>) -> Result<usize, i32> {
+        let mut file = wire::File {
+            bytes: U64::new(0),
+            messages: U64::new(std::mem::take(&mut self.messages)),
+        };
+        if let Some(mut dump) = std::mem::replace(&mut self.dump, next) {
+            file.bytes = U64::new(dump.len() as u64);
+            dump.seal(CAPACITY).map_err(Errno::raw_os_error)?;
+            self.dumps.push(dump);
+        }
+        let at = self.announcements.len();
+        let mut message = MessageWriter::task(&mut self.announcements, 0, Default::default());
+        message.attribute(attribute::MEMFD, |out| out.extend_from_slice(file.as_bytes()));
+        message.finish();
+        Ok(at)
+    }
+}
+
+/// A client that is answered.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    index: usize,
+    /// The number of its request.
+    seq: u32,
 }
 
 #[derive(Debug)]
@@ -140,7 +341,7 @@ struct Client {
     interest: EventFlags,
     /// Until when it has to take something.
     deadline: Option<Instant>,
-    /// A dump that it may be reading, and until when.
+    /// A dump that it may be reading, and until when. Its files are written again for its next one.
     dump: Option<(Rc<Answer>, Instant)>,
     generation: u32,
 }
@@ -164,7 +365,16 @@ pub struct Server {
     queue: VecDeque<(u32, VecDeque<usize>)>,
     streams: VecDeque<(usize, u32)>,
     listens: bool,
-    packet: Vec<u8>,
+    /// How many shared the last pass over all tasks, and how long that took.
+    crowd: usize,
+    pass_took: Duration,
+    gathers_until: Option<Instant>,
+    /// Who asked about a single process is likely to ask about the next.
+    linger: Linger,
+    /// When memory for passes and answers is given back.
+    release_at: Option<Instant>,
+    /// A part of an answer while it is made, to be used again.
+    part: Vec<u8>,
     /// What was done.
     pub counters: Counters,
 }
@@ -174,6 +384,21 @@ const STOP: u64 = u64::MAX - 1;
 
 /// So much of a dump is written at once: it is still in the processor's cache then.
 const CHUNK: usize = 256 << 10;
+
+/// How long memory for passes and answers is kept behind the last one.
+const MEMORY_KEPT: Duration = Duration::from_secs(1);
+
+/// A file of an answer that another one follows is no shorter.
+const FILE: usize = 512 << 10;
+
+/// How long a file may become when it is written again: with what is written at once, and a message of any length.
+const CAPACITY: usize = FILE + 2 * CHUNK;
+
+/// The length of the message that announces a file.
+const ANNOUNCEMENT: usize = size_of::<wire::MessageHeader>()
+    + size_of::<wire::TaskHeader>()
+    + size_of::<wire::AttributeHeader>()
+    + size_of::<wire::File>();
 
 /// Clients that are let in between two requests.
 const ACCEPTED_AT_ONCE: usize = 16;
@@ -190,6 +415,8 @@ impl Server {
     ) -> io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&listener, true)?;
+        // Sockets have it from the one that listens: a request that comes as soon as its client is let in says who sent it, too.
+        rustix::net::sockopt::set_socket_passcred(&listener, true)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
         Ok(Server {
@@ -208,7 +435,12 @@ impl Server {
             queue: VecDeque::new(),
             streams: VecDeque::new(),
             listens: true,
-            packet: Vec::new(),
+            crowd: 0,
+            pass_took: Duration::ZERO,
+            gathers_until: None,
+            linger: Linger::default(),
+            release_at: None,
+            part: Vec::new(),
             counters: Counters::default(),
         })
     }
@@ -227,6 +459,10 @@ impl Server {
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
+            if events.is_empty() && self.lingers() {
+                self.linger.give_way();
+                continue;
+            }
             for event in events {
                 match { event.data }.u64() {
                     LISTENER => self.accept(),
@@ -240,14 +476,24 @@ impl Server {
         }
     }
 
+    fn lingers(&mut self) -> bool {
+        self.queue.is_empty() && self.streams.is_empty() && self.linger.goes_on()
+    }
+
     /// How long there is nothing to do without an event.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
+        if self.lingers() {
+            return Some(Duration::ZERO);
+        }
+        if let (Some(until), true) = (self.gathers_until, self.streams.is_empty()) {
+            return Some(until.saturating_duration_since(Instant::now()));
+        }
         if !self.queue.is_empty() || !self.streams.is_empty() {
             return Some(Duration::ZERO);
         }
         let ends = self.clients.iter().flatten();
         let ends = ends.flat_map(|client| [client.deadline, client.dump.as_ref().map(|(_, until)| *until)]);
-        let first = ends.flatten().min()?;
+        let first = ends.chain([self.release_at]).flatten().min()?;
         // Not a moment too early, or the loop would turn once more for nothing.
         Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
@@ -278,9 +524,11 @@ impl Server {
 
     /// Takes in a client, or says why not.
     fn welcome(&mut self, socket: OwnedFd) {
-        let peer = match rustix::net::sockopt::set_socket_passcred(&socket, true)
-            .and_then(|()| Peer::of(socket.as_fd(), self.finder.modules()))
-        {
+        // One that connected before this process listened, and may have asked since, does not have it from the one that listens.
+        if let Err(errno) = rustix::net::sockopt::set_socket_passcred(&socket, true) {
+            return refuse(&socket, errno.raw_os_error());
+        }
+        let peer = match Peer::of(socket.as_fd(), self.finder.modules()) {
             Ok(peer) => peer,
             Err(errno) => return refuse(&socket, errno.raw_os_error()),
         };
@@ -393,7 +641,6 @@ impl Server {
             Err(_) => return self.leave(index),
         };
         self.counters.requests += 1;
-        client.dump = None;
         let parsed = match packet {
             _ if packet.is_cut => Err(BadRequest {
                 seq: 0,
@@ -406,6 +653,9 @@ impl Server {
             Ok(request) if packet.sender as u32 != client.peer.pid => self.fail(index, request.seq, libc::EPERM),
             Ok(request) => {
                 let user = client.peer.user;
+                if request.show & show::MEMFD == 0 {
+                    client.dump = None;
+                }
                 client.state = State::Waiting(request);
                 match self.queue.iter_mut().find(|(of, _)| *of == user) {
                     Some((_, waiting)) => waiting.push_back(index),
@@ -427,17 +677,19 @@ impl Server {
     /// Answers with few bytes.
     fn answer(&mut self, index: usize, seq: u32, bytes: Vec<u8>) {
         let answer = Answer {
-            bytes,
-            dump: None,
+            bytes: RefCell::new(bytes),
+            dumps: Vec::new(),
+            readers: 0,
             booked: 0,
             accounts: Default::default(),
         };
-        self.begin_sending(index, seq, Rc::new(answer));
+        self.begin_sending(index, seq, Rc::new(answer), 0);
     }
 
-    fn begin_sending(&mut self, index: usize, seq: u32, answer: Rc<Answer>) {
+    /// Sends an answer from some place on.
+    fn begin_sending(&mut self, index: usize, seq: u32, answer: Rc<Answer>, at: usize) {
         if let Some(client) = &mut self.clients[index] {
-            client.state = State::Sending { answer, at: 0, seq };
+            client.state = State::Sending { answer, at, seq };
             self.send(index);
         }
     }
@@ -451,18 +703,25 @@ impl Server {
             let State::Sending { answer, at, seq } = &mut client.state else {
                 return;
             };
-            self.packet.clear();
-            let taken = wire::fill_packet(&answer.bytes[*at..], *seq, &mut self.packet);
-            if taken == 0 {
-                return self.sent(index);
-            }
-            let sent = match &answer.dump {
-                Some(dump) => send_with(&client.socket, &self.packet, dump.reader()),
-                None => rustix::net::send(&client.socket, &self.packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            let mut bytes = answer.bytes.borrow_mut();
+            // Each file goes with its own packet, the end with the last one.
+            let file = *at / ANNOUNCEMENT;
+            let end = match file + 1 < answer.dumps.len() {
+                true => *at + ANNOUNCEMENT,
+                false => bytes.len(),
             };
+            let packet = wire::number_packet(&mut bytes[*at..end], *seq);
+            let len = packet.len();
+            let sent = match answer.dumps.get(file) {
+                _ if len == 0 => Ok(0),
+                Some(dump) => send_with(&client.socket, packet, dump.reader()),
+                None => send_packet(&client.socket, packet),
+            };
+            drop(bytes);
             match sent {
+                Ok(0) => return self.sent(index),
                 Ok(_) => {
-                    *at += taken;
+                    *at += len;
                     client.deadline = None;
                 }
                 Err(Errno::AGAIN) => {
@@ -483,19 +742,23 @@ impl Server {
         };
         let state = std::mem::replace(&mut client.state, State::Idle);
         client.deadline = None;
-        if let State::Sending { answer, .. } = state {
-            if answer.dump.is_some() {
-                client.dump = Some((answer, Instant::now() + self.limits.patience));
+        client.dump = match state {
+            State::Sending { answer, .. } if !answer.dumps.is_empty() => {
+                Some((answer, Instant::now() + self.limits.patience))
             }
-        }
-        if self.packet.capacity() > 2 * wire::PACKET {
-            self.packet = Vec::new();
-        }
+            _ => None,
+        };
         self.watch(index, EventFlags::IN);
     }
 
     /// Sends away who leaves answers where they are, and takes back dumps.
     fn expire(&mut self) {
+        if self.release_at.is_some_and(|at| at <= Instant::now()) {
+            self.release_at = None;
+            self.passes.release();
+            self.part = Vec::new();
+            sys::trim_memory();
+        }
         let is_due = |client: &Client, now| client.deadline.is_some_and(|until| until <= now);
         if self
             .clients
@@ -524,8 +787,36 @@ impl Server {
         }
     }
 
+    /// Whether the next pass had better wait for others who shared the one before, and are likely to ask the same again. No longer
+    /// than a pass takes, which is what they would otherwise wait for at least, and not if somebody wants something else.
+    fn gathers(&mut self) -> bool {
+        let waiting = || self.queue.iter().flat_map(|(_, waiting)| waiting);
+        let request = |index: &usize| {
+            Some(Request {
+                seq: 0,
+                ..self.waits_for(*index)?
+            })
+        };
+        let first = waiting().next().and_then(request);
+        let is_dump = first.is_some_and(|request| matches!(request.strategy, Strategy::All | Strategy::AllThreads));
+        let is_worth_it = is_dump && waiting().count() < self.crowd && waiting().all(|index| request(index) == first);
+        if !is_worth_it {
+            self.gathers_until = None;
+            return false;
+        }
+        let now = Instant::now();
+        let until = *self.gathers_until.get_or_insert(now + self.pass_took);
+        if until <= now {
+            self.gathers_until = None;
+        }
+        until > now
+    }
+
     /// Answers the request whose turn it is, and all that ask the same.
     fn serve(&mut self) {
+        if self.gathers() {
+            return;
+        }
         let Some((user, mut waiting)) = self.queue.pop_front() else {
             return;
         };
@@ -535,14 +826,14 @@ impl Server {
         if !waiting.is_empty() {
             self.queue.push_back((user, waiting));
         }
-        let Some(State::Waiting(request)) = self.clients[first].as_ref().map(|client| &client.state) else {
+        let Some(request) = self.waits_for(first) else {
             return;
         };
-        let request = Request { seq: 0, ..*request };
-        let Some((ask, facts)) = self.prepare(first, &request) else {
+        let request = Request { seq: 0, ..request };
+        let Some((ask, facts, eyes)) = self.prepare(first, &request) else {
             return;
         };
-        let mut batch = vec![(first, facts)];
+        let mut batch = vec![(first, facts, eyes)];
         if ask.as_task == 0 && self.limits.shares {
             for index in self.alike(&request) {
                 let place = self.clients[index].as_ref().map(|client| client.peer.user);
@@ -550,7 +841,7 @@ impl Server {
                     self.unqueue(user, index);
                 }
                 match self.prepare(index, &request) {
-                    Some((other, facts)) if other == ask => batch.push((index, facts)),
+                    Some((other, facts, eyes)) if other == ask => batch.push((index, facts, eyes)),
                     Some(_) => self.requeue(index),
                     None => {}
                 }
@@ -565,11 +856,19 @@ impl Server {
         }
     }
 
+    /// The request that a client waits for an answer to.
+    fn waits_for(&self, index: usize) -> Option<Request> {
+        match self.clients[index].as_ref()?.state {
+            State::Waiting(request) => Some(request),
+            _ => None,
+        }
+    }
+
     /// Other clients that wait for the answer to the same request.
     fn alike(&self, request: &Request) -> Vec<usize> {
-        let waits = |index: &&usize| match self.clients[**index].as_ref().map(|client| &client.state) {
-            Some(State::Waiting(other)) => Request { seq: 0, ..*other } == *request,
-            _ => false,
+        let waits = |index: &&usize| {
+            let other = self.waits_for(**index);
+            other.is_some_and(|other| Request { seq: 0, ..other } == *request)
         };
         self.queue
             .iter()
@@ -579,19 +878,18 @@ impl Server {
             .collect()
     }
 
-    /// What a client's request takes. Answers it here if no pass is needed.
-    fn prepare(&mut self, index: usize, request: &Request) -> Option<(Ask, Facts)> {
+    /// What a client's request takes, and who looks. Answers it here if no pass is needed.
+    fn prepare(&mut self, index: usize, request: &Request) -> Option<(Ask, Facts, Eyes)> {
         let client = self.clients[index].as_ref()?;
-        let State::Waiting(Request { seq, .. }) = client.state else {
-            return None;
-        };
+        let Request { seq, .. } = self.waits_for(index)?;
         let groups = encode::groups_read(request).0;
-        let found = client.before.as_ref().map_err(|errno| *errno).and_then(|_| {
+        let found = client.before.as_ref().map_err(|errno| *errno).and_then(|before| {
             let facts = self.finder.find(&mut self.passes, &client.peer)?;
             let as_task = self.finder.look_as(&facts, groups)?;
-            Ok((facts, as_task))
+            let eyes = eyes(before, &facts);
+            Ok((facts, as_task, eyes))
         });
-        let (facts, as_task) = match found {
+        let (facts, as_task, eyes) = match found {
             Ok(found) => found,
             Err(errno) => {
                 self.fail(index, seq, errno);
@@ -599,7 +897,7 @@ impl Server {
             }
         };
         if request.show & show::BITS != 0 {
-            self.tell_bits(index, seq, &facts);
+            self.tell_bits(index, seq, &eyes);
             return None;
         }
         let wants_mappings = request.show & (show::VMA | show::VMA_STAT) != 0;
@@ -615,28 +913,16 @@ impl Server {
             Strategy::Thread => Tasks::ThreadsOf(request.pid),
             Strategy::Children => Tasks::ChildrenOf(request.pid),
         };
-        let ask = Ask { scope, groups, as_task };
-        Some((ask, facts))
-    }
-
-    fn eyes(&self, index: usize, now: &Facts) -> Option<Eyes> {
-        let before = self.clients[index].as_ref()?.before.as_ref().ok()?;
-        Some(Eyes {
-            before: taskdiag::broker::access::Subject {
-                pid: now.subject.pid,
-                ..before.subject.clone()
-            },
-            now: now.subject.clone(),
-            observer: before.observer && now.observer,
-            users: now.users.clone(),
-            groups: now.groups.clone(),
-        })
-    }
-
-    fn tell_bits(&mut self, index: usize, seq: u32, facts: &Facts) {
-        let Some(eyes) = self.eyes(index, facts) else {
-            return;
+        let ask = Ask {
+            scope,
+            groups,
+            as_task,
+            domains: eyes.are_in_domain(),
         };
+        Some((ask, facts, eyes))
+    }
+
+    fn tell_bits(&mut self, index: usize, seq: u32, eyes: &Eyes) {
         let (all, of_all) = eyes.of_all();
         let bits = wire::Bits {
             bits: U64::new(wire::ALL_BITS),
@@ -653,8 +939,17 @@ impl Server {
     }
 
     /// Makes one pass for all of a batch.
-    fn pass(&mut self, request: &Request, ask: &Ask, batch: Vec<(usize, Facts)>) {
+    fn pass(&mut self, request: &Request, ask: &Ask, batch: Vec<(usize, Facts, Eyes)>) {
         self.counters.passes += 1;
+        let began = Instant::now();
+        let is_of_all = ask.as_task == 0 && matches!(ask.scope, Tasks::Processes | Tasks::Threads);
+        let wants_mappings = request.show & (show::VMA | show::VMA_STAT) != 0;
+        if let ([(index, _, eyes)], true, false) = (&batch[..], is_of_all, wants_mappings) {
+            self.answer_while_passing(*index, ask, eyes);
+            (self.crowd, self.pass_took) = (1, began.elapsed());
+            self.keep_memory_for_a_while();
+            return;
+        }
         let parent = match ask.scope {
             Tasks::ChildrenOf(pid) => self.passes.run(&Ask {
                 scope: Tasks::Process(pid),
@@ -668,62 +963,275 @@ impl Server {
             Ok(records) => records,
             Err(error) => {
                 log(Level::Warning, format_args!("a pass failed: {error}"));
-                return batch.iter().for_each(|(index, _)| self.fail_waiting(*index, libc::EIO));
+                return batch
+                    .iter()
+                    .for_each(|(index, ..)| self.fail_waiting(*index, libc::EIO));
             }
         };
+        if is_of_all {
+            self.crowd = batch.len();
+            self.pass_took = began.elapsed();
+        }
+        match is_about_one(request) {
+            true => self.linger.begin(),
+            false => self.linger.end(),
+        }
         let records = Rc::new(records);
-        let mut answers: Vec<(Eyes, Rc<Answer>)> = Vec::new();
-        let is_single = batch.len() == 1;
-        for (index, facts) in batch {
-            let Some(State::Waiting(Request { seq, .. })) = self.clients[index].as_ref().map(|client| &client.state)
-            else {
+        let mut alike: Vec<(Eyes, Vec<Asker>)> = Vec::new();
+        let clients = batch.iter().map(|(_, facts, _)| facts.subject.pid);
+        let own = (batch.len() > 1).then(|| records_of(clients.collect(), &records));
+        for (index, facts, eyes) in batch {
+            let Some(Request { seq, .. }) = self.waits_for(index) else {
                 continue;
             };
-            let seq = *seq;
             // What the pass looked from, if not from here, was there all the while: the client's own task.
             if let Err(errno) = self.check_after(index, ask, &facts) {
                 self.fail(index, seq, errno);
                 continue;
             }
-            let Some(eyes) = self.eyes(index, &facts) else {
-                continue;
-            };
             if matches!(request.strategy, Strategy::Children) && !sees_any(&eyes, &parent) {
                 self.fail(index, seq, libc::ESRCH);
                 continue;
             }
-            if request.show & (show::VMA | show::VMA_STAT) != 0 {
+            if wants_mappings {
                 self.begin_stream(index, Request { seq, ..*request }, eyes, &records);
                 continue;
             }
-            let key = match is_single {
-                true => None,
-                false => shared_eyes(&eyes, &records, request),
+            let key = own.as_ref().and_then(|own| {
+                let own = own.get(&eyes.now.pid).map_or(&[][..], Vec::as_slice);
+                shared_eyes(&eyes, own, request)
+            });
+            let asker = Asker { index, seq };
+            let Some(key) = key else {
+                self.answer_one(asker, request, &eyes, |_, take| {
+                    take(&records);
+                    Ok(())
+                });
+                continue;
             };
-            let known = key
-                .as_ref()
-                .and_then(|key| answers.iter().find(|(other, _)| other == key));
-            let answer = match known {
-                Some((_, answer)) => Rc::clone(answer),
-                None => match self.encode(index, request, &eyes, &records) {
-                    Ok(answer) => Rc::new(answer),
-                    Err(errno) => {
-                        self.fail(index, seq, errno);
-                        continue;
-                    }
-                },
-            };
-            if let Some(key) = key.filter(|_| known.is_none()) {
-                answers.push((key, Rc::clone(&answer)));
+            match alike.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, askers)) => askers.push(asker),
+                None => alike.push((key, vec![asker])),
             }
-            self.begin_sending(index, seq, answer);
+        }
+        for (eyes, askers) in alike {
+            self.answer_alike(&askers, request, &eyes, &records);
+        }
+        drop(own);
+        if let Some(records) = Rc::into_inner(records) {
+            self.passes.reuse(records);
+            self.keep_memory_for_a_while();
+        }
+    }
+
+    fn keep_memory_for_a_while(&mut self) {
+        let is_much = self.passes.holds_memory() || self.part.capacity() >= CHUNK;
+        self.release_at = is_much.then(|| Instant::now() + MEMORY_KEPT);
+    }
+
+    /// Answers one client while the pass over all tasks is made that it asked for.
+    fn answer_while_passing(&mut self, index: usize, ask: &Ask, eyes: &Eyes) {
+        let Some(request) = self.waits_for(index) else {
+            return;
+        };
+        let asker = Asker {
+            index,
+            seq: request.seq,
+        };
+        self.answer_one(asker, &request, eyes, |passes, take| {
+            passes.run_through(ask, take).map_err(|error| {
+                log(Level::Warning, format_args!("a pass failed: {error}"));
+                libc::EIO
+            })
+        });
+    }
+
+    /// Answers one client of what `make` takes records from.
+    fn answer_one<M>(&mut self, asker: Asker, request: &Request, eyes: &Eyes, make: M)
+    where
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+    {
+        match request.show & show::MEMFD {
+            0 => self.answer_in_packets(asker, request, eyes, make),
+            _ => self.answer_in_files(&[asker], request, eyes, make),
+        }
+    }
+
+    /// Answers clients that see the same.
+    fn answer_alike(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, records: &[u8]) {
+        if request.show & show::MEMFD != 0 {
+            return self.answer_in_files(askers, request, eyes, |_, take| {
+                take(records);
+                Ok(())
+            });
+        }
+        let Some(first) = askers.first() else {
+            return;
+        };
+        match self.packets(first.index, request, eyes, records) {
+            Ok(answer) => {
+                let answer = Rc::new(answer);
+                for asker in askers {
+                    self.begin_sending(asker.index, asker.seq, Rc::clone(&answer), 0);
+                }
+            }
+            Err(errno) => askers.iter().for_each(|asker| self.fail(asker.index, asker.seq, errno)),
+        }
+    }
+
+    fn answer_in_packets<M>(&mut self, asker: Asker, request: &Request, eyes: &Eyes, make: M)
+    where
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+    {
+        let Asker { index, seq } = asker;
+        let Some(client) = &self.clients[index] else {
+            return;
+        };
+        let mut part = std::mem::take(&mut self.part);
+        part.clear();
+        let mut packets = Packets {
+            socket: &client.socket,
+            peer: &client.peer,
+            seq,
+            request,
+            eyes,
+            part,
+            due: CHUNK,
+            is_begun: false,
+            is_closed: false,
+            result: Ok(()),
+        };
+        let made = make(&mut self.passes, &mut |records| packets.take(records));
+        let nothing = packets.part.is_empty() && !packets.is_begun && is_about_one(request);
+        let mut failed = made.and(packets.result).err().or(nothing.then_some(libc::ESRCH));
+        if failed.is_none() {
+            wire::put_done(&mut packets.part, 0);
+            packets.send(1);
+            failed = packets.result.err();
+        }
+        if let Some(errno) = failed {
+            // It ends what was sent.
+            packets.part.clear();
+            wire::put_error(&mut packets.part, 0, errno);
+        }
+        let Packets { part, is_closed, .. } = packets;
+        self.counters.errors += u64::from(failed.is_some());
+        if is_closed {
+            return self.leave(index);
+        }
+        if part.is_empty() {
+            self.part = part;
+            return self.sent(index);
+        }
+        // The rest waits.
+        let mut answer = self.empty_answer(index);
+        let bytes = match answer.book(part.len(), self.byte_limits()) {
+            Ok(()) => part,
+            Err(errno) => {
+                let mut bytes = Vec::new();
+                wire::put_error(&mut bytes, 0, errno);
+                bytes
+            }
+        };
+        answer.bytes = RefCell::new(bytes);
+        self.begin_sending(index, seq, Rc::new(answer), 0);
+    }
+
+    /// In files that are sent one by one: the clients read one while the next is written.
+    fn answer_in_files<M>(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, make: M)
+    where
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+    {
+        let Some(first) = askers.first() else {
+            return;
+        };
+        let old = self.old_dumps(askers);
+        let mut answer = self.empty_answer(first.index);
+        let room = answer.room(self.byte_limits());
+        let files = Files::new(std::mem::take(&mut self.part), room, old);
+        let mut files = match files {
+            Ok(files) => files,
+            Err(errno) => return askers.iter().for_each(|asker| self.fail(asker.index, asker.seq, errno)),
+        };
+        let lines = askers.iter().filter_map(|asker| {
+            let client = self.clients[asker.index].as_ref()?;
+            Some((asker, &client.socket, &client.peer))
+        });
+        let mut lines: Vec<_> = lines.map(|(asker, socket, peer)| (asker, socket, peer, 0)).collect();
+        let mut tell = |announcement: &mut [u8], at: usize, dump: &Dump| {
+            for (asker, socket, peer, sent) in &mut lines {
+                let packet = wire::number_packet(announcement, asker.seq);
+                // One that has to wait goes out with the last one.
+                if at == *sent && peer.is_alive() && send_with(socket, packet, dump.reader()).is_ok() {
+                    *sent += packet.len();
+                }
+            }
+        };
+        let mut written = Ok(());
+        let made = make(&mut self.passes, &mut |records| {
+            if written.is_ok() {
+                written = files.take(request, eyes, records, &mut tell);
+            }
+        });
+        let result = made.and(written).and_then(|()| files.finish(request));
+        let ends = lines
+            .iter()
+            .map(|&(&asker, _, peer, sent)| (asker, peer.is_alive(), sent));
+        let ends: Vec<_> = ends.collect();
+        let Files {
+            mut announcements,
+            mut dumps,
+            bytes,
+            held,
+            ..
+        } = files;
+        self.part = bytes;
+        match result {
+            Ok(()) => wire::put_done(&mut announcements, 0),
+            Err(errno) => {
+                // What somebody got, everybody gets.
+                let told = ends.iter().map(|(.., sent)| *sent).max().unwrap_or(0);
+                announcements.truncate(told);
+                dumps.truncate(told / ANNOUNCEMENT);
+                wire::put_error(&mut announcements, 0, errno);
+                self.counters.errors += askers.len() as u64;
+            }
+        }
+        // There is room, or it would not have been written.
+        let _ = answer.book(held.min(room), self.byte_limits());
+        (answer.bytes, answer.dumps, answer.readers) = (RefCell::new(announcements), dumps, askers.len());
+        let answer = Rc::new(answer);
+        for (Asker { index, seq }, is_alive, sent) in ends {
+            match is_alive {
+                true => self.begin_sending(index, seq, Rc::clone(&answer), sent),
+                false => self.fail(index, seq, libc::ESRCH),
+            }
+        }
+    }
+
+    /// The files of the answer that these clients had before, if it was one, and nobody else's.
+    fn old_dumps(&mut self, askers: &[Asker]) -> Vec<Dump> {
+        let mut last: Option<Rc<Answer>> = None;
+        let mut is_one = true;
+        for asker in askers {
+            let client = self.clients[asker.index].as_mut();
+            let answer = client.and_then(|client| client.dump.take()).map(|(answer, _)| answer);
+            is_one &= match (&last, &answer) {
+                (None, Some(answer)) => answer.readers == askers.len(),
+                (Some(last), Some(answer)) => Rc::ptr_eq(last, answer),
+                (_, None) => false,
+            };
+            last = answer;
+        }
+        match last.and_then(Rc::into_inner) {
+            Some(mut answer) if is_one => std::mem::take(&mut answer.dumps),
+            _ => Vec::new(),
         }
     }
 
     fn fail_waiting(&mut self, index: usize, errno: i32) {
-        if let Some(State::Waiting(request)) = self.clients[index].as_ref().map(|client| &client.state) {
-            let seq = request.seq;
-            self.fail(index, seq, errno);
+        if let Some(request) = self.waits_for(index) {
+            self.fail(index, request.seq, errno);
         }
     }
 
@@ -743,51 +1251,37 @@ impl Server {
         }
     }
 
-    /// Makes an answer of records.
-    fn encode(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &[u8]) -> Result<Answer, i32> {
+    fn byte_limits(&self) -> [usize; 2] {
+        [self.limits.bytes, self.limits.bytes_per_user]
+    }
+
+    fn empty_answer(&mut self, index: usize) -> Answer {
         let user = self.clients[index].as_ref().map_or(0, |client| client.peer.user);
         let own = Rc::clone(self.accounts.entry(user).or_default());
-        let mut answer = Answer {
-            bytes: Vec::new(),
-            dump: None,
+        Answer {
+            bytes: RefCell::default(),
+            dumps: Vec::new(),
+            readers: 0,
             booked: 0,
             accounts: [Rc::clone(&self.all_bytes), own],
-        };
-        let limits = [self.limits.bytes, self.limits.bytes_per_user];
-        let errno = |error: Errno| error.raw_os_error();
-        let mut dump = match request.show & show::MEMFD {
-            0 => None,
-            _ => Some(Dump::new().map_err(errno)?),
-        };
-        let (mut count, mut rest) = (0, records);
-        while let Some((record, behind)) = Record::split_first(rest) {
-            count += u64::from(encode::put(request, eyes, record, &mut answer.bytes));
-            rest = behind;
-            if let Some(dump) = dump.as_mut().filter(|_| answer.bytes.len() >= CHUNK || rest.is_empty()) {
-                dump.append(&answer.bytes).map_err(errno)?;
-                answer.book(answer.booked + answer.bytes.len(), limits)?;
-                answer.bytes.clear();
-            }
         }
-        if count == 0 && matches!(request.strategy, Strategy::One | Strategy::Thread) {
+    }
+
+    /// An answer in packets that several clients can be sent.
+    fn packets(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &[u8]) -> Result<Answer, i32> {
+        let mut bytes = Vec::new();
+        let mut rest = records;
+        while let Some((record, behind)) = Record::split_first(rest) {
+            encode::put(request, eyes, record, &mut bytes);
+            rest = behind;
+        }
+        if bytes.is_empty() && is_about_one(request) {
             return Err(libc::ESRCH);
         }
-        match dump {
-            Some(mut dump) => {
-                dump.seal().map_err(errno)?;
-                let file = wire::File {
-                    bytes: U64::new(answer.booked as u64),
-                    messages: U64::new(count),
-                };
-                answer.bytes = Vec::new();
-                let mut message = MessageWriter::task(&mut answer.bytes, 0, Default::default());
-                message.attribute(attribute::MEMFD, |out| out.extend_from_slice(file.as_bytes()));
-                message.finish();
-                answer.dump = Some(Rc::new(dump));
-            }
-            None => answer.book(answer.bytes.len(), limits)?,
-        }
-        wire::put_done(&mut answer.bytes, 0);
+        let mut answer = self.empty_answer(index);
+        answer.book(bytes.len(), self.byte_limits())?;
+        wire::put_done(&mut bytes, 0);
+        answer.bytes = RefCell::new(bytes);
         Ok(answer)
     }
 
@@ -827,14 +1321,13 @@ impl Server {
                 return self.watch(index, EventFlags::IN);
             }
         }
-        self.packet.clear();
-        let taken = wire::fill_packet(&part[*at..], stream.seq(), &mut self.packet);
-        if taken == 0 {
+        let packet = wire::number_packet(&mut part[*at..], stream.seq());
+        if packet.is_empty() {
             return self.leave(index);
         }
-        match rustix::net::send(&client.socket, &self.packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match send_packet(&client.socket, packet) {
             Ok(_) => {
-                *at += taken;
+                *at += packet.len();
                 client.deadline = None;
                 self.streams.push_back((index, generation));
                 self.watch(index, EventFlags::empty());
@@ -865,10 +1358,33 @@ fn first_facts(mut facts: Facts, peer: &Peer) -> Result<Facts, i32> {
     Ok(facts)
 }
 
+/// With what a client looks, which is two.
+fn eyes(before: &Facts, now: &Facts) -> Eyes {
+    Eyes {
+        before: Subject {
+            pid: now.subject.pid,
+            ..before.subject.clone()
+        },
+        now: now.subject.clone(),
+        observer: before.observer && now.observer,
+        users: now.users.clone(),
+        groups: now.groups.clone(),
+    }
+}
+
 fn refuse(socket: &OwnedFd, errno: i32) {
     let mut bytes = Vec::new();
     wire::put_error(&mut bytes, 0, errno);
     let _ = rustix::net::send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+fn send_packet(socket: &OwnedFd, packet: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(socket, packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+}
+
+/// Whether no task at all means that there is no such one.
+fn is_about_one(request: &Request) -> bool {
+    matches!(request.strategy, Strategy::One | Strategy::Thread)
 }
 
 fn send_with(socket: &OwnedFd, packet: &[u8], file: BorrowedFd<'_>) -> Result<usize, Errno> {
@@ -892,22 +1408,31 @@ fn sees_any(eyes: &Eyes, records: &[u8]) -> bool {
     false
 }
 
-/// Eyes without a number, if nothing of the answer depends on that: a process sees more of itself than of others like it.
-fn shared_eyes(eyes: &Eyes, records: &[u8], request: &Request) -> Option<Eyes> {
+/// The records of some processes, by their numbers. One look through all for all of them: there may be many of both.
+fn records_of(pids: HashSet<u32>, records: &[u8]) -> HashMap<u32, Vec<Record<'_>>> {
+    let mut found: HashMap<u32, Vec<Record<'_>>> = HashMap::new();
+    let mut rest = records;
+    while let Some((record, behind)) = Record::split_first(rest) {
+        rest = behind;
+        let pid = record.header().pid.get();
+        if pids.contains(&pid) {
+            found.entry(pid).or_default().push(record);
+        }
+    }
+    found
+}
+
+/// Eyes without a number, if nothing of the answer depends on that: a process sees more of itself than of others like it. `own`
+/// are the records of its own process.
+fn shared_eyes(eyes: &Eyes, own: &[Record<'_>], request: &Request) -> Option<Eyes> {
     let special = Groups::NONE.with(Group::Cpu).with(Group::Layout).with(Group::Fds);
     if request.groups().intersects(special) {
         return None;
     }
-    let pid = eyes.now.pid;
     let mut anybody = eyes.clone();
     anybody.before.pid = 0;
     anybody.now.pid = 0;
-    let mut rest = records;
-    while let Some((record, behind)) = Record::split_first(rest) {
-        rest = behind;
-        if record.header().pid.get() != pid {
-            continue;
-        }
+    for &record in own {
         let object = Object::of(record)?;
         let (own, other) = (eyes.sight(&object)?, anybody.sight(&object)?);
         if own.owned != other.owned {
@@ -915,4 +1440,127 @@ fn shared_eyes(eyes: &Eyes, records: &[u8], request: &Request) -> Option<Eyes> {
         }
     }
     Some(anybody)
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag::record::{self, attr, Access, Base, Writer, ACCESS_STABLE};
+
+    use super::*;
+
+    /// The initial user namespace, and somebody who may see all.
+    const USER_NS: u32 = 0xEFFF_FFFD;
+
+    fn root() -> Eyes {
+        let subject = Subject {
+            pid: 1,
+            fsuid: 0,
+            fsgid: 0,
+            euid: 0,
+            capabilities: u64::MAX,
+            user_ns: USER_NS,
+            user_ns_level: 0,
+            landlock: 0,
+            kept: 0,
+            confined: false,
+            counts_files: true,
+            may_attach: true,
+        };
+        Eyes {
+            before: subject.clone(),
+            now: subject,
+            observer: false,
+            users: Default::default(),
+            groups: Default::default(),
+        }
+    }
+
+    fn records(count: u32) -> Vec<u8> {
+        let access = Access {
+            user_ns: U32::new(USER_NS),
+            mm_user_ns: U32::new(USER_NS),
+            dumpable: U32::new(record::dumpable::USER),
+            flags: U32::new(ACCESS_STABLE),
+            ..Access::default()
+        };
+        let mut bytes = Vec::new();
+        for pid in 1..=count {
+            let mut writer = Writer::new(&mut bytes);
+            writer.put(attr::ACCESS, 0, access.as_bytes());
+            writer.put(attr::BASE, 0, Base::default().as_bytes());
+            writer.finish(record::Header {
+                pid: U32::new(pid),
+                tid: U32::new(pid),
+                ..record::Header::default()
+            });
+        }
+        bytes
+    }
+
+    /// Check that the files of a long answer are, one behind the other, what one file would be; that each is announced as it is, and
+    /// told of before the next one is written, but the last.
+    #[test]
+    fn files_follow_each_other() {
+        let request = Request {
+            seq: 0,
+            show: show::MEMFD | u64::from(Groups::NONE.with(Group::Base).0) << show::GROUPS_SHIFT,
+            strategy: Strategy::All,
+            pid: 0,
+        };
+        let (eyes, records) = (root(), records(40_000));
+        let mut told = 0;
+        let mut files = Files::new(Vec::new(), usize::MAX, Vec::new()).unwrap();
+        let mut tell = |announcement: &mut [u8], at: usize, dump: &Dump| {
+            assert_eq!((announcement.len(), at), (ANNOUNCEMENT, told * ANNOUNCEMENT));
+            assert!(dump.content().len() >= FILE);
+            told += 1;
+        };
+        let (first, second) = records.split_at(records.len() / 4);
+        assert_eq!(files.take(&request, &eyes, first, &mut tell), Ok(()));
+        assert_eq!(files.take(&request, &eyes, second, &mut tell), Ok(()));
+        assert_eq!(files.finish(&request), Ok(()));
+        assert_eq!(files.dumps.len(), told + 1);
+        let mut whole = Vec::new();
+        for (message, dump) in wire::Messages::new(&files.announcements, 0).zip(&files.dumps) {
+            let Ok(wire::Message::Task { attributes, .. }) = message else {
+                panic!("{message:?}");
+            };
+            let bytes = dump.content();
+            let file = wire::File {
+                bytes: U64::new(bytes.len() as u64),
+                messages: U64::new(wire::Messages::new(&bytes, 0).count() as u64),
+            };
+            let payload = wire::attributes(attributes).next().map(|(_, payload, _)| payload);
+            assert_eq!(payload, Some(file.as_bytes()));
+            whole.extend(bytes);
+        }
+        assert_eq!(files.held, whole.len());
+        assert!(told > 1);
+        assert_eq!(wire::Messages::new(&whole, 0).count(), 40_000);
+        let mut expected = Vec::new();
+        let mut rest = &records[..];
+        while let Some((record, behind)) = Record::split_first(rest) {
+            encode::put(&request, &eyes, record, &mut expected);
+            rest = behind;
+        }
+        assert!(whole == expected);
+    }
+
+    /// Check that a message that carries a record as it is has the same bytes as one that is put together.
+    #[test]
+    fn one_copy_is_as_good_as_many() {
+        let (eyes, records) = (root(), records(3));
+        let request = |show| Request {
+            seq: 0,
+            show: show | u64::from(Groups::NONE.with(Group::Base).0) << show::GROUPS_SHIFT,
+            strategy: Strategy::All,
+            pid: 0,
+        };
+        let (record, _) = Record::split_first(&records).unwrap();
+        let (mut one, mut many) = (Vec::new(), Vec::new());
+        assert!(encode::put(&request(0), &eyes, record, &mut one));
+        // With an attribute that this record has nothing for.
+        assert!(encode::put(&request(show::CMDLINE), &eyes, record, &mut many));
+        assert_eq!(one, many);
+    }
 }

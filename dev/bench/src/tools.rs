@@ -2,8 +2,9 @@
 
 use std::cell::OnceCell;
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use crate::Result;
 
@@ -85,12 +86,21 @@ impl Tools {
 
 /// Whether a command succeeds.
 pub fn runs(program: &str, args: &[&str]) -> bool {
-    let status = Command::new(program)
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+    status(program, args).is_ok_and(|status| status.success())
+}
+
+/// Runs a command that may leave a part unanswered, as processes come and go.
+pub fn answer(program: &str, args: &[&str]) -> Result<()> {
+    let status = status(program, args)?;
+    match status.code() {
+        Some(0 | 1) => Ok(()),
+        _ => Err(format!("{program}: {status}").into()),
+    }
+}
+
+fn status(program: &str, args: &[&str]) -> io::Result<ExitStatus> {
+    let mut command = Command::new(program);
+    command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).status()
 }
 
 /// The first line that a command prints.

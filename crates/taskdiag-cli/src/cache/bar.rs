@@ -9,7 +9,7 @@ use taskdiag::{Absent, Value};
 
 use super::report::{begin_document, size, Style};
 use crate::listing::{Format, Machine};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{who_may, Failure, Outcome};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
 use crate::output::{cell, csv, json, Absences, Key, Output, Row};
@@ -98,7 +98,7 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     let file = open(path, flags, Mode::empty()).map_err(|errno| failure(&errno))?;
     let file = File::from(file);
     let refused = |refusal: Refusal| match refusal {
-        Refusal::Denied => failure(&format_args!("{refusal} (root is: try sudo)")),
+        Refusal::Denied => failure(&format_args!("{refusal} ({})", who_may())),
         refusal => failure(&refusal),
     };
     let mut output = Output::new();

@@ -22,7 +22,7 @@ use taskdiag::pagecache::{self, ByteRange, Directory, Found, Quantity, Seen, Sou
 use taskdiag::ErrorKind;
 
 use crate::listing::Formats;
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 use names::Names;
 use report::{Report, Style, Unit};
@@ -362,7 +362,7 @@ impl Survey {
     fn process(&mut self, pid: u32) {
         match self.held(pid) {
             Ok(()) => {}
-            Err((ErrorKind::Denied, message)) => self.complain(format_args!("{message} (root may: try sudo)")),
+            Err((ErrorKind::Denied, message)) => self.complain(format_args!("{message} ({})", who_may())),
             Err((_, message)) => self.complain(format_args!("{message}")),
         }
     }
@@ -454,9 +454,10 @@ impl Survey {
         }
         if sum.denied > 0 {
             self.complain(format_args!(
-                "{} of {}: what is cached is told to the owner and to who may write only (root is: try sudo)",
+                "{} of {}: only the owner and who may write can see what is cached ({})",
                 sum.denied,
-                files(sum.files)
+                files(sum.files),
+                who_may()
             ));
         }
         let unsupported = sum.files - sum.answered - sum.denied;
@@ -470,7 +471,8 @@ impl Survey {
             let count = self.denied_processes;
             let plural = if count == 1 { "" } else { "es" };
             self.complain(format_args!(
-                "you may not see the files of {count} process{plural} (root may: try sudo)"
+                "you may not see the files of {count} process{plural} ({})",
+                who_may()
             ));
         }
         // What was chosen and is never there, rather than missing of single files.

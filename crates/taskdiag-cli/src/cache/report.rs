@@ -297,7 +297,10 @@ fn cell(out: &mut Vec<u8>, shown: Shown, entry: &Entry<'_>, style: &Style, absen
     let value = match shown {
         Shown::Percent => {
             return match entry.permille(style.range) {
-                Some(permille) => cell::formatted(out, format_args!("{}.{}", permille / 10, permille % 10)),
+                Some(permille) => {
+                    people::number(out, permille / 10);
+                    out.extend_from_slice(&[b'.', b'0' + (permille % 10) as u8]);
+                }
                 None => out.push(b'-'),
             }
         }

@@ -5,19 +5,18 @@ mod sums;
 mod system;
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use rustix::termios::{isatty, tcgetwinsize};
-use taskdiag::{Budget, Field, Fields, Filter, Handle, Query, Task, Value};
+use taskdiag::{Budget, Field, Fields, Handle, Query, Task, Value};
 
 use crate::cache::size::parse_size;
 use crate::library;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{Cells, Column, Show, Unit};
+use crate::output::cell::{label, Cells, Column, Show, Unit};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::names::Names;
 use crate::output::table::{terminal_width, Align, Table};
@@ -108,20 +107,11 @@ impl Args {
     }
 
     fn query(&self) -> Result<Query, Failure> {
-        let mut query = match self.pids.as_slice() {
+        let query = match self.pids.as_slice() {
             [] => Query::processes(),
             pids => Query::these(pids.iter().copied()),
         };
-        let users = selection::users(&self.users)?;
-        if !users.is_empty() {
-            query = query.filter(Filter::one_of(Field::Euid, &users));
-        }
-        if let Some(path) = &self.cgroup {
-            query = query.filter(Filter::within_cgroup(path.as_bytes()));
-        }
-        if let Some(expression) = &self.filter {
-            query = query.filter(selection::filter(expression)?);
-        }
+        let query = selection::narrow(query, &self.users, self.cgroup.as_deref(), self.filter.as_deref())?;
         Ok(query.budget(self.budget()?))
     }
 
@@ -136,10 +126,6 @@ fn seconds(option: &str, text: &str, or: &str) -> Result<Duration, Failure> {
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     parsed.ok_or_else(|| Failure::Unanswered(format!("{option} {text:?}: a number of seconds, like 0.5{or}")))
-}
-
-const fn label(heading: &'static str, show: Show) -> Column {
-    Column { heading, show }
 }
 
 /// The table without `-o`.
@@ -347,12 +333,7 @@ impl Report<'_> {
                 // What is shown is counted already, or will be.
                 selection::sort(tasks, sort, missing, |_| false);
                 tasks.truncate(limit);
-                let mut table = Table::new(columns.iter().map(Column::align), tasks.len() + 1);
-                if header {
-                    for column in columns {
-                        table.cell(|out| out.extend_from_slice(column.heading.as_bytes()));
-                    }
-                }
+                let mut table = Column::table(columns, tasks.len() + 1, header);
                 let mut shown = Absences::new();
                 for task in &*tasks {
                     for &column in columns {

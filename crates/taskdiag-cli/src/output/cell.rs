@@ -8,7 +8,7 @@ use taskdiag::{Field, Kind, Value};
 
 use super::names::{Named, Names};
 use super::people::{self, Clock};
-use super::table::Align;
+use super::table::{Align, Table};
 use super::{text, Absences, Row};
 
 /// A column of a table.
@@ -37,6 +37,11 @@ pub enum Show {
     Command,
 }
 
+/// A column under a heading of its own.
+pub const fn label(heading: &'static str, show: Show) -> Column {
+    Column { heading, show }
+}
+
 impl Column {
     /// A column for a field, under the field's own name.
     pub fn of(field: Field) -> Column {
@@ -44,6 +49,17 @@ impl Column {
             heading: field.name(),
             show: Show::Field(field),
         }
+    }
+
+    /// A table of these columns, with room for so many rows, and with their headings if it is to have any.
+    pub fn table(columns: &[Column], rows: usize, header: bool) -> Table {
+        let mut table = Table::new(columns.iter().map(Column::align), rows);
+        if header {
+            for column in columns {
+                table.cell(|out| out.extend_from_slice(column.heading.as_bytes()));
+            }
+        }
+        table
     }
 
     /// The fields that it needs.

@@ -29,15 +29,17 @@ pub fn size(out: &mut Vec<u8>, bytes: u64) {
         return out.push(b'B');
     }
     let mut unit = ((63 - bytes.leading_zeros()) / 10).min(6);
-    let tenths = |unit: u32| (u128::from(bytes) * 10 + (1 << (unit * 10 - 1))) >> (unit * 10);
+    // Rounded. What is left behind the whole units has room for ten times as much.
+    let tenths = |unit: u32| {
+        let left = bytes & ((1 << (unit * 10)) - 1);
+        (bytes >> (unit * 10)) * 10 + ((left * 10 + (1 << (unit * 10 - 1))) >> (unit * 10))
+    };
     if tenths(unit) >= 10_240 && unit < 6 {
         unit += 1;
     }
-    let tenths = tenths(unit) as u64;
+    let tenths = tenths(unit);
     number(out, tenths / 10);
-    out.push(b'.');
-    number(out, tenths % 10);
-    out.push(UNITS[unit as usize - 1]);
+    out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8, UNITS[unit as usize - 1]]);
 }
 
 /// Appends a time span as `[dd-]hh:mm:ss`.

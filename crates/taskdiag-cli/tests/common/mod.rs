@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn new(output: Output) -> Run {
+    pub fn new(output: Output) -> Run {
         Run {
             code: output.status.code(),
             stdout: output.stdout,
@@ -53,6 +53,31 @@ pub fn command(args: &[&str]) -> Command {
 /// Runs the binary with these arguments.
 pub fn run(args: &[&str]) -> Run {
     Run::new(command(args).output().expect("the binary runs"))
+}
+
+/// Begins to run the binary with these arguments, with pipes for both outputs.
+pub fn start(args: &[&str]) -> Child {
+    let mut command = command(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the binary runs")
+}
+
+/// Checks that nothing is said of a reader who has had enough.
+#[track_caller]
+pub fn check_closed_pipe(args: &[&str]) {
+    let mut child = start(args);
+    drop(child.stdout.take());
+    let run = Run::new(child.wait_with_output().expect("it ends"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+}
+
+/// Checks that a full disk is a failure that is said.
+#[track_caller]
+pub fn check_full_disk(args: &[&str]) {
+    let full = File::create("/dev/full").expect("/dev/full exists");
+    let run = Run::new(command(args).stdout(full).output().expect("the binary runs"));
+    let said = "taskdiag: writing the output: No space left on device\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(1), said), "{args:?}");
 }
 
 /// Runs the binary as nobody. `None` if we are not root and so can't become somebody else.

@@ -3,3 +3,7 @@
 pub mod access;
 pub mod passes;
 pub mod wire;
+
+mod linger;
+
+pub use linger::Linger;

@@ -10,10 +10,14 @@ use crate::plan::BpfWay;
 use crate::query::Scope;
 use crate::record::{attr, value, KernelTest, Record, View};
 use crate::snapshot::Snapshot;
+pub use crate::source::bpf::pass::Taker;
 use crate::source::bpf::pass::{Bpf, Request, Standpoint};
 
 /// The groups that somebody may ask for most of the time; a program of its own answers them, which is smaller.
 const COMMON: Groups = Groups(0b101);
+
+/// What may be held without a pass in sight.
+const MEMORY: usize = 256 << 10;
 
 /// What a pass is to bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +28,8 @@ pub struct Ask {
     pub groups: u32,
     /// The address of the task in whose namespaces the answer is to be, from its [`View`]; 0 for this process.
     pub as_task: u64,
+    /// Whether Landlock domains of tasks decide, as they do if who asks is in one. Otherwise they are not looked up.
+    pub domains: bool,
 }
 
 /// Which tasks a pass is to visit. Numbers are those of `as_task`.
@@ -48,6 +54,8 @@ pub struct Passes {
     sleepable: Bpf,
     landlock: u32,
     snapshot: Snapshot,
+    /// Memory for records in order.
+    ordered: Vec<u8>,
 }
 
 impl fmt::Debug for Passes {
@@ -71,6 +79,7 @@ impl Passes {
             sleepable: load(Groups::ALL)?,
             landlock: 0,
             snapshot: Snapshot::default(),
+            ordered: Vec::new(),
         };
         // What the first pass of each reads of this host, it reads now.
         let own = std::process::id();
@@ -79,6 +88,7 @@ impl Passes {
                 scope: Tasks::Process(own),
                 groups: groups.0,
                 as_task: 0,
+                domains: false,
             };
             let records = passes.run(&ask)?;
             let is_told = Record::split_first(&records)
@@ -99,9 +109,19 @@ impl Passes {
         self.landlock = word as u32 + 1;
     }
 
-    /// The records of one pass.
+    /// The records of one pass, in the order of their thread ids: who reads them need not sort them.
     pub fn run(&mut self, ask: &Ask) -> Result<Vec<u8>> {
-        self.pass(ask, Groups::NONE)
+        self.pass(ask, Groups::NONE, None)
+    }
+
+    /// Hands over the records of one pass, some at a time, while it is being made if the kernel allows it.
+    pub fn run_through(&mut self, ask: &Ask, take: &mut Taker<'_>) -> Result<()> {
+        let rest = self.pass(ask, Groups::NONE, Some(take))?;
+        if !rest.is_empty() {
+            take(&rest);
+        }
+        self.reuse(rest);
+        Ok(())
     }
 
     /// The records of the threads of one process of this namespace, with where they stand.
@@ -111,11 +131,16 @@ impl Passes {
             0 => Tasks::ThreadsOf(pid),
             _ => Tasks::Process(pid),
         };
-        let ask = Ask { scope, groups, as_task };
-        self.pass(&ask, Groups::VIEW)
+        let ask = Ask {
+            scope,
+            groups,
+            as_task,
+            domains: true,
+        };
+        self.pass(&ask, Groups::VIEW, None)
     }
 
-    fn pass(&mut self, ask: &Ask, view: Groups) -> Result<Vec<u8>> {
+    fn pass(&mut self, ask: &Ask, view: Groups, taker: Option<&mut Taker<'_>>) -> Result<Vec<u8>> {
         let fields = Groups(ask.groups).and(Groups::ALL);
         let bpf = match fields {
             _ if fields.intersects(Groups::FROM_USER_MEMORY) => &mut self.sleepable,
@@ -151,16 +176,54 @@ impl Passes {
             changed: false,
             standpoint: Standpoint {
                 task: ask.as_task,
-                landlock: self.landlock,
+                landlock: if ask.domains { self.landlock } else { 0 },
             },
         };
         self.snapshot.clear(Default::default());
-        bpf.read(&request, &mut self.snapshot)?;
+        bpf.read_through(&request, &mut self.snapshot, taker)?;
         if self.snapshot.counters().malformed > 0 {
             return Err(Error::new(ErrorKind::Malformed, "records of the BPF program are torn"));
         }
-        self.snapshot.rows = Vec::new();
-        Ok(std::mem::take(&mut self.snapshot.records))
+        Ok(match self.snapshot.records.len() {
+            // Few, which leave the memory for many where it is.
+            ..=MEMORY => self.in_order(Vec::new()),
+            _ if self.snapshot.is_in_order() => std::mem::take(&mut self.snapshot.records),
+            _ => {
+                let memory = std::mem::take(&mut self.ordered);
+                self.in_order(memory)
+            }
+        })
+    }
+
+    fn in_order(&mut self, mut records: Vec<u8>) -> Vec<u8> {
+        records.clear();
+        self.snapshot.put_in_order();
+        self.snapshot
+            .tasks()
+            .for_each(|task| records.extend_from_slice(task.record().as_bytes()));
+        records
+    }
+
+    /// Takes back the memory of records that are not needed any more, for those of the next pass: several megabytes that need not
+    /// grow again.
+    pub fn reuse(&mut self, records: Vec<u8>) {
+        for memory in [&mut self.snapshot.records, &mut self.ordered] {
+            if records.capacity() > memory.capacity() {
+                *memory = records;
+                return;
+            }
+        }
+    }
+
+    /// Whether it holds much memory for a next pass.
+    pub fn holds_memory(&self) -> bool {
+        self.snapshot.records.capacity().max(self.ordered.capacity()) > MEMORY
+    }
+
+    /// Gives that back.
+    pub fn release(&mut self) {
+        self.snapshot = Snapshot::default();
+        self.ordered = Vec::new();
     }
 }
 

@@ -368,20 +368,32 @@ pub fn put_error(out: &mut Vec<u8>, seq: u32, errno: i32) {
     writer.finish();
 }
 
-/// Copies whole messages from the start of `messages` to `packet`, as many as fit into one, with the number of a request. Returns
-/// how many bytes that were; 0 if a message makes no sense.
-pub fn fill_packet(messages: &[u8], seq: u32, packet: &mut Vec<u8>) -> usize {
+/// The whole messages at the start of `messages`, as many as fit into one packet, now with the number of a request. None if a
+/// message makes no sense.
+pub fn number_packet(messages: &mut [u8], seq: u32) -> &[u8] {
     let mut end = 0;
-    while let Ok((header, _)) = MessageHeader::ref_from_prefix(&messages[end..]) {
+    while let Ok((header, rest)) = MessageHeader::mut_from_prefix(&mut messages[end..]) {
         let len = header.len.get() as usize;
-        if len < size_of::<MessageHeader>() || len % 4 != 0 || len > messages.len() - end || packet.len() + len > PACKET
-        {
+        let most = (PACKET - end).min(size_of::<MessageHeader>() + rest.len());
+        if len < size_of::<MessageHeader>() || len % 4 != 0 || len > most {
             break;
         }
-        let at = packet.len();
-        packet.extend_from_slice(&messages[end..end + len]);
-        packet[at + 8..at + 12].copy_from_slice(&seq.to_ne_bytes());
+        header.seq = U32::new(seq);
         end += len;
+    }
+    &messages[..end]
+}
+
+/// How long the whole messages at the start of `bytes` are.
+pub fn whole_messages(bytes: &[u8]) -> usize {
+    let mut end = 0;
+    while let Ok((header, rest)) = MessageHeader::ref_from_prefix(&bytes[end..]) {
+        let len = header.len.get() as usize;
+        let padded = len.next_multiple_of(4);
+        if len < size_of::<MessageHeader>() || padded > size_of::<MessageHeader>() + rest.len() {
+            break;
+        }
+        end += padded;
     }
     end
 }
@@ -578,10 +590,12 @@ mod tests {
     /// Check that what was written is read, in packets of whole messages with the request's number.
     #[test]
     fn messages_come_back() {
-        let bytes = sample();
-        let mut packet = Vec::new();
-        assert_eq!(fill_packet(&bytes, 9, &mut packet), bytes.len());
-        let messages: Vec<_> = Messages::new(&packet, 9).collect::<Result<_, _>>().unwrap();
+        let mut bytes = sample();
+        let len = bytes.len();
+        let packet = number_packet(&mut bytes, 9);
+        assert_eq!((packet.len(), whole_messages(packet)), (len, len));
+        assert_eq!(whole_messages(&packet[..len - 1]), len - 20);
+        let messages: Vec<_> = Messages::new(packet, 9).collect::<Result<_, _>>().unwrap();
         assert_eq!(messages.len(), 4);
         let Message::Task {
             header,
@@ -597,7 +611,7 @@ mod tests {
         assert_eq!(&packet[offset + list[0].2..][..5], b"sleep");
         assert_eq!(list[1].0, attribute::BASE);
         assert!(matches!(messages[3], Message::Done));
-        assert!(Messages::new(&packet, 8).next().unwrap().is_err());
+        assert!(Messages::new(packet, 8).next().unwrap().is_err());
     }
 
     proptest! {
@@ -639,13 +653,38 @@ mod tests {
                 let at = at % bytes.len();
                 bytes[at] = byte;
             }
-            let mut packet = Vec::new();
-            prop_assert!(fill_packet(&bytes, 1, &mut packet) <= bytes.len());
+            prop_assert!(whole_messages(&bytes) <= bytes.len());
             for message in Messages::new(&bytes, 0).flatten() {
                 if let Message::Task { attributes: list, .. } = message {
                     prop_assert!(attributes(list).count() <= bytes.len());
                 }
             }
+            let len = bytes.len();
+            let packet = number_packet(&mut bytes, 1);
+            prop_assert!(packet.len() <= len.min(PACKET));
+        }
+
+        /// Check that packets hold whole messages, no more of them than fit, and lose none.
+        #[test]
+        fn packets_are_whole(lens in proptest::collection::vec(0..30_000_usize, 0..20)) {
+            let mut bytes = Vec::new();
+            for &len in &lens {
+                let mut message = MessageWriter::task(&mut bytes, 0, TaskHeader::default());
+                message.attribute(attribute::RECORD, |out| out.resize(out.len() + len, 1));
+                message.finish();
+            }
+            let (mut at, mut count) = (0, 0);
+            while at < bytes.len() {
+                let packet = number_packet(&mut bytes[at..], 3);
+                prop_assert!(!packet.is_empty() && packet.len() <= PACKET);
+                prop_assert_eq!(whole_messages(packet), packet.len());
+                for message in Messages::new(packet, 3) {
+                    prop_assert!(message.is_ok());
+                    count += 1;
+                }
+                at += packet.len();
+            }
+            prop_assert_eq!(count, lens.len());
         }
     }
 }

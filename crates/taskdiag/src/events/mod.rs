@@ -291,7 +291,9 @@ fn probe() -> EventSupport {
         .find(|fact| fact.verdict == Verdict::No);
     let tracepoints = match (no, host.bpf_load.verdict) {
         (Some(no), _) => no,
-        (None, Verdict::No) if !missing_capabilities().is_empty() => Fact::no(host.bpf_load.why, REMEDY_BPF),
+        (None, Verdict::No) if !missing_capabilities().is_empty() => {
+            Fact::no(host.bpf_load.why, host::capability_remedy(REMEDY_BPF))
+        }
         (None, Verdict::No) => host.bpf_load,
         (None, _) => Fact::unknown("not tried yet"),
     };
@@ -325,7 +327,7 @@ fn connector() -> Fact {
     match is_old && !may {
         true => Fact::no(
             "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
-            REMEDY_CONNECTOR,
+            host::capability_remedy(REMEDY_CONNECTOR),
         ),
         false => Fact::unknown("not tried yet"),
     }
@@ -334,8 +336,8 @@ fn connector() -> Fact {
 /// What a failure to open a source says about the host.
 fn refusal(source: EventSource, error: &Error) -> Fact {
     let remedy = match (error.kind(), source) {
-        (ErrorKind::Denied, EventSource::Bpf) => REMEDY_BPF,
-        (ErrorKind::Denied, EventSource::Connector) => REMEDY_CONNECTOR,
+        (ErrorKind::Denied, EventSource::Bpf) => host::capability_remedy(REMEDY_BPF),
+        (ErrorKind::Denied, EventSource::Connector) => host::capability_remedy(REMEDY_CONNECTOR),
         _ => "",
     };
     Fact::no(error.to_string(), remedy)

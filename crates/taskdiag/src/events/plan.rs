@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::support::{Fact, Verdict};
+use crate::error::{Error, Result};
+use crate::support::{refusal_kind, Fact, Verdict};
 
 /// Who tells of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,8 +71,8 @@ pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<Event
         Some(source) if is_possible(&source) => Ok(source),
         Some(source) => {
             let fact = support.fact(source);
-            let message = format!("the source {source} can't tell of events: {}", sentence(fact));
-            Err(Error::new(kind(&[fact]), message))
+            let message = format!("the source {source} can't tell of events: {}", fact.sentence());
+            Err(Error::new(refusal_kind(&[fact]), message))
         }
         None => [EventSource::Bpf, EventSource::Connector]
             .into_iter()
@@ -81,32 +81,18 @@ pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<Event
                 let EventSupport { tracepoints, connector } = support;
                 let message = format!(
                     "nothing can tell of events: {}; {}",
-                    sentence(tracepoints),
-                    sentence(connector)
+                    tracepoints.sentence(),
+                    connector.sentence()
                 );
-                Error::new(kind(&[tracepoints, connector]), message)
+                Error::new(refusal_kind(&[tracepoints, connector]), message)
             }),
-    }
-}
-
-/// With a capability it would be possible, or it is not.
-fn kind(facts: &[&Fact]) -> ErrorKind {
-    match facts.iter().any(|fact| fact.why.contains("CAP_")) {
-        true => ErrorKind::Denied,
-        false => ErrorKind::Unsupported,
-    }
-}
-
-fn sentence(fact: &Fact) -> String {
-    match fact.remedy.is_empty() {
-        true => fact.why.to_string(),
-        false => format!("{} ({})", fact.why, fact.remedy),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn support(tracepoints: Fact, connector: Fact) -> EventSupport {
         EventSupport { tracepoints, connector }

@@ -36,28 +36,108 @@ pub(super) fn cut(mapping: &mut Mapping<'_>, from: u64) -> bool {
     mapping.start < mapping.end
 }
 
-/// Finds for each address, in the order given, the mapping that covers it: an index into `found`, which gets each mapping that
-/// is met once.
+/// The pages that addresses lie on. A mapping has whole pages: what holds for one address on a page holds for the others.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// In order, each once: their first addresses.
+    starts: Vec<u64>,
+    /// Of each address, in the order given, its page.
+    of: Vec<u32>,
+}
+
+const PAGE_SHIFT: u32 = 12;
+
+impl Pages {
+    pub(super) fn new(addresses: &[u64]) -> Pages {
+        if addresses.is_sorted() {
+            return Pages::in_order(addresses.len(), addresses.iter().copied().zip(0..));
+        }
+        Pages::by_table(addresses).unwrap_or_else(|| Pages::by_order(addresses))
+    }
+
+    /// In a table, which is quicker than bringing all into order, as long as they are spread over it. Somebody can choose addresses
+    /// so that they are not: `None` then.
+    fn by_table(addresses: &[u64]) -> Option<Pages> {
+        const NONE: u32 = u32::MAX;
+        let size = (2 * addresses.len().max(1)).next_power_of_two();
+        let mut steps = 8 * addresses.len();
+        let mut table = vec![NONE; size];
+        let mut met: Vec<u64> = Vec::new();
+        let mut of = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let page = address >> PAGE_SHIFT;
+            let mut place = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - size.trailing_zeros())) as usize;
+            while table[place] != NONE && met[table[place] as usize] != page {
+                steps = steps.checked_sub(1)?;
+                place = (place + 1) % size;
+            }
+            if table[place] == NONE {
+                table[place] = met.len() as u32;
+                met.push(page);
+            }
+            of.push(table[place]);
+        }
+        let mut order: Vec<(u64, u32)> = met.into_iter().zip(0..).collect();
+        order.sort_unstable_by_key(|&(page, _)| page);
+        let mut rank = vec![0; order.len()];
+        for (&(_, index), new) in order.iter().zip(0..) {
+            rank[index as usize] = new;
+        }
+        of.iter_mut().for_each(|page| *page = rank[*page as usize]);
+        let starts = order.into_iter().map(|(page, _)| page << PAGE_SHIFT).collect();
+        Some(Pages { starts, of })
+    }
+
+    fn by_order(addresses: &[u64]) -> Pages {
+        let mut order: Vec<(u64, u32)> = addresses.iter().copied().zip(0..).collect();
+        order.sort_unstable_by_key(|&(address, _)| address);
+        Pages::in_order(addresses.len(), order.into_iter())
+    }
+
+    /// Of addresses that come in order, each with its place among those given.
+    fn in_order(len: usize, addresses: impl Iterator<Item = (u64, u32)>) -> Pages {
+        let mut starts: Vec<u64> = Vec::new();
+        let mut of = vec![0; len];
+        for (address, index) in addresses {
+            let start = address >> PAGE_SHIFT << PAGE_SHIFT;
+            if starts.last() != Some(&start) {
+                starts.push(start);
+            }
+            of[index as usize] = starts.len() as u32 - 1;
+        }
+        Pages { starts, of }
+    }
+
+    /// Their first addresses, in order.
+    pub(super) fn starts(&self) -> &[u64] {
+        &self.starts
+    }
+
+    /// For each address, in the order given, which of these mappings it lies in: those that cover the pages, in order.
+    pub(super) fn places(&self, found: &Mappings) -> Vec<Option<usize>> {
+        let mut next = 0;
+        let places: Vec<Option<usize>> = self
+            .starts
+            .iter()
+            .map(|&start| {
+                while next < found.len() && found.get(next).end <= start {
+                    next += 1;
+                }
+                (next < found.len() && found.get(next).start <= start).then_some(next)
+            })
+            .collect();
+        self.of.iter().map(|&page| places[page as usize]).collect()
+    }
+}
+
+/// Finds the mappings that cover some addresses, which are in order: each that is met once is appended to `found`.
 ///
 /// There is one look-up for each mapping, and one at most for all addresses behind the last: a look-up in a gap gives the mapping
 /// behind the gap, and so the answer for all addresses up to its end.
-pub(super) fn resolve(
-    cursor: &mut dyn Cursor,
-    addresses: &[u64],
-    pid: u32,
-    found: &mut Mappings,
-) -> Result<Vec<Option<usize>>> {
-    let mut places = vec![None; addresses.len()];
-    let mut order: Vec<u32> = Vec::new();
-    if !addresses.is_sorted() {
-        order.extend(0..addresses.len() as u32);
-        order.sort_unstable_by_key(|&index| addresses[index as usize]);
-    }
+pub(super) fn resolve(cursor: &mut dyn Cursor, addresses: &[u64], pid: u32, found: &mut Mappings) -> Result<()> {
     // The mapping that was looked up last, which is the last of `found`, and whether any address was in it.
     let (mut start, mut end, mut is_met) = (0, 0, true);
-    for turn in 0..addresses.len() {
-        let index = order.get(turn).map_or(turn, |&index| index as usize);
-        let address = addresses[index];
+    for &address in addresses {
         if address >= end {
             if !is_met {
                 found.truncate(found.len() - 1);
@@ -69,15 +149,12 @@ pub(super) fn resolve(
             (start, end, is_met) = (mapping.start, mapping.end, false);
             found.push(pid, &mapping);
         }
-        if (start..end).contains(&address) {
-            places[index] = Some(found.len() - 1);
-            is_met = true;
-        }
+        is_met |= (start..end).contains(&address);
     }
     if !is_met {
         found.truncate(found.len() - 1);
     }
-    Ok(places)
+    Ok(())
 }
 
 /// Mappings in memory.
@@ -157,18 +234,20 @@ mod tests {
         #[test]
         fn addresses_meet_their_mappings(
             steps in prop::collection::vec((0..4_u64, 1..4_u64), 0..20),
-            addresses in prop::collection::vec(0..100_u64, 0..60),
+            addresses in prop::collection::vec(0..100_u64 << PAGE_SHIFT, 0..60),
         ) {
             let mut ranges = Vec::new();
             let mut at = 3;
             for (gap, len) in steps {
-                ranges.push((at + gap, at + gap + len));
+                ranges.push(((at + gap) << PAGE_SHIFT, (at + gap + len) << PAGE_SHIFT));
                 at += gap + len;
             }
             let list = list(&ranges);
             let mut cursor = Counting(ListCursor::new(&list), 0);
             let mut found = Mappings::new(Source::Procfs);
-            let places = resolve(&mut cursor, &addresses, 7, &mut found).expect("no I/O");
+            let pages = Pages::new(&addresses);
+            resolve(&mut cursor, pages.starts(), 7, &mut found).expect("no I/O");
+            let places = pages.places(&found);
             prop_assert_eq!(places.len(), addresses.len());
             for (&address, place) in addresses.iter().zip(&places) {
                 let covering = ranges.iter().copied().find(|&(start, end)| (start..end).contains(&address));
@@ -179,6 +258,57 @@ mod tests {
             prop_assert!(met.is_sorted_by(|a, b| a < b));
             prop_assert!((0..found.len()).all(|index| places.contains(&Some(index))));
             prop_assert!(cursor.1 <= ranges.len() + 1);
+        }
+
+        /// Check that pages are found in order and once, by table and by order, and lead each address to its mapping.
+        #[test]
+        fn pages_stand_for_their_addresses(
+            steps in prop::collection::vec((0..3_u64, 1..4_u64), 0..20),
+            addresses in prop::collection::vec(0..0x50_000_u64, 0..200),
+        ) {
+            let mut ranges = Vec::new();
+            let mut at = 0;
+            for (gap, len) in steps {
+                ranges.push(((at + gap) << PAGE_SHIFT, (at + gap + len) << PAGE_SHIFT));
+                at += gap + len;
+            }
+            let list = list(&ranges);
+            let by_order = Pages::by_order(&addresses);
+            for pages in [Pages::new(&addresses), Pages::by_order(&addresses)] {
+                prop_assert!(pages.starts.is_sorted_by(|a, b| a < b));
+                prop_assert_eq!((&pages.starts, &pages.of), (&by_order.starts, &by_order.of));
+                for (&address, place) in addresses.iter().zip(pages.places(&list)) {
+                    prop_assert_eq!(place, ranges.iter().position(|&(start, end)| (start..end).contains(&address)));
+                }
+            }
+        }
+    }
+
+    /// Check that addresses which all meet at one place of the table are put in order instead, and soon.
+    #[test]
+    fn chosen_addresses_are_sorted() {
+        // The inverse of the factor modulo 2^64: pages which it takes to small numbers.
+        let inverse = (0..6).fold(1_u64, |x, _| {
+            x.wrapping_mul(2_u64.wrapping_sub(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(x)))
+        });
+        let colliding = (1..1_u64 << 40).map(|number| number.wrapping_mul(inverse));
+        let addresses: Vec<u64> = colliding
+            .filter(|page| page >> 52 == 0)
+            .take(300)
+            .map(|page| page << PAGE_SHIFT)
+            .collect();
+        assert!(Pages::by_table(&addresses).is_none());
+        assert_eq!(Pages::new(&addresses).starts.len(), 300);
+    }
+
+    proptest! {
+        /// Check that no addresses at all, and those at both ends, have their pages.
+        #[test]
+        fn any_addresses_have_pages(addresses: Vec<u64>) {
+            let pages = Pages::new(&addresses);
+            for (&address, &page) in addresses.iter().zip(&pages.of) {
+                prop_assert_eq!(pages.starts[page as usize], address >> PAGE_SHIFT << PAGE_SHIFT);
+            }
         }
     }
 }

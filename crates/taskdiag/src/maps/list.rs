@@ -103,6 +103,10 @@ impl Mappings {
         Name { start, len: name.len() }
     }
 
+    pub(super) fn set_name(&mut self, index: usize, name: Known<Name>) {
+        self.entries[index].name = name;
+    }
+
     pub(super) fn set_build_id(&mut self, index: usize, id: Known<Option<BuildId>>) {
         self.entries[index].mapping.build_id = id;
     }

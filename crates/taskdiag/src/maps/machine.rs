@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::list::Name;
+use super::bpf::Bpf;
 use super::plan::{plan_machine, MachineFacts};
-use super::{batch, BuildId, BuildIds, Device, Filter, Known, Mapping, Mappings, Maps, Perms, Source, Wants};
-use crate::absent::Absent;
+use super::{BuildId, BuildIds, Device, Filter, Known, Mappings, Maps, Source, Wants};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::bpf::recipe;
-use crate::source::bpf::vma::{self, Met, Record, Request, VmaProgram};
 use crate::source::host;
 use crate::support::Verdict;
 
@@ -16,10 +14,10 @@ use crate::support::Verdict;
 #[derive(Debug, Default)]
 pub struct Machine {
     forced: Option<Source>,
-    bpf: Option<VmaProgram>,
+    bpf: Option<Bpf>,
     /// Loading has failed.
     cannot_load: bool,
-    /// Processes that iterators do not show, once that is known.
+    /// Processes that BPF does not show, once that is known.
     hidden: Option<Vec<u32>>,
     build_ids: BuildIds,
     text: Vec<u8>,
@@ -36,9 +34,9 @@ pub struct MachineMappings {
     pub gone: u64,
     /// Processes of which the kernel's answer made no sense.
     pub malformed: u64,
-    /// Processes that the iterator does not show, and that were read as text.
+    /// Processes that BPF does not show, and that were read as text.
     pub hidden: u64,
-    /// Processes of which the iterator can't tell all, and that were read as text.
+    /// Processes of which BPF can't tell all, or that changed meanwhile, and that were read as text.
     pub deferred: u64,
 }
 
@@ -57,13 +55,13 @@ impl Machine {
     /// Loads the BPF program, whether or not that is worth it for one question.
     pub fn prepare(&mut self) -> Result<()> {
         if !self.is_loaded() {
-            self.bpf = Some(VmaProgram::load()?);
+            self.bpf = Some(Bpf::load()?);
         }
         Ok(())
     }
 
     fn is_loaded(&self) -> bool {
-        self.bpf.as_ref().is_some_and(VmaProgram::is_ours)
+        self.bpf.as_ref().is_some_and(Bpf::is_ours)
     }
 
     /// All mappings that pass `filter`, of all processes that the caller may see.
@@ -120,10 +118,10 @@ impl Machine {
     }
 
     fn by_bpf(&mut self, filter: Filter, wants: Wants, answer: &mut MachineMappings) -> Result<()> {
-        let Some(program) = &mut self.bpf else {
+        let Some(bpf) = &mut self.bpf else {
             return Err(Error::new(ErrorKind::Unsupported, "no BPF program is loaded"));
         };
-        let pass = pass(program, None, filter, wants)?;
+        let pass = bpf.machine(filter, wants)?;
         answer.mappings = pass.mappings;
         if pass.met.first {
             self.hidden = Some(Vec::new());
@@ -230,102 +228,4 @@ fn processes() -> Result<Vec<u32>> {
     }
     pids.sort_unstable();
     Ok(pids)
-}
-
-/// What a pass brought.
-struct Pass {
-    mappings: Mappings,
-    /// Processes that the text has to be asked about, in order.
-    deferred: Vec<u32>,
-    met: Met,
-}
-
-/// The mappings of one process as the iterator shows them; `None` if the text has to be asked.
-pub(super) fn read_bpf(program: &mut VmaProgram, pid: u32, filter: Filter, wants: Wants) -> Result<Option<Mappings>> {
-    let pass = pass(program, Some(pid), filter, wants)?;
-    // Some are hidden from iterators.
-    let is_whole = pass.met.processes > 0 && pass.deferred.is_empty();
-    Ok(is_whole.then_some(pass.mappings))
-}
-
-fn pass(program: &mut VmaProgram, pid: Option<u32>, filter: Filter, wants: Wants) -> Result<Pass> {
-    let request = Request {
-        pid,
-        filter: filter.bits() as u32,
-        names: wants.contains(Wants::NAMES),
-    };
-    let mut pass = Pass {
-        mappings: Mappings::new(Source::Bpf),
-        deferred: Vec::new(),
-        met: Met {
-            first: false,
-            processes: 0,
-        },
-    };
-    // By the program's numbers.
-    let mut names: Vec<Option<Name>> = Vec::new();
-    // The threads that speak for processes whose first thread has ended.
-    let mut speakers: HashMap<u32, u32> = HashMap::new();
-    // The end of the mapping before, and whose it is.
-    let mut before = (0, 0);
-    pass.met = program.run(request, |record, name| {
-        if record.tid != record.pid && *speakers.entry(record.pid).or_insert(record.tid) != record.tid {
-            return;
-        }
-        if record.flags & vma::DEFER != 0 {
-            pass.deferred.push(record.pid);
-            return;
-        }
-        let mut mapping = mapping(record, wants);
-        let end = if before.0 == record.pid { before.1 } else { 0 };
-        before = (record.pid, record.end);
-        if !batch::cut(&mut mapping, end) {
-            return;
-        }
-        let list = &mut pass.mappings;
-        let name = match wants.contains(Wants::NAMES) {
-            false => Err(Absent::NotAsked),
-            true if record.flags & vma::LONG_NAME != 0 => Err(Absent::Truncated),
-            true if record.name_id == 0 => Ok(list.name(name)),
-            true if record.name_len > 0 => {
-                let name = list.name(name);
-                names.resize(names.len().max(record.name_id as usize + 1), None);
-                names[record.name_id as usize] = Some(name);
-                Ok(name)
-            }
-            true => names
-                .get(record.name_id as usize)
-                .copied()
-                .flatten()
-                .ok_or(Absent::Gone),
-        };
-        list.push_named(record.pid, &mapping, name);
-    })?;
-    pass.deferred.sort_unstable();
-    pass.deferred.dedup();
-    Ok(pass)
-}
-
-fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
-    Mapping {
-        start: record.start,
-        end: record.end,
-        perms: Perms::from_bits_truncate(record.flags as u8 & 15),
-        offset_bytes: record.offset,
-        device: Device {
-            major: record.dev_major,
-            minor: record.dev_minor,
-        },
-        inode: record.inode,
-        name: Err(Absent::NotAsked),
-        page_size_bytes: match record.page_size {
-            0 => Err(Absent::Unsupported),
-            size => Ok(size.into()),
-        },
-        build_id: match wants.contains(Wants::BUILD_IDS) {
-            true => Ok(None),
-            false => Err(Absent::NotAsked),
-        },
-        usage: Err(Absent::NotAsked),
-    }
 }

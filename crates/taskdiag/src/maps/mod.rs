@@ -1,7 +1,7 @@
 //! Memory maps: which file lies behind an address, and every mapping of a process or of the machine.
 //!
 //! [`Maps`] is a handle on one process's mappings. It answers from the `PROCMAP_QUERY` ioctl (Linux 6.11), the text of
-//! `/proc/PID/maps`, or BPF's iterator over mappings, whichever is best for the question; all three say the same.
+//! `/proc/PID/maps`, or BPF, whichever is best for the question; all three say the same.
 //! [`normalize()`] turns addresses into places in files. [`Machine`] lists the mappings of all processes.
 //!
 //! A handle stays with the address space that it was opened on: once the process has ended or replaced it by exec, answers are
@@ -12,6 +12,7 @@
 //! ioctl nor BPF knows it, and no answer has it.
 
 mod batch;
+mod bpf;
 mod build_id;
 mod elf;
 mod list;
@@ -21,7 +22,9 @@ mod plan;
 mod source;
 mod text;
 
+use std::ffi::CStr;
 use std::fmt;
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -31,9 +34,9 @@ use rustix::io::Errno;
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::bpf::vma::VmaProgram;
 use crate::sys::procmap::QueryFlags;
-use batch::{resolve, walk, Cursor, ListCursor};
+use batch::{resolve, walk, Cursor, ListCursor, Pages};
+use bpf::{Asked, Bpf};
 use build_id::BuildIds;
 use plan::{plan, Cost, Facts, Question};
 use source::{IoctlCursor, TextCursor};
@@ -137,7 +140,7 @@ bitflags! {
 pub enum Source {
     /// The `PROCMAP_QUERY` ioctl.
     Procmap,
-    /// BPF's iterator over mappings.
+    /// BPF programs: one that walks over mappings (Linux 6.11), or the iterator over them.
     Bpf,
     /// The text of `/proc/PID/maps` or `smaps`.
     Procfs,
@@ -268,7 +271,7 @@ pub struct Maps {
     names: Vec<u8>,
     text: Vec<u8>,
     build_ids: BuildIds,
-    bpf: Option<VmaProgram>,
+    bpf: Option<Bpf>,
 }
 
 impl Maps {
@@ -332,7 +335,7 @@ impl Maps {
             addresses: 1,
             mappings: self.mappings,
         };
-        self.last = self.ask(question, wants, &mut |cursor, found, pid| {
+        self.last = self.ask(question, None, wants, &mut |cursor, found, pid| {
             if let Some(mapping) = cursor.seek(address, filter)? {
                 found.push(pid, &mapping);
             }
@@ -347,17 +350,19 @@ impl Maps {
             addresses: addresses.len(),
             mappings: self.mappings,
         };
-        let mut places = Vec::new();
-        let mappings = self.ask(question, wants, &mut |cursor, found, pid| {
-            places = resolve(cursor, addresses, pid, found)?;
-            Ok(())
+        let pages = Pages::new(addresses);
+        let mappings = self.ask(question, Some(&pages), wants, &mut |cursor, found, pid| {
+            resolve(cursor, pages.starts(), pid, found)
         })?;
-        Ok(Found { places, mappings })
+        Ok(Found {
+            places: pages.places(&mappings),
+            mappings,
+        })
     }
 
     /// All mappings that pass `filter`, by ascending address.
     pub fn list(&mut self, filter: Filter, wants: Wants) -> Result<Mappings> {
-        let found = self.ask(Question::Walk(filter), wants, &mut |cursor, found, pid| {
+        let found = self.ask(Question::Walk(filter), None, wants, &mut |cursor, found, pid| {
             walk(cursor, filter, |mapping| found.push(pid, mapping))
         })?;
         if filter.is_empty() {
@@ -366,16 +371,24 @@ impl Maps {
         Ok(found)
     }
 
-    /// Lets the source that the plan says answer, by whatever `read` does with a cursor of it.
-    fn ask(&mut self, question: Question, wants: Wants, read: &mut Read<'_>) -> Result<Mappings> {
+    /// Lets the source that the plan says answer, by whatever `read` does with a cursor of it. `pages` are those that it
+    /// looks up, if it does no more than that.
+    fn ask(
+        &mut self,
+        question: Question,
+        pages: Option<&Pages>,
+        wants: Wants,
+        read: &mut Read<'_>,
+    ) -> Result<Mappings> {
         loop {
             let facts = Facts {
                 forced: self.forced,
                 has_ioctl: has_ioctl(),
+                walks: self.pid.is_some() && self.bpf.as_ref().is_some_and(|bpf| bpf.is_ours() && bpf.walks()),
             };
             let source = plan(question, wants, &facts, &Cost::default())?;
             let mut found = Mappings::new(source);
-            let result = self.read(source, wants, question, &mut found, read);
+            let result = self.read(source, wants, question, pages, &mut found, read);
             match result {
                 Ok(()) => {
                     self.is_settled = true;
@@ -406,6 +419,7 @@ impl Maps {
         source: Source,
         wants: Wants,
         question: Question,
+        pages: Option<&Pages>,
         found: &mut Mappings,
         read: &mut Read<'_>,
     ) -> Result<()> {
@@ -427,18 +441,32 @@ impl Maps {
             Source::Procfs => read(&mut TextCursor::new(file, wants, &mut self.text), found, pid),
             Source::Bpf => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
-                let filter = match question {
-                    Question::Walk(filter) => filter,
-                    Question::LookUp { .. } => Filter::empty(),
+                let asked = match (question, pages) {
+                    (Question::Walk(filter), _) => Asked::Passing(filter),
+                    (Question::LookUp { .. }, Some(pages)) => Asked::At(pages.starts()),
+                    (Question::LookUp { .. }, None) => Asked::Passing(Filter::empty()),
                 };
-                let program = match self.bpf.take().filter(VmaProgram::is_ours) {
-                    Some(program) => program,
-                    None => VmaProgram::load()?,
+                let bpf = match self.bpf.take().filter(Bpf::is_ours) {
+                    Some(bpf) => bpf,
+                    None => Bpf::load()?,
                 };
-                let listed = machine::read_bpf(self.bpf.insert(program), pid, filter, wants)?;
-                still_there(file)?;
+                let bpf = self.bpf.insert(bpf);
+                let listed = bpf.process(file, pid, asked, wants)?;
+                let walks = bpf.walks();
+                if !walks {
+                    still_there(file)?;
+                }
                 match listed {
+                    // What was asked for, and no more.
+                    Some(list) if walks && pages.is_some() => {
+                        *found = list;
+                        Ok(())
+                    }
                     Some(list) => read(&mut ListCursor::new(&list), found, pid),
+                    None if walks && pages.is_some() => {
+                        *found = Mappings::new(Source::Procmap);
+                        read(&mut IoctlCursor::new(file, wants, &mut self.names), found, pid)
+                    }
                     None => {
                         *found = Mappings::new(Source::Procfs);
                         read(&mut TextCursor::new(file, wants, &mut self.text), found, pid)
@@ -525,7 +553,7 @@ impl NotOpened {
             ),
             Errno::ACCESS | Errno::PERM => Error::new(
                 ErrorKind::Denied,
-                format!("pid {pid}: you may not see its mappings (root may: try sudo)"),
+                format!("pid {pid}: you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),
             ),
             errno => Error::io(format!("/proc/{pid}/maps"), errno),
         }
@@ -542,10 +570,13 @@ fn still_there(file: BorrowedFd<'_>) -> Result<()> {
 
 /// Opens a file about the address space of a process, or of one of its threads; `None` if there is none.
 fn open(pid: u32, thread: Option<u32>, name: &str) -> std::result::Result<Option<OwnedFd>, NotOpened> {
-    let path = match thread {
-        Some(tid) => format!("/proc/{pid}/task/{tid}/{name}"),
-        None => format!("/proc/{pid}/{name}"),
+    let mut path = [0; 64];
+    let written = match thread {
+        Some(tid) => write!(&mut path[..], "/proc/{pid}/task/{tid}/{name}\0"),
+        None => write!(&mut path[..], "/proc/{pid}/{name}\0"),
     };
+    written.expect("there is room for two numbers and a short name");
+    let path = CStr::from_bytes_until_nul(&path).expect("a NUL was written");
     match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::SRCH) => Ok(None),

@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub forced: Option<Source>,
     /// Whether the kernel has the ioctl; unknown until it was tried.
     pub has_ioctl: Option<bool>,
+    /// The BPF program that walks is in the kernel.
+    pub walks: bool,
 }
 
 /// What things take, in nanoseconds, as measured (`make bench`).
@@ -32,6 +34,12 @@ pub(super) struct Cost {
     passed_over: u64,
     /// A line of text, made and read.
     line: u64,
+    /// A run of the BPF program, and that it is checked afterwards.
+    run: u64,
+    /// A mapping that it looks up, and its share of the names that are asked for.
+    walked_up: u64,
+    /// A mapping that it passes.
+    walked_over: u64,
 }
 
 impl Default for Cost {
@@ -41,6 +49,9 @@ impl Default for Cost {
             query_name: 160,
             passed_over: 35,
             line: 300,
+            run: 2_000,
+            walked_up: 200,
+            walked_over: 25,
         }
     }
 }
@@ -85,18 +96,26 @@ pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost)
         } else {
             0
         };
-    let (by_ioctl, by_text) = match question {
+    let (by_ioctl, by_text, by_walk) = match question {
         Question::LookUp { addresses, mappings } => {
             // One look-up finds all addresses of a mapping. A process of unknown size is taken for a large one.
             let mappings = mappings.unwrap_or(usize::MAX / 1024);
-            (addresses.min(mappings) as u64 * query, mappings as u64 * cost.line)
+            let met = addresses.min(mappings) as u64;
+            (met * query, mappings as u64 * cost.line, met * cost.walked_up)
         }
         Question::Walk(filter) => {
             let share = share(filter);
-            (share * query + (100 - share) * cost.passed_over, 100 * cost.line)
+            let by_walk = share * cost.walked_up + (100 - share) * cost.walked_over;
+            (
+                share * query + (100 - share) * cost.passed_over,
+                100 * cost.line,
+                by_walk,
+            )
         }
     };
+    let others = by_ioctl.min(by_text);
     Ok(match by_ioctl <= by_text {
+        _ if facts.walks && cost.run + by_walk < others => Source::Bpf,
         true => Source::Procmap,
         false => Source::Procfs,
     })
@@ -142,6 +161,7 @@ mod tests {
     const UNKNOWN: Facts = Facts {
         forced: None,
         has_ioctl: None,
+        walks: false,
     };
 
     fn planned(question: Question, wants: Wants, facts: &Facts) -> Option<Source> {
@@ -163,6 +183,22 @@ mod tests {
         assert_eq!(walk(Filter::READABLE), Some(Source::Procfs));
         assert_eq!(walk(Filter::EXECUTABLE), Some(Source::Procmap));
         assert_eq!(walk(Filter::EXECUTABLE | Filter::FILE_BACKED), Some(Source::Procmap));
+    }
+
+    /// Check that many addresses, and lists, are walked to where the program is there, and that few are not.
+    #[test]
+    fn many_addresses_are_walked_to() {
+        let facts = Facts { walks: true, ..UNKNOWN };
+        let look_up = |addresses| Question::LookUp {
+            addresses,
+            mappings: None,
+        };
+        assert_eq!(planned(look_up(1), Wants::NAMES, &facts), Some(Source::Procmap));
+        assert_eq!(planned(look_up(64), Wants::NAMES, &facts), Some(Source::Bpf));
+        let all = Question::Walk(Filter::empty());
+        assert_eq!(planned(all, Wants::NAMES, &facts), Some(Source::Bpf));
+        assert_eq!(planned(look_up(64), Wants::BUILD_IDS, &facts), Some(Source::Procmap));
+        assert_eq!(planned(all, Wants::USAGE, &facts), Some(Source::Procfs));
     }
 
     /// Check that what only one source has is asked of it, and that a kernel without the ioctl is asked for text.
@@ -192,6 +228,7 @@ mod tests {
         let forced = |source, has_ioctl| Facts {
             forced: Some(source),
             has_ioctl,
+            walks: false,
         };
         let walk = Question::Walk(Filter::empty());
         for source in [Source::Procmap, Source::Bpf, Source::Procfs] {

@@ -25,7 +25,7 @@ mod walk;
 use std::fmt;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use rustix::io::Errno;
 
@@ -358,7 +358,9 @@ pub(crate) fn probe() -> Fact {
 }
 
 pub(crate) fn page_size() -> u64 {
-    rustix::param::page_size() as u64
+    // The C library looks for it anew each time.
+    static PAGE_SIZE: LazyLock<u64> = LazyLock::new(|| rustix::param::page_size() as u64);
+    *PAGE_SIZE
 }
 
 #[cfg(test)]

@@ -1,31 +1,40 @@
 //! The page cache of all files below a directory.
 //!
-//! Threads share a list of directories that wait to be read. A regular file costs four system calls: it is opened relative to
-//! its directory, looked at, asked about, closed. What was found goes in batches through a short queue to the caller, on the
-//! caller's thread; when the caller is slow, the threads wait.
+//! Each thread has a list of directories that it is still to read, and gives the half that it came upon first to threads that
+//! have nothing to do. A regular file costs a little more than three system calls: it is opened relative to its directory,
+//! looked at, asked about, and closed together with others. What was found goes in batches through a short queue to the
+//! caller, on the caller's thread; when the caller is slow, the threads wait.
+//!
+//! # Descriptors
+//!
+//! Threads that open and close in the same table of descriptors wait for each other. So all but the first one, which keeps
+//! the caller's table, have one of their own. No descriptor goes from one to another: a directory is given away by its path,
+//! and each thread opens the root itself. A thread whose root is not the one that was meant ends at once.
 //!
 //! # Bounds
 //!
-//! However wide or deep a tree is, the list of waiting directories is short: when it is full, a thread goes down into a
-//! directory itself, before the rest of the one it is reading. That keeps a descriptor open at each level, so it goes down a
-//! few levels only; what is deeper is put on the list by its path, without a descriptor. What does grow with the tree is the
-//! memory of directories, and of files with several names, that were seen: 16 bytes each.
+//! However wide or deep a tree is, the lists of waiting directories are short: when its list is full, a thread goes down into
+//! a directory at once, before the rest of the one it is reading. That keeps a descriptor open at each level, so it goes down
+//! a few levels only; what is deeper is put on the list by its path, without a descriptor. What does grow with the tree is
+//! the memory of directories, and of files with several names, that were seen: 16 bytes each.
 //!
 //! # Trees that change
 //!
 //! What vanishes is counted and left out. A name that was a file's when the directory was read and is a FIFO's when it is
 //! opened does not block the walk, and is left out too.
 
+use std::any::Any;
 use std::collections::HashSet;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::mem;
-use std::ops::{AddAssign, ControlFlow};
+use std::ops::{AddAssign, ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,8 +43,9 @@ use rustix::io::Errno;
 
 use super::{ByteRange, Counts, Refusal, Source, Usage};
 use crate::absent::Absent;
+use crate::sys::descriptors::{own_table, Closing};
 
-/// Directories that may wait, each of which may keep a descriptor of the one above it open.
+/// Directories that may wait in the lists of all threads, each of which may keep a descriptor of the one above it open.
 const WAITING: usize = 128;
 
 /// Levels that a thread goes down by itself, each with an open descriptor.
@@ -48,7 +58,7 @@ const MOST_THREADS: usize = 16;
 const ENTRIES: usize = 32 << 10;
 
 /// A batch is sent when it has so many items, or so many bytes of names, or is so old.
-const BATCH_ITEMS: usize = 512;
+const BATCH_ITEMS: usize = 2048;
 const BATCH_BYTES: usize = 64 << 10;
 const BATCH_AGE: Duration = Duration::from_millis(50);
 
@@ -295,7 +305,9 @@ impl Walk {
                 let mut totals = Totals::default();
                 let path = CString::new(name).map_err(|_| Errno::INVAL)?;
                 let flags = FILE_FLAGS.difference(OFlags::NOFOLLOW);
-                match self.ask(CWD, &path, flags, |stat| seen.is_new_file(stat)) {
+                match self.ask(CWD, &path, flags, &mut Closing::default(), |stat| {
+                    seen.is_new_file(stat)
+                }) {
                     Asked::Told(size_bytes, usage) => {
                         totals.sum.add(size_bytes, usage);
                         let _ = visit(Found::File(File {
@@ -323,17 +335,16 @@ impl Walk {
         visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
     ) -> Result<Totals, Errno> {
         let stat = fstat(&root)?;
-        let root = Arc::new(root);
+        let threads = self.threads.max(1);
         let shared = Shared {
             walk: *self,
-            device: stat.st_dev,
+            root: id(&stat),
             root_path: path,
-            root: root.clone(),
+            most_waiting: (WAITING / threads).max(1),
             any_name: seen.any_name,
             seen: Mutex::new(seen),
             list: Mutex::new(List {
-                waiting: vec![Waiting {
-                    place: Place::In(root, c".".to_owned()),
+                given: vec![Waiting {
                     path: path.to_vec(),
                     depth: 0,
                     device: stat.st_dev,
@@ -341,16 +352,20 @@ impl Walk {
                 busy: 0,
             }),
             changed: Condvar::new(),
+            idle: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             files: AtomicU64::new(0),
         };
-        let threads = self.threads.max(1);
         let (sender, receiver) = sync_channel(2 * threads);
         thread::scope(|scope| {
+            let mut root = Some(root);
             let workers: Vec<_> = (0..threads)
                 .map(|_| {
-                    let (shared, sender) = (&shared, sender.clone());
-                    scope.spawn(move || Worker::new(shared, sender).run())
+                    let (shared, sender, root) = (&shared, sender.clone(), root.take());
+                    scope.spawn(move || match root.or_else(|| shared.open_root()) {
+                        Some(root) => Worker::new(shared, sender, root).run(),
+                        None => Totals::default(),
+                    })
                 })
                 .collect();
             drop(sender);
@@ -361,22 +376,28 @@ impl Walk {
             for worker in workers {
                 match worker.join() {
                     Ok(part) => totals += part,
-                    Err(panic) => std::panic::resume_unwind(panic),
+                    Err(panic) => panic_again(&*panic),
                 }
             }
             Ok(totals)
         })
     }
 
-    /// Opens a regular file, looks at it and asks about it, if `is_wanted`.
+    /// Opens a regular file, looks at it and asks about it, if `is_wanted`. It is left to be closed with others.
     fn ask(
         &self,
         directory: BorrowedFd<'_>,
         name: &CStr,
         flags: OFlags,
+        closing: &mut Closing,
         is_wanted: impl FnOnce(&Stat) -> bool,
     ) -> Asked {
-        let file = match openat(directory, name, flags, Mode::empty()) {
+        let mut opened = openat(directory, name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && !closing.is_empty() {
+            closing.close();
+            opened = openat(directory, name, flags, Mode::empty());
+        }
+        let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Asked::Gone,
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -393,7 +414,14 @@ impl Walk {
             }
             Err(errno) => return Asked::Failed(errno),
         };
-        let stat = match fstat(&file) {
+        let asked = self.ask_open(file.as_fd(), is_wanted);
+        closing.push(file);
+        asked
+    }
+
+    /// Looks at an open file and asks about it, if `is_wanted`.
+    fn ask_open(&self, file: BorrowedFd<'_>, is_wanted: impl FnOnce(&Stat) -> bool) -> Asked {
+        let stat = match fstat(file) {
             Ok(stat) => stat,
             Err(errno) => return Asked::Failed(errno),
         };
@@ -403,7 +431,7 @@ impl Walk {
         if !is_wanted(&stat) {
             return Asked::Unwanted;
         }
-        match self.source.ask(&file, self.range) {
+        match self.source.ask(file, self.range) {
             Ok(usage) => Asked::Told(Ok(stat.st_size as u64), Ok(usage)),
             Err(Refusal::Other(errno)) => Asked::Failed(errno),
             Err(refusal) => Asked::Told(Ok(stat.st_size as u64), Err(refusal.absent())),
@@ -426,21 +454,34 @@ enum Asked {
 /// What the threads of a walk share.
 struct Shared<'a> {
     walk: Walk,
-    /// The device of the directory the walk began at.
-    device: u64,
+    /// The directory the walk began at.
+    root: FileId,
     root_path: &'a [u8],
-    root: Arc<OwnedFd>,
+    /// How many directories may wait in the list of a thread, with descriptors.
+    most_waiting: usize,
     /// Whether files with one name may have been seen as well.
     any_name: bool,
     seen: Mutex<&'a mut Seen>,
     list: Mutex<List>,
-    /// A directory waits, or all is done.
+    /// A directory was given, or all is done.
     changed: Condvar,
+    /// Threads that wait for one.
+    idle: AtomicUsize,
     stop: AtomicBool,
     files: AtomicU64,
 }
 
 impl Shared<'_> {
+    /// Opens the root for a thread that has nothing open yet, in a table of descriptors of its own if there can be one. `None`
+    /// if that is not to be had: the working directory may have changed, or another directory have got the name.
+    fn open_root(&self) -> Option<OwnedFd> {
+        own_table();
+        let flags = DIRECTORY_FLAGS.difference(OFlags::NOFOLLOW);
+        let root = openat(CWD, self.root_path, flags, Mode::empty()).ok()?;
+        let stat = fstat(&root).ok()?;
+        (id(&stat) == self.root).then_some(root)
+    }
+
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -457,29 +498,20 @@ impl Shared<'_> {
     }
 }
 
-/// The directories that are still to be read.
+/// The directories that threads have left to others.
 struct List {
     /// The last one is read first.
-    waiting: Vec<Waiting>,
-    /// Threads that read one, and may add others.
+    given: Vec<Waiting>,
+    /// Threads that read directories, and may give some.
     busy: usize,
 }
 
 /// A directory that waits to be read.
 struct Waiting {
-    place: Place,
     path: Vec<u8>,
     depth: usize,
     /// The device of the directory above.
     device: u64,
-}
-
-/// Where to find a directory.
-enum Place {
-    /// In an open directory, under this name.
-    In(Arc<OwnedFd>, CString),
-    /// By the path that it has: too many descriptors would be open.
-    ByPath,
 }
 
 /// Tells of what the threads send, until all of them have ended or the caller has had enough.
@@ -558,32 +590,80 @@ struct Worker<'a> {
     sender: SyncSender<Batch>,
     batch: Batch,
     totals: Totals,
+    root: OwnedFd,
+    /// Directories that it is to read, the last one first, each with the one above it if that is still open.
+    waiting: Vec<(Waiting, Option<Rc<OwnedFd>>)>,
+    /// Files that were asked about.
+    closing: Closing,
     /// Room for entries, one for each level that the thread is in.
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Buffer>,
+}
+
+/// Room for the entries of a directory.
+struct Buffer {
+    /// As the kernel writes them.
+    entries: Vec<u8>,
+    files: Files,
+}
+
+impl Buffer {
+    fn new() -> Buffer {
+        Buffer {
+            entries: Vec::with_capacity(ENTRIES),
+            files: Files::default(),
+        }
+    }
+}
+
+/// Regular files that are to be asked about, in the order of their inode numbers: mostly the order in which they were made, in
+/// which what the kernel keeps of them lies in memory and on disk. A file system that hashes names lists them in another one.
+#[derive(Default)]
+struct Files {
+    /// Inode numbers, and where the names lie.
+    files: Vec<(u64, Range<usize>)>,
+    /// With their NULs.
+    names: Vec<u8>,
+}
+
+impl Files {
+    fn add(&mut self, inode: u64, name: &CStr) {
+        let start = self.names.len();
+        self.names.extend_from_slice(name.to_bytes_with_nul());
+        self.files.push((inode, start..self.names.len()));
+    }
+
+    fn take(&mut self, mut take: impl FnMut(&CStr)) {
+        self.files.sort_unstable_by_key(|&(inode, _)| inode);
+        for (_, name) in self.files.drain(..) {
+            take(CStr::from_bytes_with_nul(&self.names[name]).expect("names end in NUL"));
+        }
+        self.names.clear();
+    }
 }
 
 impl<'a> Worker<'a> {
-    fn new(shared: &'a Shared<'a>, sender: SyncSender<Batch>) -> Worker<'a> {
+    fn new(shared: &'a Shared<'a>, sender: SyncSender<Batch>, root: OwnedFd) -> Worker<'a> {
         Worker {
             shared,
             sender,
             batch: Batch::default(),
             totals: Totals::default(),
+            root,
+            waiting: Vec::new(),
+            closing: Closing::default(),
             buffers: Vec::new(),
         }
     }
 
     fn run(mut self) -> Totals {
-        while let Some(mut waiting) = self.next() {
-            let opened = match &waiting.place {
-                Place::In(above, name) => openat(above, name.as_c_str(), DIRECTORY_FLAGS, Mode::empty()),
-                Place::ByPath => self.open_by_path(&waiting.path),
-            };
-            // Gives back the descriptor of the directory above before going down.
-            waiting.place = Place::ByPath;
-            match opened {
-                Ok(directory) => self.directory(directory, &mut waiting.path, waiting.depth, waiting.device, LEVELS),
-                Err(errno) => self.not_opened(&waiting.path, errno),
+        while let Some(given) = self.next() {
+            self.waiting.push((given, None));
+            while let Some((waiting, above)) = self.waiting.pop() {
+                if self.shared.is_stopped() {
+                    break;
+                }
+                self.give();
+                self.read(waiting, above);
             }
             self.done();
         }
@@ -591,49 +671,86 @@ impl<'a> Worker<'a> {
         self.totals
     }
 
-    /// The next directory; `None` when all are read or the walk was stopped.
+    fn read(&mut self, waiting: Waiting, above: Option<Rc<OwnedFd>>) {
+        let Waiting {
+            mut path,
+            depth,
+            device,
+        } = waiting;
+        let opened = match &above {
+            Some(above) => openat(above, last_name(&path), DIRECTORY_FLAGS, Mode::empty()),
+            None => self.open_by_path(&path),
+        };
+        // Gives back the descriptor of the directory above before going down.
+        drop(above);
+        match opened {
+            Ok(directory) => self.directory(directory, &mut path, depth, device, LEVELS),
+            Err(errno) => self.not_opened(&path, errno),
+        }
+    }
+
+    /// A directory that another thread has left; `None` when all are read or the walk was stopped.
     fn next(&mut self) -> Option<Waiting> {
-        let mut list = self.shared.list();
+        let shared = self.shared;
+        let mut list = shared.list();
         loop {
-            if self.shared.is_stopped() {
+            if shared.is_stopped() {
                 return None;
             }
-            if let Some(waiting) = list.waiting.pop() {
+            if let Some(given) = list.given.pop() {
                 list.busy += 1;
-                return Some(waiting);
+                return Some(given);
             }
             if list.busy == 0 {
-                self.shared.changed.notify_all();
+                shared.changed.notify_all();
                 return None;
             }
             if !self.batch.items.is_empty() {
                 // It would wait as long as this thread.
                 drop(list);
                 self.send();
-                list = self.shared.list();
+                list = shared.list();
                 continue;
             }
-            list = self.shared.changed.wait(list).unwrap_or_else(PoisonError::into_inner);
+            shared.idle.fetch_add(1, Ordering::Relaxed);
+            list = shared.changed.wait(list).unwrap_or_else(PoisonError::into_inner);
+            shared.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn done(&mut self) {
         let mut list = self.shared.list();
         list.busy -= 1;
-        if list.busy == 0 && list.waiting.is_empty() {
+        if list.busy == 0 && list.given.is_empty() {
             self.shared.changed.notify_all();
         }
+    }
+
+    /// Leaves directories to threads that have none: those nearest to the root, below which there may be most.
+    fn give(&mut self) {
+        if self.shared.idle.load(Ordering::Relaxed) == 0 || self.waiting.is_empty() {
+            return;
+        }
+        let mut list = self.shared.list();
+        if !list.given.is_empty() {
+            // They have not come to take these yet.
+            return;
+        }
+        let half = self.waiting.len().div_ceil(2);
+        list.given
+            .extend(self.waiting.drain(..half).rev().map(|(waiting, _)| waiting));
+        drop(list);
+        self.shared.changed.notify_all();
     }
 
     /// Opens a directory by its path below the root, name by name, so that no link is followed and no path is too long.
     fn open_by_path(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let below = path.strip_prefix(self.shared.root_path).unwrap_or(path);
-        let mut directory = None;
+        let mut directory = openat(&self.root, c".", DIRECTORY_FLAGS, Mode::empty())?;
         for name in below.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
-            let above = directory.as_ref().unwrap_or(&*self.shared.root);
-            directory = Some(openat(above, OsStr::from_bytes(name), DIRECTORY_FLAGS, Mode::empty())?);
+            directory = openat(&directory, name, DIRECTORY_FLAGS, Mode::empty())?;
         }
-        directory.ok_or(Errno::INVAL)
+        Ok(directory)
     }
 
     /// Reads a directory. `path` is the same again afterwards.
@@ -654,17 +771,16 @@ impl<'a> Worker<'a> {
             self.totals.again += 1;
             return;
         }
-        let mut buffer = self.buffers.pop().unwrap_or_else(|| Vec::with_capacity(ENTRIES));
-        let directory = Arc::new(directory);
+        let mut buffer = self.buffers.pop().unwrap_or_else(Buffer::new);
+        let directory = Rc::new(directory);
         let path_len = path.len();
         if path.last() != Some(&b'/') {
             path.push(b'/');
         }
         let prefix_len = path.len();
         let mut sum = Sum::default();
-        let mut told = 0;
         let mut failure = None;
-        let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
+        let mut entries = RawDir::new(directory.as_fd(), buffer.entries.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -690,22 +806,23 @@ impl<'a> Worker<'a> {
                 },
                 known => known,
             };
-            path.extend_from_slice(name.to_bytes());
             match kind {
-                FileType::RegularFile => {
-                    self.file(&directory, name, path, &stat, &mut sum);
-                    if entries.is_buffer_empty() {
-                        self.shared.files.fetch_add(sum.files - told, Ordering::Relaxed);
-                        told = sum.files;
-                    }
+                FileType::RegularFile => buffer.files.add(entry.ino(), name),
+                FileType::Directory => {
+                    path.extend_from_slice(name.to_bytes());
+                    self.below(&directory, name, path, depth + 1, stat.st_dev, levels);
+                    path.truncate(prefix_len);
                 }
-                FileType::Directory => self.below(&directory, name, path, depth + 1, stat.st_dev, levels),
                 _ => {}
             }
-            path.truncate(prefix_len);
+            if entries.is_buffer_empty() {
+                self.files(&mut buffer.files, &directory, path, &stat, &mut sum);
+                self.give();
+            }
         }
-        self.shared.files.fetch_add(sum.files - told, Ordering::Relaxed);
+        self.files(&mut buffer.files, &directory, path, &stat, &mut sum);
         path.truncate(path_len);
+        self.closing.close();
         self.buffers.push(buffer);
         self.totals.directories += 1;
         self.totals.sum += sum;
@@ -723,48 +840,55 @@ impl<'a> Worker<'a> {
     /// Whether a directory on another file system than the one above it is not for this walk.
     fn is_left_out(&self, directory: &OwnedFd, stat: &Stat) -> bool {
         match self.shared.walk.one_file_system {
-            true => stat.st_dev != self.shared.device,
+            true => stat.st_dev != self.shared.root.0,
             false => fstatfs(directory).is_ok_and(|fs| is_uncached(fs.f_type as u64)),
         }
     }
 
-    /// Leaves a directory to whoever has time, or reads it at once if too many wait.
+    /// Leaves a directory for later, or reads it at once if too many wait.
     fn below(
         &mut self,
-        above: &Arc<OwnedFd>,
+        above: &Rc<OwnedFd>,
         name: &CStr,
         path: &mut Vec<u8>,
         depth: usize,
         device: u64,
         levels: usize,
     ) {
-        let waiting = |place, path: &[u8]| Waiting {
-            place,
-            path: path.to_vec(),
-            depth,
-            device,
+        let above = match self.waiting.len() < self.shared.most_waiting {
+            true => Some(above.clone()),
+            false if levels == 0 => None,
+            false => {
+                self.closing.close();
+                return match openat(above, name, DIRECTORY_FLAGS, Mode::empty()) {
+                    Ok(directory) => self.directory(directory, path, depth, device, levels - 1),
+                    Err(errno) => self.not_opened(path, errno),
+                };
+            }
         };
-        let mut list = self.shared.list();
-        if list.waiting.len() < WAITING {
-            list.waiting
-                .push(waiting(Place::In(above.clone(), name.to_owned()), path));
-        } else if levels == 0 {
-            list.waiting.push(waiting(Place::ByPath, path));
-        } else {
-            drop(list);
-            return match openat(above, name, DIRECTORY_FLAGS, Mode::empty()) {
-                Ok(directory) => self.directory(directory, path, depth, device, levels - 1),
-                Err(errno) => self.not_opened(path, errno),
-            };
-        }
-        drop(list);
-        self.shared.changed.notify_one();
+        let path = path.clone();
+        self.waiting.push((Waiting { path, depth, device }, above));
+        self.give();
+    }
+
+    /// Asks about files of a directory, whose path with a slash at its end is `path`.
+    fn files(&mut self, files: &mut Files, directory: &OwnedFd, path: &mut Vec<u8>, above: &Stat, sum: &mut Sum) {
+        let (told, prefix_len) = (sum.files, path.len());
+        files.take(|name| {
+            if !self.shared.is_stopped() {
+                path.extend_from_slice(name.to_bytes());
+                self.file(directory, name, path, above, sum);
+                path.truncate(prefix_len);
+            }
+        });
+        self.shared.files.fetch_add(sum.files - told, Ordering::Relaxed);
     }
 
     fn file(&mut self, directory: &OwnedFd, name: &CStr, path: &[u8], above: &Stat, sum: &mut Sum) {
         let shared = self.shared;
         let mut elsewhere = false;
-        let asked = shared.walk.ask(directory.as_fd(), name, FILE_FLAGS, |stat| {
+        let closing = &mut self.closing;
+        let asked = shared.walk.ask(directory.as_fd(), name, FILE_FLAGS, closing, |stat| {
             // A single file can be a mount too.
             elsewhere = shared.walk.one_file_system && stat.st_dev != above.st_dev;
             if elsewhere {
@@ -817,11 +941,24 @@ impl<'a> Worker<'a> {
 
     /// Sends what was found, and waits while the caller has not taken what was sent before.
     fn send(&mut self) {
+        self.closing.close();
         let batch = mem::take(&mut self.batch);
         if !batch.items.is_empty() && self.sender.send(batch).is_err() {
             self.shared.stop();
         }
     }
+}
+
+/// Goes on with the panic of a thread. In a table of its own it had no standard error to say anything on.
+fn panic_again(panic: &(dyn Any + Send)) -> ! {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    panic!("a thread of a walk: {}", text.unwrap_or("no text"))
+}
+
+/// The last name of a path.
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 /// Whether a file system's files are made up when they are read, so that nothing of them is in the page cache. Opening all of

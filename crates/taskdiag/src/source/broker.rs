@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use rustix::net::{
 use zerocopy::FromBytes as _;
 
 use crate::broker::wire::{self, attribute, show, Message, Messages, Request, Strategy};
+use crate::broker::Linger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::Groups;
 use crate::record::{self, Record};
@@ -28,6 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A file that is longer is none of the broker's.
 const FILE_MAX: u64 = 4 << 30;
 
+/// A packet that comes with a file, and what may come in its place, is shorter.
+const ANNOUNCEMENT_MAX: usize = 4 << 10;
+
+/// So much of a file is read at once: it is still in the processor's cache when it is looked at.
+const CHUNK: usize = 256 << 10;
+
 /// A connection.
 pub(crate) struct Broker {
     socket: OwnedFd,
@@ -35,6 +43,7 @@ pub(crate) struct Broker {
     seq: u32,
     bits: wire::Bits,
     packet: Vec<u8>,
+    linger: Linger,
     /// The process that connected: the broker answers nobody else.
     owner: rustix::process::Pid,
     /// An answer was given up half-way.
@@ -84,6 +93,7 @@ impl Broker {
             seq: 0,
             bits: wire::Bits::default(),
             packet: Vec::new(),
+            linger: Linger::default(),
             owner: rustix::process::getpid(),
             is_torn: false,
         };
@@ -206,13 +216,34 @@ impl Broker {
         }
     }
 
-    /// Receives one packet behind what is in `bytes`, and the file that may come with it.
-    fn receive(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<Option<OwnedFd>, Refusal> {
-        self.packet.resize(wire::PACKET, 0);
+    /// Receives one packet behind what is in `bytes`.
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<(), Refusal> {
+        bytes.reserve(wire::PACKET);
+        loop {
+            let lingers = self.linger.goes_on();
+            let waits = match lingers {
+                true => RecvFlags::DONTWAIT,
+                false => RecvFlags::empty(),
+            };
+            // The length that it has, though there may be more room.
+            match rustix::net::recv(&self.socket, spare_capacity(bytes), RecvFlags::TRUNC | waits) {
+                Err(Errno::AGAIN) if lingers => self.linger.give_way(),
+                Ok((_, 0)) => return Err(Refusal::Errno(Errno::PIPE)),
+                Ok((_, len)) if len > wire::PACKET => return Err(Refusal::Malformed("a packet that is too long")),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives one packet in place of what is in `bytes`, and the file that may come with it.
+    fn receive_with_file(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<Option<OwnedFd>, Refusal> {
+        bytes.resize(ANNOUNCEMENT_MAX, 0);
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            let parts = &mut [IoSliceMut::new(&mut self.packet)];
+            let parts = &mut [IoSliceMut::new(bytes)];
             let received = match rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
@@ -229,7 +260,7 @@ impl Broker {
             if received.bytes == 0 {
                 return Err(Refusal::Errno(Errno::PIPE));
             }
-            bytes.extend_from_slice(&self.packet[..received.bytes]);
+            bytes.truncate(received.bytes);
             return Ok(file);
         }
     }
@@ -242,25 +273,45 @@ impl Broker {
         snapshot: &mut Snapshot,
     ) -> std::result::Result<(), Refusal> {
         let seq = self.send(show, strategy, pid)?;
+        match strategy {
+            Strategy::One | Strategy::Thread => self.linger.begin(),
+            _ => self.linger.end(),
+        }
+        match show & show::MEMFD {
+            0 => self.take_packets(seq, snapshot),
+            _ => self.take_files(seq, snapshot),
+        }
+    }
+
+    fn take_packets(&mut self, seq: u32, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
         loop {
             let start = snapshot.records.len();
-            let file = self.receive(&mut snapshot.records)?;
+            self.receive(&mut snapshot.records)?;
             snapshot.counters.reads += 1;
-            match take_in(snapshot, start, seq)? {
-                Taken::All => return Ok(()),
-                Taken::Part => {}
-                Taken::File(told) => {
-                    let file = file.ok_or(Refusal::Malformed("no file where one was announced"))?;
-                    snapshot.records.truncate(start);
-                    read_file(&file, told, &mut snapshot.records)?;
-                    // One answer may serve many: it has nobody's number.
-                    match take_in(snapshot, start, 0)? {
-                        Taken::Part | Taken::All => return Ok(()),
-                        Taken::File(_) => return Err(Refusal::Malformed("a file that announces another")),
-                    }
-                }
+            if take_in(snapshot, start..snapshot.records.len(), seq)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Takes in an answer that comes in files.
+    fn take_files(&mut self, seq: u32, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
+        let mut packet = std::mem::take(&mut self.packet);
+        loop {
+            let file = self.receive_with_file(&mut packet)?;
+            let (told, is_over) = announced(&packet, seq)?;
+            if let Some(told) = told {
+                let file = file.ok_or(Refusal::Malformed("no file where one was announced"))?;
+                read_file(&file, told.bytes.get(), snapshot)?;
+            }
+            match (is_over, told) {
+                (true, _) => break,
+                (false, Some(_)) => {}
+                (false, None) => return Err(Refusal::Malformed("an answer without the file")),
+            }
+        }
+        self.packet = packet;
+        Ok(())
     }
 }
 
@@ -272,67 +323,79 @@ fn greeting(packet: &[u8]) -> Refusal {
     }
 }
 
-/// What a packet had in it.
-enum Taken {
-    Part,
-    All,
-    File(wire::File),
+/// The file that a packet announces, and whether the end of the answer is in the packet.
+fn announced(packet: &[u8], seq: u32) -> std::result::Result<(Option<wire::File>, bool), Refusal> {
+    let mut told = None;
+    for message in Messages::new(packet, seq) {
+        match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
+            Message::Task { attributes, .. } => {
+                let file = wire::attributes(attributes).find(|(kind, ..)| *kind == attribute::MEMFD);
+                told = file.and_then(|(_, payload, _)| Some(wire::File::read_from_prefix(payload).ok()?.0));
+            }
+            Message::Done => return Ok((told, true)),
+            Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
+        }
+    }
+    Ok((told, false))
 }
 
-/// Makes rows of the messages from `start` on.
-fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<Taken, Refusal> {
-    let bytes = &snapshot.records[..];
-    let mut taken = Taken::Part;
-    for message in Messages::new(&bytes[start..], seq) {
+/// Makes rows of the messages in a part of the snapshot's bytes. Whether the end was among them.
+fn take_in(snapshot: &mut Snapshot, part: Range<usize>, seq: u32) -> std::result::Result<bool, Refusal> {
+    let start = part.start;
+    let bytes = &snapshot.records[part];
+    for message in Messages::new(bytes, seq) {
         let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
             Message::Task { attributes, offset, .. } => (attributes, start + offset),
-            Message::Done if matches!(taken, Taken::File(_)) => return Ok(taken),
-            Message::Done => return Ok(Taken::All),
+            Message::Done => return Ok(true),
             Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
         };
         for (kind, payload, at) in wire::attributes(list) {
-            match kind {
-                attribute::RECORD => match Record::split_first(payload) {
-                    Some((record, [])) => {
-                        if record.has(record::DEFERRED | record::TITLE) {
-                            snapshot.unsettled.push(snapshot.rows.len());
-                        }
-                        snapshot.rows.push(Row::new(offset + at));
-                        snapshot.counters.record_bytes += payload.len() as u64;
+            if kind != attribute::RECORD {
+                continue;
+            }
+            match Record::split_first(payload) {
+                Some((record, [])) => {
+                    if record.has(record::UNSETTLED) {
+                        snapshot.unsettled.push(snapshot.rows.len());
                     }
-                    _ => snapshot.counters.malformed += 1,
-                },
-                attribute::MEMFD => {
-                    let (told, _) =
-                        wire::File::read_from_prefix(payload).map_err(|_| Refusal::Malformed("half a file"))?;
-                    taken = Taken::File(told);
+                    snapshot.rows.push(Row::new(record, offset + at));
+                    snapshot.counters.record_bytes += payload.len() as u64;
                 }
-                _ => {}
+                _ => snapshot.counters.malformed += 1,
             }
         }
     }
-    Ok(taken)
+    Ok(false)
 }
 
-/// Appends the whole file. The broker takes its bytes back after a while: then it is shorter than was told.
-fn read_file(file: &OwnedFd, told: wire::File, out: &mut Vec<u8>) -> std::result::Result<(), Refusal> {
-    let len = told.bytes.get();
+/// Takes in a whole file. The broker takes its bytes back after a while: then it is shorter than was told. One answer may serve
+/// many: its messages have nobody's number.
+fn read_file(file: &OwnedFd, len: u64, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
     if len > FILE_MAX {
         return Err(Refusal::Malformed("a file that is too long"));
     }
-    let end = out.len() + len as usize;
-    out.reserve(len as usize);
-    while out.len() < end {
-        let offset = len - (end - out.len()) as u64;
-        match rustix::io::pread(file.as_fd(), spare_capacity(out), offset) {
+    let (mut offset, mut start) = (0, snapshot.records.len());
+    snapshot.records.reserve(len as usize);
+    while offset < len {
+        let most = (len - offset).min(CHUNK as u64) as usize;
+        match crate::sys::append_from(file.as_fd(), &mut snapshot.records, most, offset) {
             Ok(0) => return Err(Refusal::Malformed("a file that is shorter than told")),
-            Ok(_) => {}
-            Err(Errno::INTR) => {}
+            Ok(read) => offset += read as u64,
+            Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),
         }
+        snapshot.counters.reads += 1;
+        // While they are in the cache. The last one may not be whole yet.
+        let end = start + wire::whole_messages(&snapshot.records[start..]);
+        if take_in(snapshot, start..end, 0)? {
+            return Err(Refusal::Malformed("a file with an end of its own"));
+        }
+        start = end;
     }
-    out.truncate(end);
-    Ok(())
+    match start == snapshot.records.len() {
+        true => Ok(()),
+        false => Err(Refusal::Malformed("a file that ends within a message")),
+    }
 }
 
 #[cfg(test)]
@@ -366,12 +429,13 @@ mod tests {
         bytes
     }
 
-    fn take(bytes: Vec<u8>) -> (Snapshot, std::result::Result<Taken, Refusal>) {
+    fn take(bytes: Vec<u8>) -> (Snapshot, std::result::Result<bool, Refusal>) {
+        let len = bytes.len();
         let mut snapshot = Snapshot {
             records: bytes,
             ..Snapshot::default()
         };
-        let taken = take_in(&mut snapshot, 0, 5);
+        let taken = take_in(&mut snapshot, 0..len, 5);
         (snapshot, taken)
     }
 
@@ -379,12 +443,48 @@ mod tests {
     #[test]
     fn records_are_taken_in() {
         let (snapshot, taken) = take(answer());
-        assert!(matches!(taken, Ok(Taken::All)));
+        assert!(matches!(taken, Ok(true)));
         let pids: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
         assert_eq!(pids, [1, 2, 3]);
         let mut other = answer();
         other[8] = 6;
         assert!(matches!(take(other).1, Err(Refusal::Malformed(_))));
+    }
+
+    fn file(bytes: &[u8]) -> OwnedFd {
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let written = rustix::io::write(&file, bytes).unwrap();
+        assert_eq!(written, bytes.len());
+        file
+    }
+
+    /// Check that a file is taken in whole, also where messages go from one part that is read to the next, and that one that is
+    /// shorter than told, ends within a message or has another's number in it is refused.
+    #[test]
+    fn files_are_taken_in() {
+        let mut bytes = Vec::new();
+        for _ in 0..20_000 {
+            bytes.extend_from_slice(&answer()[..answer().len() - 20]);
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            at += wire::number_packet(&mut bytes[at..], 0).len();
+        }
+        assert!(bytes.len() > 2 * CHUNK);
+        let read = |bytes: &[u8], told: usize| {
+            let mut snapshot = Snapshot::default();
+            let result = read_file(&file(bytes), told as u64, &mut snapshot);
+            result.map(|()| snapshot)
+        };
+        let snapshot = read(&bytes, bytes.len()).unwrap();
+        assert_eq!((snapshot.len(), &snapshot.records), (60_000, &bytes));
+        for (file, told) in [
+            (&bytes[..], bytes.len() + 1),
+            (&bytes, bytes.len() - 4),
+            (&answer(), answer().len()),
+        ] {
+            assert!(matches!(read(file, told), Err(Refusal::Malformed(_))));
+        }
     }
 
     proptest! {

@@ -1,13 +1,18 @@
 //! What has to be known of this host besides its tasks. Small reads, made once.
 
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use rustix::fs::{access, Access};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 
 use crate::field::Groups;
+use crate::source::bpf::load::missing_capabilities;
 use crate::support::{Fact, Support};
 use crate::sys::pages::FreshPages;
 use crate::sys::procmap::{self, QueryFlags};
@@ -42,11 +47,8 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
             ),
             _ => Fact::unknown("not tried yet"),
         },
-        iterator_by_pid: match kernel_version() {
-            Some(version) if version >= (6, 1) => Fact::yes(format!("Linux {}.{}", version.0, version.1)),
-            Some(version) => Fact::no(format!("Linux {}.{}; it came with 6.1", version.0, version.1), ""),
-            None => Fact::unknown("the kernel's version is not a number"),
-        },
+        iterator_by_pid: came_with((6, 1)),
+        task_walk: came_with((6, 2)),
         pinned: pinned_programs(pinned),
         broker: broker_socket(broker),
         broker_shows: Groups::NONE,
@@ -64,6 +66,20 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
             "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
         ),
         tasks: tasks(),
+    }
+}
+
+fn came_with(needed: (u32, u32)) -> Fact {
+    match kernel_version() {
+        Some(version) if version >= needed => Fact::yes(format!("Linux {}.{}", version.0, version.1)),
+        Some(version) => Fact::no(
+            format!(
+                "Linux {}.{}; it came with {}.{}",
+                version.0, version.1, needed.0, needed.1
+            ),
+            "",
+        ),
+        None => Fact::unknown("the kernel's version is not a number"),
     }
 }
 
@@ -109,8 +125,8 @@ fn procfs_complete() -> Fact {
     };
     match options.split(',').find(hides) {
         Some(option) if option.starts_with("hidepid") => Fact::no(
-            format!("/proc is mounted with {option}: tasks of other users are hidden"),
-            "run as root, or join the group of the mount's gid= option",
+            format!("/proc is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
+            capability_remedy("run as root, or join the group of the mount's gid= option"),
         ),
         Some(option) => Fact::no(
             format!("/proc is mounted with {option}: only the directories of tasks are there"),
@@ -134,17 +150,22 @@ fn effective_capabilities() -> Option<CapabilitySet> {
     Some(capabilities(None).ok()?.effective)
 }
 
+/// What to do about a missing capability: `others` is for those who are not root.
+pub(crate) fn capability_remedy(others: &'static str) -> &'static str {
+    match geteuid().is_root() {
+        true => "this root was started without: in containers, --cap-add gives it back",
+        false => others,
+    }
+}
+
 pub(crate) fn bpf_load() -> Fact {
-    let Some(held) = effective_capabilities() else {
+    if effective_capabilities().is_none() {
         return Fact::unknown("the capabilities of this thread can't be read");
-    };
-    let remedy =
-        "run as root, or with both capabilities (setcap cap_bpf,cap_perfmon+ep), or let root run: taskdiag pin";
-    let missing: Vec<&str> = [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")]
-        .into_iter()
-        .filter(|&(capability, _)| !held.contains(capability) && !held.contains(CapabilitySet::SYS_ADMIN))
-        .map(|(_, name)| name)
-        .collect();
+    }
+    let remedy = capability_remedy(
+        "run as root, or with both capabilities (setcap cap_bpf,cap_perfmon+ep), or let root run: taskdiag pin",
+    );
+    let missing = missing_capabilities();
     if !missing.is_empty() {
         let verb = if missing.len() == 1 { "is" } else { "are" };
         return Fact::no(format!("{} {verb} missing", missing.join(" and ")), remedy);
@@ -159,10 +180,9 @@ pub(crate) fn bpf_load() -> Fact {
 }
 
 fn pinned_programs(directory: &Path) -> Fact {
-    use rustix::fs::{access, Access};
     match access(directory.join("readers"), Access::READ_OK | Access::WRITE_OK) {
         Ok(()) => Fact::yes(format!("pinned in {}", directory.display())),
-        Err(rustix::io::Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
+        Err(Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
         Err(error) => Fact::no(
             format!("{}: {error}", directory.display()),
             "pinned programs are root's, since they see every task",
@@ -249,6 +269,29 @@ pub(crate) fn possible_cpus() -> u32 {
     }
 }
 
+/// How many processors this thread may run on.
+pub(crate) fn usable_cpus() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
+}
+
+/// Keeps this thread off a processor, if it may run on another one.
+pub(crate) fn leave_cpu(cpu: usize) {
+    if let Ok(mut others) = rustix::thread::sched_getaffinity(None) {
+        if cpu < rustix::thread::CpuSet::MAX_CPU {
+            others.unset(cpu);
+        }
+        if others.count() > 0 {
+            // A refusal leaves it where it is.
+            let _ = rustix::thread::sched_setaffinity(None, &others);
+        }
+    }
+}
+
+/// How many threads there are on this machine, modulo 65536 (`sysinfo(2)`).
+pub(crate) fn threads() -> u16 {
+    rustix::system::sysinfo().procs
+}
+
 /// Memory and swap in pages, as `oom_score` is relative to.
 pub(crate) fn total_pages() -> u64 {
     let info = rustix::system::sysinfo();
@@ -298,8 +341,6 @@ impl KnownPage {
 
     /// A page that begins with random numbers.
     pub(crate) fn new() -> KnownPage {
-        use std::hash::{BuildHasher as _, RandomState};
-
         let mut memory = vec![0_u64; 2 * KnownPage::WORDS];
         let start = (memory.as_ptr().addr() / size_of::<u64>()).wrapping_neg() % KnownPage::WORDS;
         memory[start] = RandomState::new().hash_one(start);
@@ -314,12 +355,10 @@ impl KnownPage {
 
     /// Where in the machine's memory it is, if the caller may know that: `/proc/PID/pagemap`.
     pub(crate) fn physical_address(&self) -> Option<u64> {
-        use std::os::unix::fs::FileExt as _;
-
         const FRAME: u64 = (1 << 55) - 1;
         let page = self.memory[self.start..].as_ptr().addr() as u64 / 4096;
         let mut entry = [0; 8];
-        let pagemap = std::fs::File::open("/proc/self/pagemap").ok()?;
+        let pagemap = fs::File::open("/proc/self/pagemap").ok()?;
         pagemap.read_exact_at(&mut entry, page * 8).ok()?;
         Some((u64::from_ne_bytes(entry) & FRAME) * 4096).filter(|&address| address != 0)
     }

@@ -18,6 +18,8 @@ use bitflags::bitflags;
 use rustix::mm::{mmap, mmap_anonymous, munmap, MapFlags as MmapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::signals::Deferral;
+
 /// Commands of bpf(2).
 #[derive(Clone, Copy)]
 #[repr(i32)]
@@ -29,6 +31,7 @@ enum Command {
     ProgramLoad = 5,
     ObjectPin = 6,
     ObjectGet = 7,
+    ProgramRun = 10,
     ObjectInfo = 15,
     RawTracepointOpen = 17,
     BtfLoad = 18,
@@ -39,6 +42,7 @@ enum Command {
 }
 
 const PROGRAM_TYPE_TRACING: u32 = 26;
+const PROGRAM_TYPE_SYSCALL: u32 = 31;
 const PROGRAM_SLEEPABLE: u32 = 1 << 4;
 const NAME_LEN: usize = 16;
 
@@ -244,7 +248,12 @@ impl Map {
 
     /// Maps `len` bytes of a [`MapFlags::MMAPABLE`] array, values following one another, each padded to 8 bytes.
     pub fn share(&self, len: usize) -> io::Result<SharedMemory> {
-        SharedMemory::map(self.fd.as_fd(), len)
+        SharedMemory::map(self.fd.as_fd(), 0, len)
+    }
+
+    /// The same of `len` bytes from `offset` on, a multiple of the size of a page (Linux 5.5).
+    pub fn share_part(&self, offset: usize, len: usize) -> io::Result<SharedMemory> {
+        SharedMemory::map(self.fd.as_fd(), offset, len)
     }
 
     fn element(&self, key: &[u8], value: u64) -> MapElementAttr {
@@ -281,9 +290,10 @@ fn found(result: io::Result<libc::c_int>) -> io::Result<bool> {
     }
 }
 
-/// Memory of an array map, shared with the programs that use it.
+/// Memory of an array map, shared with the programs that use it; or of a file, shared with the processes that have it.
 ///
-/// A program may change it at any time it runs, so single values are read and written as volatile.
+/// A program may change it at any time it runs, so single values are read and written as volatile. Use of what is no more in a file
+/// that has become shorter ends this process.
 #[derive(Debug)]
 pub struct SharedMemory {
     start: NonNull<u8>,
@@ -294,7 +304,8 @@ pub struct SharedMemory {
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
-    fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+    /// Maps a part of a map or file, which begins at a whole page.
+    pub fn map(fd: BorrowedFd<'_>, offset: usize, len: usize) -> io::Result<Self> {
         // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
         let start = unsafe {
             mmap(
@@ -303,7 +314,7 @@ impl SharedMemory {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MmapFlags::SHARED,
                 fd,
-                0,
+                offset as u64,
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
@@ -349,6 +360,16 @@ impl SharedMemory {
         Some(())
     }
 
+    /// Writes bytes at `offset`: all, or none if there is no room.
+    pub fn write_bytes(&mut self, offset: usize, bytes: &[u8]) -> Option<()> {
+        if offset > self.len || bytes.len() > self.len - offset {
+            return None;
+        }
+        // SAFETY: within the mapping, and no slice of it is lent while it is borrowed for writing.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len()) };
+        Some(())
+    }
+
     /// The bytes of `range`; `None` if it is not within.
     ///
     /// # Safety
@@ -381,6 +402,8 @@ fn unmap(start: NonNull<u8>, len: usize) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AttachType {
+    /// None: a program that a system call runs ([`run`], Linux 5.14).
+    Nothing = 0,
     /// A tracepoint, with its arguments as the kernel's own code has them.
     RawTracepoint = 23,
     /// An iterator.
@@ -457,13 +480,17 @@ pub fn verifier_log(spec: &ProgramSpec<'_>) -> String {
     String::from_utf8_lossy(&log).into_owned()
 }
 
-/// The verifier gives up with EAGAIN when a signal arrives: tried so many times, as libbpf does.
+/// The verifier gives up with EAGAIN when a signal arrives. Signals are kept away then, all that can be; it is tried so many
+/// times in all, as libbpf does.
 const LOAD_ATTEMPTS: u32 = 5;
 
 fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let functions = spec.functions;
     let attr = ProgramLoadAttr {
-        prog_type: PROGRAM_TYPE_TRACING,
+        prog_type: match spec.attach {
+            AttachType::Nothing => PROGRAM_TYPE_SYSCALL,
+            _ => PROGRAM_TYPE_TRACING,
+        },
         insn_cnt: len_u32(spec.instructions)?,
         insns: address(spec.instructions),
         license: spec.licence.as_ptr() as u64,
@@ -488,15 +515,49 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
         attach_btf_id: spec.attach_to,
     };
     let mut attempts = LOAD_ATTEMPTS;
+    let mut deferral = None;
     loop {
         attempts -= 1;
         // SAFETY: instructions, licence, log and function records live in `spec` and `log` until the call returns, each
         // with its own length beside it, the licence ended by a zero byte; the kernel writes to the log only, which is
         // borrowed mutably.
         match unsafe { bpf_fd(Command::ProgramLoad, &attr) } {
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempts > 0 => {}
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempts > 0 => {
+                deferral.get_or_insert_with(Deferral::begin);
+            }
             result => return result,
         }
+    }
+}
+
+/// The command's structure as far as these programs use it, and to its end in Linux 5.14.
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct ProgramRunAttr {
+    prog_fd: u32,
+    retval: u32,
+    unused: [u64; 8],
+}
+
+/// Runs a program that is attached to nothing, once, for this thread.
+pub fn run(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = ProgramRunAttr {
+        prog_fd: fd_number(program),
+        ..ProgramRunAttr::default()
+    };
+    // SAFETY: the structure has no pointers, its lengths are zero; the kernel writes the program's result into it, for which it
+    // is ours alone.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            Command::ProgramRun as libc::c_int,
+            ptr::from_mut(&mut attr),
+            mem::size_of::<ProgramRunAttr>(),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -6,10 +6,11 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::ptr;
 
 use rustix::io::Errno;
 use rustix::pipe::{pipe_with, PipeFlags};
+
+use super::signals::Deferral;
 
 /// A process that reads a file for us. Dropping it kills it and waits until it is gone, which may take as long as the read.
 #[derive(Debug)]
@@ -22,15 +23,8 @@ impl Reader {
     /// Starts a process that copies `file` into a pipe. `room` is what it reads into.
     pub fn start(file: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Reader> {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: all zeros are a valid set; sigfillset makes it a full one.
-        let mut all: libc::sigset_t = unsafe { mem::zeroed() };
-        // SAFETY: the same.
-        let mut before: libc::sigset_t = unsafe { mem::zeroed() };
-        // SAFETY: both sets outlive the calls. The caller's handlers must not run in the new process.
-        unsafe {
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        }
+        // The caller's handlers must not run in the new process.
+        let deferral = Deferral::begin();
         // SAFETY: without flags this is fork(2), but that nobody is sent a signal when the child ends. The child has this
         // thread alone, so it must not allocate, lock or panic: `copy` makes system calls only, and ends it.
         let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
@@ -38,8 +32,7 @@ impl Reader {
             copy(file.as_raw_fd(), theirs.as_raw_fd(), room);
         }
         let error = io::Error::last_os_error();
-        // SAFETY: the set outlives the call.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
+        drop(deferral);
         if pid < 0 {
             return Err(error);
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::ptr;
 
 use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+use rustix::param::page_size;
 
 /// Pages that are resident from the moment they are made, and belong to nobody else.
 #[derive(Debug)]
@@ -15,40 +16,26 @@ pub struct FreshPages {
 impl FreshPages {
     /// Maps `count` pages and touches each.
     pub fn new(count: usize) -> io::Result<FreshPages> {
-        let len = count * rustix::param::page_size();
-        // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
-        let start = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::POPULATE,
-            )?
-        };
-        Ok(FreshPages { start, len })
+        FreshPages::map(count * page_size(), MapFlags::PRIVATE | MapFlags::POPULATE)
     }
 
     /// The same, each page with an entry of its own in the page table, also where the kernel likes huge ones.
     pub fn small(count: usize) -> io::Result<FreshPages> {
-        let page = rustix::param::page_size();
-        let len = count * page;
-        // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
-        let start = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
-        let pages = FreshPages { start, len };
+        let pages = FreshPages::map(count * page_size(), MapFlags::PRIVATE)?;
+        let FreshPages { start, len } = pages;
         // SAFETY: advice about our own mapping. Kernels without huge pages refuse it, and need none.
         let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
-        for offset in (0..len).step_by(page) {
+        for offset in (0..len).step_by(page_size()) {
             // SAFETY: within the mapping, which is writable and nobody else's.
             unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
         }
         Ok(pages)
+    }
+
+    fn map(len: usize, flags: MapFlags) -> io::Result<FreshPages> {
+        // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        Ok(FreshPages { start, len })
     }
 }
 

@@ -1,7 +1,8 @@
-//! Signals as something to wait for.
+//! Signals as something to wait for, or to be left alone by.
 
 use std::ffi::c_int;
 use std::io;
+use std::marker::PhantomData;
 use std::mem;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::ptr;
@@ -30,4 +31,38 @@ pub fn hold_back(signals: &[c_int]) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just opened this descriptor for us; nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// While it lives, no signal interrupts the thread that made it; those that came meanwhile are delivered then.
+#[derive(Debug)]
+pub struct Deferral {
+    before: libc::sigset_t,
+    /// The mask is a thread's own.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Deferral {
+    /// Begins it.
+    pub fn begin() -> Deferral {
+        // SAFETY: all zeros are a valid set; sigfillset makes it a full one.
+        let mut all: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: the same.
+        let mut before: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: both sets outlive the calls.
+        unsafe {
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        }
+        Deferral {
+            before,
+            _of_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        // SAFETY: the set outlives the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
 }

@@ -14,6 +14,16 @@ pub const NOBODY: u32 = 65534;
 pub const CAP_PERFMON: u32 = 38;
 pub const CAP_BPF: u32 = 39;
 
+/// All that loading BPF programs takes.
+pub const BOTH: u64 = 1 << CAP_BPF | 1 << CAP_PERFMON;
+
+/// Sets of capabilities that do not suffice to load BPF programs, each with a name and with what is said then.
+pub const TOO_FEW: [(&str, u64, &str); 3] = [
+    ("bpf", 1 << CAP_BPF, "CAP_PERFMON is missing"),
+    ("perfmon", 1 << CAP_PERFMON, "CAP_BPF is missing"),
+    ("none", 0, "CAP_BPF and CAP_PERFMON are missing"),
+];
+
 /// What `/proc` is to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proc {
@@ -43,6 +53,32 @@ pub struct World {
     pub user: Option<u32>,
     /// Its capabilities, as a set of bits, if it has a user.
     pub capabilities: u64,
+}
+
+/// The world of the first process of a pid namespace, with a `/proc` of that.
+pub fn first_of_namespace() -> World {
+    World {
+        pid_namespace: true,
+        proc: Proc::New(c""),
+        ..World::default()
+    }
+}
+
+/// A world in which nothing is pinned, so that only what the caller may load or pin itself can answer.
+pub fn nothing_pinned() -> World {
+    World {
+        own_bpf_fs: true,
+        ..World::default()
+    }
+}
+
+/// The world of a user who has these capabilities and no others.
+pub fn nobody(capabilities: u64) -> World {
+    World {
+        user: Some(NOBODY),
+        capabilities,
+        ..World::default()
+    }
 }
 
 /// The part that this process was started for, if it is a second one.

@@ -300,7 +300,8 @@ fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTre
     places
 }
 
-/// Compares every field of every task of `scope`. Values that move are read again until they match, or never do.
+/// Compares every field of every task of `scope`. Values that move are read again until they match, or never do. `handle` is
+/// on one thread, since this process is among the tasks.
 pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     let mut report = Report::default();
     let mut snapshot = Snapshot::default();
@@ -362,7 +363,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 }
                 let nature = nature(field, before.is_kernel_thread());
                 let mut verdict = judge(nature, is_quiet, &said, &ours, &says);
-                // Of this process, what the snapshot is made with is open just then.
+                // Of this process, the files that the snapshot is made with are open just then.
                 if let (Field::FdCount, Ok(Plain::Number(said)), Ok(Plain::Number(ours))) = (field, &said, &ours) {
                     if id.pid == std::process::id() && (0..=6).contains(&(ours - said)) {
                         verdict = Verdict::Right;

@@ -13,13 +13,29 @@ use taskdiag_zoo::{Animal, Zoo};
 pub const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
 
 /// A handle that answers through `source`, or a failed test: a source that is missing is not a reason to skip.
+///
+/// It starts no thread, because that would show in this process, which is among what is compared.
 pub fn handle(source: SourceId) -> Handle {
+    sharing_handle(source).on_one_thread()
+}
+
+/// Like [`handle`], but with a second thread that helps with large passes.
+pub fn sharing_handle(source: SourceId) -> Handle {
     let mut handle = Handle::new().with_source(source);
     if source == SourceId::Bpf {
         let prepared = handle.prepare(Fields::all());
         prepared.unwrap_or_else(|error| panic!("these tests need BPF: {error}"));
     }
     handle
+}
+
+/// When a task began, in clock ticks since boot: field 22 of a `stat` file.
+pub fn start_ticks(path: &str) -> u64 {
+    let stat = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    // The name before the last parenthesis may have spaces in it.
+    let behind_name = stat.rsplit(')').next();
+    let ticks = behind_name.and_then(|rest| rest.split(' ').nth(20)?.parse().ok());
+    ticks.expect("a start")
 }
 
 /// How often to do something that is done `count` times on an ordinary machine: `TASKDIAG_TEST_SCALE` is a percentage.

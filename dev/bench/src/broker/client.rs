@@ -2,6 +2,7 @@
 //! that took.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{sched_setaffinity, CpuSet};
 use taskdiag::{Field, Fields, Group, Handle, Query, Snapshot, SourceId};
 use taskdiag_zoo::Farm;
 
@@ -59,6 +61,11 @@ impl Client {
         Ok(client)
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Has it do something.
     pub fn ask(&mut self, what: &str, socket: &Path) -> Result<Said> {
         writeln!(self.input.as_mut().ok_or("no input")?, "{what} {}", socket.display())?;
@@ -84,6 +91,29 @@ impl Drop for Client {
         drop(self.input.take());
         let _ = self.child.wait();
     }
+}
+
+/// How long it takes to send a request's length to another thread and have it back, in seconds: the least that a broker can take.
+pub fn echo(there: &CpuSet, here: &CpuSet) -> Result<f64> {
+    use rustix::net::{recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let put = |socket: &OwnedFd| send(socket, &[0; 48], SendFlags::NOSIGNAL);
+    let take = |socket: &OwnedFd| recv(socket, &mut [0; 48][..], RecvFlags::empty());
+    let took = thread::scope(|scope| -> rustix::io::Result<Duration> {
+        let other = scope.spawn(|| {
+            sched_setaffinity(None, there)?;
+            (0..ROUND_TRIPS).try_for_each(|_| take(&far).and_then(|_| put(&far)).map(drop))
+        });
+        let own = scope.spawn(|| {
+            sched_setaffinity(None, here)?;
+            let start = Instant::now();
+            (0..ROUND_TRIPS).try_for_each(|_| put(&near).and_then(|_| take(&near)).map(drop))?;
+            Ok(start.elapsed())
+        });
+        other.join().unwrap_or(Err(rustix::io::Errno::IO))?;
+        own.join().unwrap_or(Err(rustix::io::Errno::IO))
+    })?;
+    Ok(took.as_secs_f64() / f64::from(ROUND_TRIPS))
 }
 
 /// Is the process.

@@ -3,14 +3,13 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Read as _, Seek as _};
-use std::process::{Command, Stdio};
 
 use blazesym::normalize::{Normalizer as Blazesym, UserOutput};
 use blazesym::Pid;
 use taskdiag::maps::{Filter, Machine, Maps, Normalizer, Source, Wants};
 use taskdiag_zoo::Animal;
 
-use crate::tools::Tools;
+use crate::tools::{self, Tools};
 use crate::Result;
 
 /// A contender: does it all once.
@@ -104,8 +103,9 @@ pub fn look_ups(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>> {
 /// Normalization from the number of a process to places in files.
 pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>> {
     let pid = animal.pid as u32;
-    let ours = |build_ids: bool, source: Option<Source>| {
-        let mut normalizer = Normalizer::new().build_ids(build_ids);
+    let mut prepared = Normalizer::new().build_ids(false);
+    prepared.prepare()?;
+    let ours = |mut normalizer: Normalizer, source: Option<Source>| {
         let addresses = addresses.to_vec();
         move || {
             let maps = Maps::open(pid)?;
@@ -117,6 +117,7 @@ pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>>
             Ok(())
         }
     };
+    let new = |build_ids| Normalizer::new().build_ids(build_ids);
     let sought = addresses.to_vec();
     let text = move || {
         let lines = parse(&fs::read_to_string(format!("/proc/{pid}/maps"))?);
@@ -145,10 +146,11 @@ pub fn normalizers(animal: &Animal, addresses: &[u64]) -> Result<Vec<Contender>>
     };
     Ok(vec![
         contender("text", text),
-        contender("taskdiag", ours(false, None)),
-        contender("taskdiag, build ids", ours(true, None)),
-        contender("taskdiag text", ours(false, Some(Source::Procfs))),
-        contender("taskdiag text, build ids", ours(true, Some(Source::Procfs))),
+        contender("taskdiag", ours(new(false), None)),
+        contender("taskdiag, bpf loaded", ours(prepared, None)),
+        contender("taskdiag, build ids", ours(new(true), None)),
+        contender("taskdiag text", ours(new(false), Some(Source::Procfs))),
+        contender("taskdiag text, build ids", ours(new(true), Some(Source::Procfs))),
         contender("blazesym text", blazesym(built(false, false, false))),
         contender("blazesym text, build ids", blazesym(built(false, true, false))),
         contender("blazesym ioctl", blazesym(built(true, false, false))),
@@ -241,18 +243,7 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
     let taskdiag = tools.taskdiag()?;
     let command = |args: &'static [&'static str]| {
         let taskdiag = taskdiag.clone();
-        move || {
-            let mut command = Command::new(&taskdiag);
-            let status = command
-                .args(args)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()?;
-            match status.code() {
-                Some(0 | 1) => Ok(()),
-                _ => Err(format!("{taskdiag}: {status}").into()),
-            }
-        }
+        move || tools::answer(&taskdiag, args)
     };
     Ok(vec![
         contender("text", text),

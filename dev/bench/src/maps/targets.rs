@@ -51,6 +51,13 @@ fn targets() -> Vec<Target> {
             "taskdiag",
             5.0,
         ));
+        targets.push(target(
+            "normalizing with BPF loaded, times as fast as the text",
+            case,
+            "text",
+            "taskdiag, bpf loaded",
+            5.0,
+        ));
     }
     for size in SIZES {
         for batch in BATCHES {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Budget, Field, Fields, Handle, Query};
 
-use crate::tools::Tools;
+use crate::tools::{self, Tools};
 use crate::Result;
 
 /// A contender: does it all once, and says how long that took.
@@ -147,7 +147,7 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
     contenders.extend(psutil("psutil memory_full_info", "all", tools)?);
     contenders.push(command("command: taskdiag mem", &tools.taskdiag()?, &["mem"]));
     for (name, program) in [("command: smem", "smem"), ("command: ps_mem", "ps_mem")] {
-        match crate::tools::runs(program, &["--help"]) {
+        match tools::runs(program, &["--help"]) {
             true => contenders.push(command(name, program, &[])),
             false => eprintln!("{name}: not installed"),
         }
@@ -157,18 +157,7 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
 
 fn command(name: &'static str, program: &str, args: &'static [&'static str]) -> Contender {
     let program = program.to_owned();
-    contender(name, move || {
-        let mut command = Command::new(&program);
-        let status = command
-            .args(args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()?;
-        match status.code() {
-            Some(0 | 1) => Ok(()),
-            _ => Err(format!("{program}: {status}").into()),
-        }
-    })
+    contender(name, move || tools::answer(&program, args))
 }
 
 /// Its own clock, in an interpreter that runs already: what starting one takes is not what is compared.

@@ -52,11 +52,12 @@ impl Files {
             Scene::Sparse => sparse()?,
             Scene::Big => big()?,
             Scene::Tree => {
-                tree(Path::new("tree"), TREE, |index| (4 << 10) + index % 3 * (4 << 10))?;
-                tree(Path::new("empty"), 0, |_| 0)?;
+                tree(Path::new("tree"), TREE, by_directory, some_pages)?;
+                tree(Path::new("empty"), 0, by_directory, some_pages)?;
                 list()?;
             }
-            Scene::Million => tree(Path::new("million"), MILLION, |_| 0)?,
+            Scene::Scattered => tree(Path::new("scattered"), TREE, in_turn, some_pages)?,
+            Scene::Million => tree(Path::new("million"), MILLION, in_turn, |_| 0)?,
         }
         // SAFETY: no arguments.
         unsafe { libc::sync() };
@@ -95,29 +96,44 @@ fn big() -> io::Result<()> {
     file.sync_all()
 }
 
-fn tree(root: &Path, files: usize, size: impl Fn(usize) -> usize) -> io::Result<()> {
+/// Makes a tree of files, one after the other. `place` says in which directory each is, `size` how long it is.
+fn tree(root: &Path, files: usize, place: fn(usize) -> usize, size: fn(usize) -> usize) -> io::Result<()> {
     let content = [b'x'; 16 << 10];
     for index in 0..DIRECTORIES {
         fs::create_dir_all(directory(root, index))?;
     }
     for index in 0..files {
         fs::write(
-            directory(root, index).join(format!("file-{index}")),
+            directory(root, place(index)).join(format!("file-{index}")),
             &content[..size(index)],
         )?;
     }
     Ok(())
 }
 
+/// One directory is filled after the other, as an archive is unpacked.
+fn by_directory(index: usize) -> usize {
+    index / (TREE / DIRECTORIES)
+}
+
+/// A file in each directory, then the next one in each: what the kernel keeps of those in one directory is far apart.
+fn in_turn(index: usize) -> usize {
+    index % DIRECTORIES
+}
+
+fn some_pages(index: usize) -> usize {
+    (4 << 10) + index % 3 * (4 << 10)
+}
+
 fn directory(root: &Path, index: usize) -> PathBuf {
-    root.join(format!("{}/{}", index % 10, index % DIRECTORIES))
+    root.join(format!("{}/{}", index % 10, index))
 }
 
 /// Writes the names of the files in the tree, each ended by a NUL.
 fn list() -> io::Result<()> {
     let mut list = io::BufWriter::new(File::create("list")?);
     for index in 0..TREE {
-        let path = directory(Path::new("tree"), index).join(format!("file-{index}"));
+        let path = directory(Path::new("tree"), by_directory(index)).join(format!("file-{index}"));
         write!(list, "{}\0", path.display())?;
     }
     list.flush()

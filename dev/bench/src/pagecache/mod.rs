@@ -28,13 +28,15 @@ pub enum Scene {
     Sparse,
     /// A file of 8 GiB, all of it cached.
     Big,
-    /// A tree of 100,000 files.
+    /// A tree of 100,000 files, made directory by directory.
     Tree,
+    /// One in which files were made in each directory in turn.
+    Scattered,
     /// A tree of a million files, in memory.
     Million,
 }
 
-const ALL_SCENES: [Scene; 4] = [Scene::Sparse, Scene::Big, Scene::Tree, Scene::Million];
+const ALL_SCENES: [Scene; 5] = [Scene::Sparse, Scene::Big, Scene::Tree, Scene::Scattered, Scene::Million];
 
 /// The part of the sparse file that mincore is asked about: all of it takes too long to ask several times.
 const WINDOW: u64 = 16 << 30;
@@ -49,6 +51,7 @@ impl Scene {
             Scene::Sparse => "sparse/",
             Scene::Big => "big/",
             Scene::Tree => "tree/",
+            Scene::Scattered => "scattered/",
             Scene::Million => "million/",
         }
     }
@@ -57,7 +60,10 @@ impl Scene {
         match self {
             Scene::Sparse => format!("Page cache: a sparse file of 2 TiB with one page in it, {directory}"),
             Scene::Big => format!("Page cache: a file of 8 GiB, all of it cached, {directory}"),
-            Scene::Tree => format!("Page cache: 100,000 cached files of 4 to 12 KiB in 1,000 directories, {directory}"),
+            Scene::Tree => format!(
+                "Page cache: 100,000 cached files of 4 to 12 KiB in 1,000 directories, filled one by one, {directory}"
+            ),
+            Scene::Scattered => format!("Page cache: the same files, but made in each directory in turn, {directory}"),
             Scene::Million => "Page cache: a million empty files in 1,000 directories, on tmpfs".to_owned(),
         }
     }
@@ -65,7 +71,7 @@ impl Scene {
     fn files(self) -> usize {
         match self {
             Scene::Sparse | Scene::Big => 1,
-            Scene::Tree => files::TREE,
+            Scene::Tree | Scene::Scattered => files::TREE,
             Scene::Million => files::MILLION,
         }
     }
@@ -113,6 +119,12 @@ pub const ALL: &[Contender] = &[
     command("tree/fincore", Anything, "fincore of all, named by xargs from a list", Named("xargs"),
         &["-0", "-a", "list", "fincore", "--bytes", "--noheadings"]),
     command("tree/vmtouch", Anything, "vmtouch tree", Named("vmtouch"), &["tree"]),
+
+    call("scattered/library", Anything, "a walk, each file reported",
+        || walk("scattered", Walk::new())),
+    command("scattered/taskdiag", Anything, "taskdiag cache scattered", Taskdiag, &["cache", "scattered"]),
+    call("scattered/mincore-walk", Anything, "open, fstat, mmap, mincore, munmap, close of each",
+        || loops::tree("scattered")),
 
     command("million/taskdiag", Anything, "taskdiag cache million", Taskdiag, &["cache", "million"]),
     command("million/taskdiag-json", Anything, "taskdiag cache --json million", Taskdiag, &["cache", "--json", "million"]),

@@ -38,7 +38,7 @@ const fn target(scene: Scene, claim: &'static str, figure: Figure, bound: Bound)
 }
 
 use Figure::{CallsPerFile, Micros, Peak, Times};
-use Scene::{Big, Million, Sparse, Tree};
+use Scene::{Big, Million, Scattered, Sparse, Tree};
 
 #[rustfmt::skip]
 const TARGETS: &[Target] = &[
@@ -51,6 +51,8 @@ const TARGETS: &[Target] = &[
     target(Tree, "taskdiag cache: times as fast as fincore", Times("tree/fincore", 1.0, "tree/taskdiag"), AtLeast(2.0)),
     target(Tree, "taskdiag cache -s: times as fast as vmtouch", Times("tree/vmtouch", 1.0, "tree/taskdiag-sum"), AtLeast(2.0)),
     target(Tree, "system calls a regular file", CallsPerFile("tree/library", "tree/library-no-files"), AtMost(4.0)),
+    target(Scattered, "a walk: times as fast as the mincore walk", Times("scattered/mincore-walk", 1.0, "scattered/library"), AtLeast(3.0)),
+    target(Scattered, "taskdiag cache: times as fast as the mincore walk", Times("scattered/mincore-walk", 1.0, "scattered/taskdiag"), AtLeast(3.0)),
     target(Million, "peak MiB, without --sort", Peak("million/taskdiag"), AtMost(64.0)),
     target(Million, "peak MiB, as JSON", Peak("million/taskdiag-json"), AtMost(64.0)),
 ];

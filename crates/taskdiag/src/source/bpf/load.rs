@@ -140,9 +140,10 @@ impl Linker<'_> {
             .enumerate()
             .find(|(_, program)| program.name == name)
             .ok_or_else(|| LoadError::NoSuchProgram(name.to_owned()))?;
-        let attach_to = self
-            .attach_type(index)
-            .ok_or(LoadError::NoAttachPoint(program.attach.name()))?;
+        let attach_to = match program.attach {
+            Attach::Nothing => 0,
+            attach => self.attach_type(index).ok_or(LoadError::NoAttachPoint(attach.name()))?,
+        };
         let function_btf = program
             .functions
             .map(|functions| bpf::btf_load(functions.btf))
@@ -158,6 +159,7 @@ impl Linker<'_> {
                 attach: match program.attach {
                     Attach::Iterator(_) => AttachType::TraceIterator,
                     Attach::Tracepoint(_) => AttachType::RawTracepoint,
+                    Attach::Nothing => AttachType::Nothing,
                 },
                 attach_to,
                 sleepable: program.sleepable,

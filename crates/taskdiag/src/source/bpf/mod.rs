@@ -8,4 +8,5 @@ pub mod relocate;
 mod remembered;
 pub(crate) mod tracing;
 pub mod vma;
+pub mod vma_walk;
 pub mod walk;

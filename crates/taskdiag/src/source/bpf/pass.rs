@@ -19,7 +19,7 @@ use crate::field::{Group, Groups};
 use crate::plan::BpfWay;
 use crate::query::Scope;
 use crate::record::{self, attr, KernelTest, Record, TESTS};
-use crate::snapshot::{Row, Snapshot};
+use crate::snapshot::{Counters, Row, Snapshot};
 use crate::source::host;
 use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 
@@ -58,7 +58,7 @@ pub struct Config {
 pub(super) const NEXT_SLOT: usize = size_of::<Config>();
 
 /// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 43_352;
+const READER_SIZE: u32 = 43_432;
 const READER_KEY_SIZE: u32 = 8;
 const REMEMBERED_SIZE: u32 = 64;
 const SEEN_SIZE: u32 = 24;
@@ -77,6 +77,7 @@ pub(crate) struct Bpf {
     arguments: ArgumentMemory,
     /// What was seen of tasks under another number is forgotten.
     changed_epoch: u32,
+    is_alone: bool,
 }
 
 /// What a pass is to bring.
@@ -102,6 +103,9 @@ pub(crate) struct Standpoint {
     /// `td_config.landlock`.
     pub landlock: u32,
 }
+
+/// Takes records while a pass is being made, from whichever thread makes it.
+pub type Taker<'a> = dyn FnMut(&[u8]) + Send + 'a;
 
 impl Request<'_> {
     /// Which tasks there are in this scope, and nothing about them.
@@ -164,8 +168,23 @@ impl Bpf {
             BpfWay::Pinned => Program::pinned(pinned, groups.intersects(Groups::FROM_USER_MEMORY))?,
             BpfWay::ToLoad => Program::load(groups)?,
         });
+        if self.is_alone {
+            self.stay_alone();
+        }
         self.arguments.forget();
         Ok(())
+    }
+
+    /// Keeps passes from starting a thread that helps.
+    pub(crate) fn stay_alone(&mut self) {
+        self.is_alone = true;
+        if let Some(Program {
+            settings: Settings::Walk(walk),
+            ..
+        }) = &mut self.program
+        {
+            walk.stay_alone();
+        }
     }
 
     /// Whether the loaded program is one that finds its tasks itself.
@@ -184,6 +203,16 @@ impl Bpf {
 
     /// Appends the records and rows of one pass to `snapshot`.
     pub(crate) fn read(&mut self, request: &Request<'_>, snapshot: &mut Snapshot) -> Result<()> {
+        self.read_through(request, snapshot, None)
+    }
+
+    /// The same, but that the records of all tasks go to `taker`, if there is one and the program finds its tasks itself.
+    pub(crate) fn read_through(
+        &mut self,
+        request: &Request<'_>,
+        snapshot: &mut Snapshot,
+        taker: Option<&mut Taker<'_>>,
+    ) -> Result<()> {
         let Request { scope, groups, .. } = *request;
         let host = *self.host.get_or_insert_with(|| HostFacts {
             cpus: host::possible_cpus(),
@@ -233,7 +262,7 @@ impl Bpf {
             config.tests[..request.tests.len()].copy_from_slice(request.tests);
         }
         let reader = program.configure(config, self.arguments.next_slot())?;
-        let result = program.pass(scope, request.pids, snapshot);
+        let result = program.pass(scope, request.pids, snapshot, taker);
         reader.forget(program);
         if result.is_err() {
             // Of what the program remembers not all has come through.
@@ -278,13 +307,16 @@ impl Program {
             let map = data
                 .create(&content)
                 .map_err(|error| Error::io("making a BPF map", error))?;
-            let share = || {
-                map.share(data.size as usize)
-                    .map_err(|error| Error::io("mapping a BPF map", error))
-            };
+            let mapping = |error| Error::io("mapping a BPF map", error);
             match data.size {
-                READER_SIZE => settings = Some(Settings::Private(share()?)),
-                walk::READER_SIZE => settings = Some(Settings::Walk(Walk::new(share()?))),
+                READER_SIZE => {
+                    let memory = map.share(READER_SIZE as usize).map_err(mapping)?;
+                    settings = Some(Settings::Private(memory));
+                }
+                walk::MEMORY_SIZE => {
+                    let share = |offset| map.share_part(offset, walk::READER_SIZE).map_err(mapping);
+                    settings = Some(Settings::Walk(Walk::new([share(0)?, share(walk::READER_SIZE)?])));
+                }
                 _ => {}
             }
             maps.push((data.name, map));
@@ -371,16 +403,22 @@ impl Program {
     }
 
     /// Makes a pass over a scope, or over the processes listed in `pids`, and appends what it brings to `snapshot`.
-    fn pass(&mut self, scope: Scope, pids: &[u32], snapshot: &mut Snapshot) -> Result<()> {
+    fn pass(
+        &mut self,
+        scope: Scope,
+        pids: &[u32],
+        snapshot: &mut Snapshot,
+        taker: Option<&mut Taker<'_>>,
+    ) -> Result<()> {
         let narrow = |pid| match scope.is_threads() {
             true => Scope::ThreadsOf(pid),
             false => Scope::Process(pid),
         };
         match (&mut self.settings, scope) {
             (Settings::Walk(walk), Scope::Process(pid) | Scope::ThreadsOf(pid)) => {
-                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot)
+                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot, None)
             }
-            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot),
+            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot, taker),
             _ if pids.is_empty() => self.iterate(scope, snapshot),
             _ => pids.iter().try_for_each(|&pid| self.iterate(narrow(pid), snapshot)),
         }
@@ -409,7 +447,8 @@ impl Program {
                 Ok(0) => return Ok(()),
                 // While the records are in the cache.
                 Ok(_) => {
-                    index(snapshot, start)?;
+                    let (records, mut found) = Found::of(snapshot);
+                    found.index(&records[start..], start)?;
                     // There is no other record of one process.
                     if matches!(scope, Scope::Process(_)) {
                         return Ok(());
@@ -507,7 +546,7 @@ pub(super) fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a
 }
 
 /// Makes the maps that every load has of its own.
-fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
+pub(super) fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> {
     let make = |name: &&'static str| {
         let name = *name;
         let map = match name {
@@ -553,28 +592,54 @@ pub(super) fn load_error(error: LoadError) -> Error {
     Error::new(kind, error.to_string())
 }
 
-/// Finds the records from `first` on and makes their rows.
-pub(super) fn index(snapshot: &mut Snapshot, first: usize) -> Result<()> {
-    let bytes = &snapshot.records[..];
-    let mut offset = first;
-    while let Some((record, rest)) = Record::split_first(&bytes[offset..]) {
-        if record.has(record::NO_READER) {
-            return Err(Error::new(
-                ErrorKind::System,
-                "the pinned BPF programs do not know this reader",
-            ));
-        }
-        if record.has(record::DEFERRED | record::TITLE) {
-            snapshot.unsettled.push(snapshot.rows.len());
-        }
-        snapshot.rows.push(Row::new(offset));
-        offset = bytes.len() - rest.len();
+/// Where rows go.
+pub(super) struct Found<'a> {
+    pub rows: &'a mut Vec<Row>,
+    /// As [`Snapshot::unsettled`].
+    pub unsettled: &'a mut Vec<usize>,
+    pub counters: &'a mut Counters,
+}
+
+impl<'a> Found<'a> {
+    /// A snapshot's memory of records, and the place for their rows.
+    pub(super) fn of(snapshot: &'a mut Snapshot) -> (&'a mut Vec<u8>, Found<'a>) {
+        let Snapshot {
+            records,
+            rows,
+            unsettled,
+            counters,
+            ..
+        } = snapshot;
+        let found = Found {
+            rows,
+            unsettled,
+            counters,
+        };
+        (records, found)
     }
-    if offset != bytes.len() {
-        snapshot.counters.malformed += 1;
+
+    /// Makes the rows of `records`, which begin `start` bytes behind the first record of all.
+    pub(super) fn index(&mut self, records: &[u8], start: usize) -> Result<()> {
+        let mut rest = records;
+        while let Some((record, behind)) = Record::split_first(rest) {
+            if record.has(record::NO_READER) {
+                return Err(Error::new(
+                    ErrorKind::System,
+                    "the pinned BPF programs do not know this reader",
+                ));
+            }
+            if record.has(record::UNSETTLED) {
+                self.unsettled.push(self.rows.len());
+            }
+            self.rows.push(Row::new(record, start + records.len() - rest.len()));
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            self.counters.malformed += 1;
+        }
+        self.counters.record_bytes += (records.len() - rest.len()) as u64;
+        Ok(())
     }
-    snapshot.counters.record_bytes += (offset - first) as u64;
-    Ok(())
 }
 
 /// The groups of a record that procfs has to be asked for: what its program deferred, and a title whose end is not in it.
@@ -619,7 +684,7 @@ impl WalkingProgram {
             ..Config::default()
         };
         self.0.configure(config, 0).unwrap();
-        self.0.pass(scope, pids, &mut snapshot).unwrap();
+        self.0.pass(scope, pids, &mut snapshot, None).unwrap();
         snapshot
     }
 }

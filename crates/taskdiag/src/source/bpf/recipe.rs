@@ -52,20 +52,23 @@ pub enum Attach {
     Iterator(&'static str),
     /// A raw tracepoint, a typedef such as `btf_trace_sched_process_fork`.
     Tracepoint(&'static str),
+    /// Nothing: a system call runs it.
+    Nothing,
 }
 
 impl Attach {
-    /// The name.
+    /// The name; empty where there is none.
     pub fn name(self) -> &'static str {
         match self {
             Attach::Iterator(name) | Attach::Tracepoint(name) => name,
+            Attach::Nothing => "",
         }
     }
 
     /// What the name is of.
     pub fn kind(self) -> Kind {
         match self {
-            Attach::Iterator(_) => Kind::Function,
+            Attach::Iterator(_) | Attach::Nothing => Kind::Function,
             Attach::Tracepoint(_) => Kind::Typedef,
         }
     }

@@ -11,6 +11,13 @@ use crate::record::{attr, Record};
 use crate::record::{ARGS_KEPT, ARGS_SAME};
 use crate::snapshot::{title, Remembered, Snapshot};
 
+/// A slot that nothing was sent under.
+const HOLE: Remembered = Remembered {
+    chunk: u32::MAX,
+    len: 0,
+    offset: 0,
+};
+
 /// More chunks than this are joined into one.
 const MAX_CHUNKS: usize = 64;
 
@@ -54,6 +61,7 @@ impl ArgumentMemory {
     pub(crate) fn take_in(&mut self, snapshot: &mut Snapshot) {
         let mut fresh = Vec::new();
         let chunk = self.chunks.len() as u32;
+        let known = self.slots.len();
         for row in &mut snapshot.rows {
             let Some((record, _)) = Record::split_first(&snapshot.records[row.record..]) else {
                 continue;
@@ -67,26 +75,22 @@ impl ArgumentMemory {
                 let (Some(slot), Some(args)) = (slot(record, attr::ARGS_SLOT), record.attribute(attr::ARGS)) else {
                     continue;
                 };
-                // The program numbers on where a full buffer made it do a task over, so there can be holes.
-                if slot < self.slots.len() || slot > self.slots.len() + snapshot_limit(&snapshot.records) {
+                // Two walkers number in turn, in whatever order they come, so there can be holes.
+                if slot < known || slot > known + snapshot_limit(&snapshot.records) {
                     continue;
                 }
                 let args = match record.has(crate::record::TITLE) {
                     true => title(args.payload),
                     false => args.payload,
                 };
-                self.slots.resize(
-                    slot,
-                    Remembered {
-                        chunk: u32::MAX,
-                        ..Remembered::default()
-                    },
-                );
-                self.slots.push(Remembered {
+                if slot >= self.slots.len() {
+                    self.slots.resize(slot + 1, HOLE);
+                }
+                self.slots[slot] = Remembered {
                     chunk,
                     offset: fresh.len(),
                     len: args.len() as u32,
-                });
+                };
                 fresh.extend_from_slice(args);
             }
         }
@@ -101,9 +105,9 @@ impl ArgumentMemory {
     }
 }
 
-/// No pass brings more slots than it brings records.
+/// No pass takes more slots than twice its records.
 fn snapshot_limit(records: &[u8]) -> usize {
-    records.len() / size_of::<crate::record::Header>() + 1024
+    2 * (records.len() / size_of::<crate::record::Header>()) + 1024
 }
 
 fn slot(record: Record<'_>, kind: u16) -> Option<usize> {

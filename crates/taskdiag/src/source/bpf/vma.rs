@@ -1,13 +1,14 @@
 //! The iterator over mappings (`bpf/vma.bpf.c`): loads it, runs it, takes its records apart.
+//!
+//! It is for kernels on which mappings can't be walked (`vma_walk`), and for names that the library itself may not ask for.
 
-use std::mem::offset_of;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::pass::{built, load_error};
-use super::recipe;
+use super::recipe::{self, Recipe};
 use super::relocate::Linker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::host;
@@ -51,22 +52,50 @@ impl Record {
     }
 }
 
-/// The part of `struct td_vma_reader` that the library writes, and what the program tells.
-#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+/// `struct td_vma_pass`: what the library tells a program, and what that tells of a pass.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct Settings {
-    filter: u32,
-    epoch: u32,
-    names: u32,
-    touching_heap: u32,
-    shared_names: u32,
-    backing_mode: u32,
-    saw_first: u32,
-    processes: u32,
-    next_name: u32,
-    tgid: u32,
-    pid: u32,
-    reserved: u32,
+#[allow(missing_docs)] // bpf/vma.h has the meanings
+pub struct Settings {
+    pub filter: u32,
+    pub epoch: u32,
+    pub names: u32,
+    pub touching_heap: u32,
+    pub shared_names: u32,
+    pub backing_mode: u32,
+    pub saw_first: u32,
+    pub processes: u32,
+    pub next_name: u32,
+    pub tgid: u32,
+    pub pid: u32,
+    pub reserved: u32,
+}
+
+impl Settings {
+    /// What does not change from pass to pass: how this kernel differs from others.
+    pub(super) fn of_this_kernel() -> Settings {
+        let version = host::kernel_version().unwrap_or_default();
+        Settings {
+            touching_heap: (version < (6, 6)).into(),
+            shared_names: (version >= (6, 2)).into(),
+            backing_mode: backing_mode(version),
+            ..Settings::default()
+        }
+    }
+
+    /// Begins a pass, in which nothing is known of names from before.
+    pub(super) fn begin(&mut self, filter: u32, names: bool) {
+        self.filter = filter;
+        self.names = names.into();
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+    }
+
+    pub(super) fn met(&self) -> Met {
+        Met {
+            first: self.saw_first != 0,
+            processes: self.processes,
+        }
+    }
 }
 
 /// The size of `struct td_vma_reader`.
@@ -115,51 +144,13 @@ pub(crate) struct VmaProgram {
 impl VmaProgram {
     /// Loads the program.
     pub(crate) fn load() -> Result<VmaProgram> {
-        let recipe = built(&recipe::VMA)?;
-        let right = host::bpf_load();
-        if right.verdict == Verdict::No {
-            let message = format!("BPF can't be loaded: {}; {}", right.why, right.remedy);
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        let btf = KernelBtf::open().map_err(|error| Error::io("/sys/kernel/btf/vmlinux", error))?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
-        let names = Map::create(&MapSpec {
-            kind: MapKind::Hash,
-            name: "names",
-            key_size: KEY_SIZE,
-            value_size: NAME_SIZE,
-            max_entries: NAMES,
-            flags: MapFlags::NO_PREALLOCATION,
-        })
-        .map_err(making)?;
-        let section = match recipe.data {
-            [section] if section.size as usize == READER_SIZE => section,
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Malformed,
-                    "the BPF program is not laid out as vma.h says",
-                ))
-            }
-        };
-        let data = section.create(section.content).map_err(making)?;
-        let memory = data.share(READER_SIZE).map_err(making)?;
-        let find = |name: &str| match name == section.name {
-            true => Some(data.as_fd()),
-            false => Some(names.as_fd()),
-        };
-        let program = linker.load("vma_record", &find).map_err(load_error)?;
+        let (program, memory) = load(&recipe::VMA, "vma_record", READER_SIZE)?;
         let link = bpf::link_tasks(program.as_fd(), TaskScope::All).map_err(attaching)?;
-        let version = host::kernel_version().unwrap_or_default();
         Ok(VmaProgram {
             program,
             link,
             memory,
-            settings: Settings {
-                touching_heap: (version < (6, 6)).into(),
-                shared_names: (version >= (6, 2)).into(),
-                backing_mode: backing_mode(version),
-                ..Settings::default()
-            },
+            settings: Settings::of_this_kernel(),
             owner: rustix::process::getpid(),
             buffer: Vec::new(),
         })
@@ -172,9 +163,7 @@ impl VmaProgram {
 
     /// Makes a pass and gives its records to `each`, in the order of threads and addresses.
     pub(crate) fn run(&mut self, request: Request, mut each: impl FnMut(&Record, &[u8])) -> Result<Met> {
-        self.settings.filter = request.filter;
-        self.settings.names = request.names.into();
-        self.settings.epoch = self.settings.epoch.wrapping_add(1).max(1);
+        self.settings.begin(request.filter, request.names);
         self.memory.write(0, self.settings).ok_or_else(torn)?;
         let narrowed = match request
             .pid
@@ -207,12 +196,51 @@ impl VmaProgram {
                 bytes = rest;
             }
         }
-        let count = |place| self.memory.read::<u32>(place).ok_or_else(torn);
-        Ok(Met {
-            first: count(offset_of!(Settings, saw_first))? != 0,
-            processes: count(offset_of!(Settings, processes))?,
-        })
+        let settings: Settings = self.memory.read(0).ok_or_else(torn)?;
+        Ok(settings.met())
     }
+}
+
+/// Loads one of the two programs, its memory being of that size.
+pub(super) fn load(
+    recipe: &'static std::result::Result<Recipe, &str>,
+    name: &str,
+    size: usize,
+) -> Result<(OwnedFd, SharedMemory)> {
+    let recipe = built(recipe)?;
+    let right = host::bpf_load();
+    if right.verdict == Verdict::No {
+        let message = format!("BPF can't be loaded: {}; {}", right.why, right.remedy);
+        return Err(Error::new(ErrorKind::Denied, message));
+    }
+    let btf = KernelBtf::open().map_err(|error| Error::io("/sys/kernel/btf/vmlinux", error))?;
+    let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+    let names = Map::create(&MapSpec {
+        kind: MapKind::Hash,
+        name: "names",
+        key_size: KEY_SIZE,
+        value_size: NAME_SIZE,
+        max_entries: NAMES,
+        flags: MapFlags::NO_PREALLOCATION,
+    })
+    .map_err(making)?;
+    let section = match recipe.data {
+        [section] if section.size as usize == size => section,
+        _ => {
+            return Err(Error::new(
+                ErrorKind::Malformed,
+                "the BPF program is not laid out as vma.h says",
+            ))
+        }
+    };
+    let data = section.create(section.content).map_err(making)?;
+    let memory = data.share(size).map_err(making)?;
+    let find = |name: &str| match name == section.name {
+        true => Some(data.as_fd()),
+        false => Some(names.as_fd()),
+    };
+    let program = linker.load(name, &find).map_err(load_error)?;
+    Ok((program, memory))
 }
 
 /// The flag of files that stand behind those of another file system, which came with mappings of overlayfs in 6.8 and moved in 6.14.
@@ -224,7 +252,7 @@ fn backing_mode(version: (u32, u32)) -> u32 {
     }
 }
 
-fn torn() -> Error {
+pub(super) fn torn() -> Error {
     Error::new(ErrorKind::Malformed, "a record of a BPF program is torn")
 }
 

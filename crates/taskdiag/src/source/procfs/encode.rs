@@ -661,7 +661,7 @@ mod tests {
 
     use super::*;
     use crate::record::Record;
-    use crate::snapshot::{Row, Snapshot};
+    use crate::snapshot::Snapshot;
     use crate::value::Value;
 
     const STAT: &[u8] =
@@ -674,7 +674,7 @@ mod tests {
         snapshot.clear(fields);
         let plan = Plan::new(fields, Files::NONE);
         Encoder::new(100).encode(&plan, (7, 7), evidence, &mut snapshot.records)?;
-        snapshot.rows.push(Row::new(0));
+        snapshot.add_row(0);
         Ok(snapshot)
     }
 

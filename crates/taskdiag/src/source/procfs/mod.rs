@@ -29,8 +29,7 @@ use crate::error::{Error, ErrorKind};
 use crate::field::{Field, Fields, Files};
 use crate::filter::Filter;
 use crate::query::{Query, Scope};
-use crate::record::Record;
-use crate::snapshot::{Row, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::source::host;
 use encode::{Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES, PATHS};
 use parse::Stat;
@@ -212,11 +211,7 @@ impl Procfs {
             }
         }
         if matches!(scope, Scope::Threads | Scope::ThreadsOfListed) {
-            let records = &snapshot.records;
-            snapshot.rows[first..].sort_by_key(|row| {
-                let record = Record::split_first(&records[row.record..]);
-                record.map(|(record, _)| record.header().tid.get())
-            });
+            snapshot.rows[first..].sort_by_key(|row| row.tid);
         }
         Ok(())
     }
@@ -648,7 +643,7 @@ impl Worker {
         let record = snapshot.records.len();
         let Some(sieve) = &pass.filter else {
             self.task(place, pass, &pass.plan, &mut snapshot.records)?;
-            snapshot.rows.push(Row::new(record));
+            snapshot.add_row(record);
             return Ok(());
         };
         // Nobody pays for the command line of a task that its user already ruled out.
@@ -658,13 +653,13 @@ impl Worker {
             let read = self.task(place, pass, plan, &mut records);
             self.first.records = records;
             read?;
-            self.first.rows.push(Row::new(0));
+            self.first.add_row(0);
             if part.decide(&self.first.task(0)) == Some(false) {
                 return Ok(());
             }
         }
         self.task(place, pass, &pass.plan, &mut snapshot.records)?;
-        snapshot.rows.push(Row::new(record));
+        snapshot.add_row(record);
         let mut counters = snapshot.counters;
         let is_meant = sieve
             .filter

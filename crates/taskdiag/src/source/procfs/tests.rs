@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use super::*;
-use crate::record::{attr, KERNEL_THREAD, NO_MM};
+use crate::record::{attr, Record, KERNEL_THREAD, NO_MM};
 use crate::value::Value;
 
 fn ask(scope: Scope, fields: impl Into<Fields>) -> Result<Snapshot, Error> {
@@ -27,9 +27,9 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Sleeper {
         let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        // It has its own name once it has executed.
-        let comm = format!("/proc/{}/comm", child.id());
-        while fs::read(&comm).unwrap() != b"sleep\n" {
+        // It has its own name before it has its memory, and has loaded all that it will once it sleeps.
+        let stat = format!("/proc/{}/stat", child.id());
+        while !fs::read_to_string(&stat).unwrap().contains("(sleep) S ") {
             std::thread::yield_now();
         }
         Sleeper(child)

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::source::bpf::pass;
 use crate::source::bpf::recipe::{self, Recipe, Target};
 use crate::sys::bpf::{KernelBtf, SharedMemory, TaskScope};
 
@@ -93,11 +94,14 @@ fn program_reads_tasks() {
         all.contains(&[own, own, parent, uid]),
         "{own} of {parent} not in {all:?}"
     );
-    assert_eq!(bss.read::<u64>(TASKS_SEEN), Some(all.len() as u64));
+    // Whenever the iterator's buffer is full, the task that found no room is visited once more.
+    let (told, buffers) = (all.len() as u64, all.len() as u64 * 16 / (32 << 10));
+    let seen = bss.read::<u64>(TASKS_SEEN).unwrap();
+    assert!((told..=told + buffers).contains(&seen), "{seen} of {told}");
     assert_eq!(bss.read::<u64>(LOOP_SUM), Some(45), "bpf_loop with a callback");
     let mut count = [0; 8];
     assert!(maps.0["counter"].lookup(&[0; 4], &mut count).unwrap());
-    assert_eq!(u64::from_ne_bytes(count), all.len() as u64);
+    assert_eq!(u64::from_ne_bytes(count), seen);
     check_facts(&bss, btf.bytes());
 
     bss.write(TASKS_SEEN, 1_000_u64).unwrap();
@@ -339,7 +343,7 @@ fn measure_once(way: &str) {
     let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
     phase_ends("scan");
     let mut maps = Maps::of(recipe);
-    maps.add("per_cpu", MapKind::PerCpuArray, 8);
+    maps.0.extend(pass::maps(recipe, false).unwrap());
     phase_ends("maps");
     let program = &recipe.programs[0];
     let instructions = linker.relocate(program, &|name| maps.get(name)).unwrap();

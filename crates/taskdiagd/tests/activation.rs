@@ -1,0 +1,96 @@
+//! Check that a socket that is handed over, as systemd does, is served: the client too that had it opened.
+
+#[path = "common/mod.rs"]
+mod daemon;
+
+use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use daemon::connect;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use taskdiag::broker::wire::{show, Message, Messages, Request, Strategy};
+
+const BASE: u64 = 1 << show::GROUPS_SHIFT;
+
+fn listener(path: &Path, kind: SocketType) -> OwnedFd {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("a name");
+    rustix::net::listen(&socket, 16).expect("listening");
+    socket
+}
+
+/// Starts a broker as systemd would. The variable with its number is set by a shell, which becomes the broker.
+fn activate(listener: &OwnedFd) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", "LISTEN_PID=$$ exec \"$0\"", env!("CARGO_BIN_EXE_taskdiagd")]);
+    command
+        .env("LISTEN_FDS", "1")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    let fd = listener.as_raw_fd();
+    // SAFETY: system calls that are safe behind fork(2), on numbers.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            match fd {
+                3 => libc::fcntl(fd, libc::F_SETFD, 0),
+                _ => libc::dup2(fd, 3),
+            };
+            Ok(())
+        })
+    };
+    command.spawn().expect("the broker")
+}
+
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("taskdiagd-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
+#[test]
+fn who_woke_the_broker_is_answered() {
+    let directory = directory("activation");
+    let path = directory.join("socket");
+    let listener = listener(&path, SocketType::SEQPACKET);
+    // Before there is anybody to listen.
+    let client = connect(&path);
+    let request = Request {
+        seq: 5,
+        show: BASE,
+        strategy: Strategy::One,
+        pid: std::process::id(),
+    };
+    client.send(&request.encode());
+    let mut broker = activate(&listener);
+    let packet = client.receive().expect("an answer");
+    let messages: Vec<_> = Messages::new(&packet, 5)
+        .map(|message| message.expect("a message"))
+        .collect();
+    let [Message::Task { header, .. }, Message::Done] = messages[..] else {
+        panic!("{messages:?}");
+    };
+    assert_eq!(header.tgid.get(), std::process::id());
+    assert!(connect(&path).ask(BASE, Strategy::One, std::process::id()).is_ok());
+    // SAFETY: numbers only, and the child has not been waited for.
+    unsafe { libc::kill(broker.id() as i32, libc::SIGTERM) };
+    assert!(broker.wait().expect("its end").success());
+    assert!(path.exists(), "the name is not the broker's");
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[test]
+fn another_kind_of_socket_is_refused() {
+    let directory = directory("stream");
+    let listener = listener(&directory.join("socket"), SocketType::STREAM);
+    let mut broker = activate(&listener);
+    assert_eq!(broker.wait().expect("its end").code(), Some(1));
+    let mut said = String::new();
+    let mut stderr = broker.stderr.take().expect("its words");
+    stderr.read_to_string(&mut said).expect("text");
+    assert!(said.contains("ListenSequentialPacket="), "{said}");
+    let _ = std::fs::remove_dir_all(directory);
+}
