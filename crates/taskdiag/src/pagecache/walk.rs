@@ -25,6 +25,7 @@
 
 use std::any::Any;
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::mem;
 use std::ops::{AddAssign, ControlFlow, Range};
@@ -357,18 +358,29 @@ impl Walk {
             files: AtomicU64::new(0),
         };
         let (sender, receiver) = sync_channel(2 * threads);
+        // Dropped by each thread once its table of descriptors is its own.
+        let (starting, all_started) = sync_channel::<Infallible>(0);
         thread::scope(|scope| {
             let mut root = Some(root);
             let workers: Vec<_> = (0..threads)
                 .map(|_| {
-                    let (shared, sender, root) = (&shared, sender.clone(), root.take());
-                    scope.spawn(move || match root.or_else(|| shared.open_root()) {
-                        Some(root) => Worker::new(shared, sender, root).run(),
-                        None => Totals::default(),
+                    let (shared, sender, starting, root) = (&shared, sender.clone(), starting.clone(), root.take());
+                    scope.spawn(move || {
+                        if root.is_none() {
+                            own_table();
+                        }
+                        drop(starting);
+                        match root.or_else(|| shared.open_root()) {
+                            Some(root) => Worker::new(shared, sender, root).run(),
+                            None => Totals::default(),
+                        }
                     })
                 })
                 .collect();
-            drop(sender);
+            drop((sender, starting));
+            // Before the kernel empties a new table, it has all that the caller has open in it: what the caller closes while it
+            // is told of files would not be closed yet.
+            let _ = all_started.recv();
             deliver(&receiver, &shared, cancel, visit);
             // Whoever still sends is told that nobody listens.
             drop(receiver);
@@ -472,10 +484,9 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Opens the root for a thread that has nothing open yet, in a table of descriptors of its own if there can be one. `None`
-    /// if that is not to be had: the working directory may have changed, or another directory have got the name.
+    /// Opens the root for a thread that has nothing open yet. `None` if that is not to be had: the working directory may have
+    /// changed, or another directory have got the name.
     fn open_root(&self) -> Option<OwnedFd> {
-        own_table();
         let flags = DIRECTORY_FLAGS.difference(OFlags::NOFOLLOW);
         let root = openat(CWD, self.root_path, flags, Mode::empty()).ok()?;
         let stat = fstat(&root).ok()?;
