@@ -1,7 +1,9 @@
 //! `taskdiag maps`.
 
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, ValueEnum};
-use taskdiag::maps::{BuildId, Filter, Known, Machine, Mapping, Mappings, Maps, Source, Wants};
+use taskdiag::maps::{Broker, BuildId, Filter, Known, Machine, Mapping, Mappings, Maps, Source, Wants};
 use taskdiag::{Absent, ErrorKind, Value};
 
 use crate::listing::{Format, Formats};
@@ -43,11 +45,21 @@ pub struct Args {
     /// Show resident and dirty sizes, for which the kernel looks at every page
     #[arg(short = 'x', long)]
     usage: bool,
+    #[command(flatten)]
+    from: SourceOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Options that are about who answers.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct SourceOptions {
     /// What is to answer
     #[arg(long, value_enum, default_value_t)]
     source: Choice,
-    #[command(flatten)]
-    output: OutputOptions,
+    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 /// Options that are about output alone.
@@ -76,26 +88,56 @@ pub enum Choice {
     Bpf,
     /// The files of /proc
     Procfs,
+    /// The broker, taskdiagd, opens the files
+    Broker,
 }
 
-impl Choice {
-    /// The source that is meant, if it is one.
-    pub fn forced(self) -> Option<Source> {
+/// Who is asked.
+pub enum Asked {
+    /// The kernel, by a source if only that one may answer.
+    Kernel(Option<Source>),
+    /// The kernel, by files that the broker opens.
+    Broker(Broker),
+}
+
+impl SourceOptions {
+    /// Who is to be asked.
+    pub fn asked(&self) -> taskdiag::Result<Asked> {
+        Ok(match self.source {
+            Choice::Auto => Asked::Kernel(None),
+            Choice::Procmap => Asked::Kernel(Some(Source::Procmap)),
+            Choice::Bpf => Asked::Kernel(Some(Source::Bpf)),
+            Choice::Procfs => Asked::Kernel(Some(Source::Procfs)),
+            Choice::Broker => Asked::Broker(Broker::connect(self.socket.as_deref())?),
+        })
+    }
+}
+
+impl Asked {
+    /// A handle on the mappings of a process.
+    pub fn open(&self, pid: u32) -> taskdiag::Result<Maps> {
         match self {
-            Choice::Auto => None,
-            Choice::Procmap => Some(Source::Procmap),
-            Choice::Bpf => Some(Source::Bpf),
-            Choice::Procfs => Some(Source::Procfs),
+            Asked::Kernel(None) => Maps::open(pid),
+            Asked::Kernel(Some(source)) => Ok(Maps::open(pid)?.with_source(*source)),
+            Asked::Broker(broker) => broker.open(pid),
         }
     }
 
-    /// A handle on the mappings of a process.
-    pub fn open(self, pid: u32) -> taskdiag::Result<Maps> {
-        let maps = Maps::open(pid)?;
-        Ok(match self.forced() {
-            Some(source) => maps.with_source(source),
-            None => maps,
-        })
+    /// A handle on the mappings of all processes.
+    fn machine(&self) -> Machine {
+        match self {
+            Asked::Kernel(None) => Machine::new(),
+            Asked::Kernel(Some(source)) => Machine::new().with_source(*source),
+            Asked::Broker(broker) => Machine::new().with_broker(broker.clone()),
+        }
+    }
+
+    /// Who answered, where the kernel did so by `source`.
+    pub fn name(&self, source: Source) -> &'static str {
+        match self {
+            Asked::Kernel(_) => source.name(),
+            Asked::Broker(_) => "broker",
+        }
     }
 }
 
@@ -142,28 +184,24 @@ impl Args {
         wants
     }
 
-    fn ask(&self) -> Result<Answers, Failure> {
+    fn ask(&self, asked: &Asked) -> Result<Answers, Failure> {
         let mut answers = Answers {
             lists: Vec::new(),
             counters: Vec::new(),
             outcome: Outcome::Complete,
         };
         if self.all {
-            self.ask_all(&mut answers)?;
+            self.ask_all(asked, &mut answers)?;
         } else {
-            self.ask_each(&mut answers)?;
+            self.ask_each(asked, &mut answers)?;
         }
         let mappings = answers.lists.iter().map(Mappings::len).sum::<usize>();
         answers.counters.insert(0, ("mappings", mappings as u64));
         Ok(answers)
     }
 
-    fn ask_all(&self, answers: &mut Answers) -> Result<(), Failure> {
-        let mut machine = Machine::new();
-        if let Some(source) = self.source.forced() {
-            machine = machine.with_source(source);
-        }
-        let all = machine.list(self.filter(), self.wants())?;
+    fn ask_all(&self, asked: &Asked, answers: &mut Answers) -> Result<(), Failure> {
+        let all = asked.machine().list(self.filter(), self.wants())?;
         match all.denied {
             0 => {}
             1 => answers.lacks(&format!(
@@ -192,23 +230,20 @@ impl Args {
         Ok(())
     }
 
-    fn ask_each(&self, answers: &mut Answers) -> Result<(), Failure> {
+    fn ask_each(&self, asked: &Asked, answers: &mut Answers) -> Result<(), Failure> {
         for &pid in &self.pids {
-            let result = self
-                .source
-                .open(pid)
-                .and_then(|mut maps| match self.addresses.is_empty() {
-                    true => maps.list(self.filter(), self.wants()),
-                    false => {
-                        let found = maps.at_each(&self.addresses, self.wants())?;
-                        for (address, place) in self.addresses.iter().zip(&found.places) {
-                            if place.is_none() {
-                                answers.lacks(&format!("pid {pid}: nothing is mapped at {address:#x}"));
-                            }
+            let result = asked.open(pid).and_then(|mut maps| match self.addresses.is_empty() {
+                true => maps.list(self.filter(), self.wants()),
+                false => {
+                    let found = maps.at_each(&self.addresses, self.wants())?;
+                    for (address, place) in self.addresses.iter().zip(&found.places) {
+                        if place.is_none() {
+                            answers.lacks(&format!("pid {pid}: nothing is mapped at {address:#x}"));
                         }
-                        Ok(found.mappings)
                     }
-                });
+                    Ok(found.mappings)
+                }
+            });
             match result {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
@@ -251,7 +286,8 @@ impl Answers {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let mut answers = args.ask()?;
+    let asked = args.from.asked()?;
+    let mut answers = args.ask(&asked)?;
     match args.output.formats.format() {
         Format::Table => write_table(&args, &answers)?,
         Format::Machine(machine) => {
@@ -260,7 +296,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 sources: answers
                     .lists
                     .first()
-                    .map(|list| ("maps", list.source().name()))
+                    .map(|list| ("maps", asked.name(list.source())))
                     .into_iter()
                     .collect(),
                 counters: answers.counters.clone(),

@@ -7,7 +7,7 @@ use taskdiag::maps::{BuildId, Known, Normalized, Normalizer, Outcome as Place, R
 use taskdiag::{Absent, ErrorKind, Value};
 
 use crate::listing::Format;
-use crate::maps::{address, build_id_cell, Choice, OutputOptions};
+use crate::maps::{address, build_id_cell, OutputOptions, SourceOptions};
 use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -28,9 +28,8 @@ pub struct Args {
     /// Addresses, decimal or hexadecimal with 0x; `-` reads them from standard input, one a line
     #[arg(value_name = "ADDR", required = true)]
     addresses: Vec<String>,
-    /// What is to answer
-    #[arg(long, value_enum, default_value_t)]
-    source: Choice,
+    #[command(flatten)]
+    from: SourceOptions,
     #[command(flatten)]
     output: OutputOptions,
 }
@@ -61,8 +60,8 @@ fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
-    let normalized = args
-        .source
+    let asked = args.from.asked()?;
+    let normalized = asked
         .open(args.pid)
         .and_then(|mut maps| Normalizer::new().normalize(&mut maps, &addresses));
     let normalized = normalized.map_err(|error| {
@@ -87,7 +86,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(machine) => {
             let head = Head {
                 command: "normalize",
-                sources: vec![("maps", normalized.source.name())],
+                sources: vec![("maps", asked.name(normalized.source))],
                 counters: vec![
                     ("addresses", addresses.len() as u64),
                     ("unmapped", unmapped as u64),

@@ -56,6 +56,11 @@ impl Error {
         }
     }
 
+    pub(crate) fn no_such_process(pid: u32) -> Error {
+        let message = format!("no process with pid {pid} (it may have ended, or be hidden from you)");
+        Error::new(ErrorKind::NoSuchTask, message)
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -273,7 +273,7 @@ impl Handle {
         snapshot.clear(query.fields_read());
         // To iterators, 0 stands for every task.
         if let Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) = query.scope {
-            return Err(no_such_process(0));
+            return Err(Error::no_such_process(0));
         }
         let plan = self.ready_plan(query)?;
         for group in snapshot.fields.groups().iter() {
@@ -299,10 +299,10 @@ impl Handle {
         snapshot.counters.tasks = snapshot.rows.len() as u64;
         let is_filtered = query.filter.is_some() || query.changed;
         match query.scope {
-            Scope::Process(pid) | Scope::ThreadsOf(pid) if is_empty && !is_filtered => Err(no_such_process(pid)),
+            Scope::Process(pid) | Scope::ThreadsOf(pid) if is_empty && !is_filtered => Err(Error::no_such_process(pid)),
             // No rows may also mean that it has no children.
             Scope::ChildrenOf(pid) if is_empty && plan.bpf.is_some() && !self.iterators_show(pid)? => {
-                Err(no_such_process(pid))
+                Err(Error::no_such_process(pid))
             }
             _ => Ok(()),
         }
@@ -431,7 +431,7 @@ impl Handle {
             }
         }
         if !is_there {
-            return Err(no_such_process(pid));
+            return Err(Error::no_such_process(pid));
         }
         let mut descendants = BTreeMap::new();
         let mut left = vec![pid];
@@ -661,13 +661,6 @@ fn fields_of(fields: Fields, groups: Groups) -> Fields {
         true => Fields::NONE,
         false => fields.iter().filter(is_wanted).collect(),
     }
-}
-
-fn no_such_process(pid: u32) -> Error {
-    Error::new(
-        ErrorKind::NoSuchTask,
-        format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
-    )
 }
 
 fn remedy(error: &Error) -> Cow<'static, str> {

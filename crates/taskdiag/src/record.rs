@@ -290,6 +290,16 @@ impl<'a> Record<'a> {
         Some((found, rest))
     }
 
+    /// The records at the start of `bytes`, as far as they are whole.
+    pub fn each(bytes: &'a [u8]) -> impl Iterator<Item = Record<'a>> {
+        let mut rest = bytes;
+        std::iter::from_fn(move || {
+            let (record, behind) = Record::split_first(rest)?;
+            rest = behind;
+            Some(record)
+        })
+    }
+
     /// All of it.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes

@@ -175,7 +175,8 @@ pub fn put_with_mappings(request: &Request, eyes: &Eyes, record: Record<'_>, map
     message.finish();
 }
 
-fn header(record: Record<'_>) -> TaskHeader {
+/// The task of a record, as messages about it begin.
+pub fn header(record: Record<'_>) -> TaskHeader {
     TaskHeader {
         pid: record.header().tid,
         tgid: record.header().pid,

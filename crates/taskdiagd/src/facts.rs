@@ -183,10 +183,8 @@ impl Finder {
     fn try_find(&self, passes: &mut Passes, peer: &Peer) -> Result<Option<Facts>, Errno32> {
         let groups = 1 << Group::Groups as u32;
         let records = passes.view(peer.pid, groups, 0).map_err(|_| libc::EIO)?;
-        let mut rest = &records[..];
         let mut all: Option<Facts> = None;
-        while let Some((record, behind)) = Record::split_first(rest) {
-            rest = behind;
+        for record in Record::each(&records) {
             let (Some(object), Some(view)) = (Object::of(record), passes::view(record)) else {
                 return Err(libc::EIO);
             };

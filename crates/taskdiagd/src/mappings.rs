@@ -1,16 +1,18 @@
-//! Answers about mappings, which are read one process at a time while the answer is sent.
+//! Answers about mappings: texts, which are read one process at a time while the answer is sent, and opened files.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use taskdiag::broker::access::Object;
 use taskdiag::broker::passes::{Ask, Passes, Tasks};
-use taskdiag::broker::wire::{self, show, Request, Strategy};
-use taskdiag::record::Record;
+use taskdiag::broker::wire::{self, show, Request, Strategy, TaskHeader};
+use taskdiag::record::{Record, NO_MM};
 
 use crate::encode::{self, Eyes};
 use crate::smaps::Payloads;
@@ -21,34 +23,63 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// The longest text. What lies behind it is left out with the whole attribute.
 const TEXT: u64 = 64 << 20;
 
-/// Reads texts for the loop, which it must not wait for. It is not within the sandbox's Landlock domain, which would hide all
-/// other processes from it; all it is ever told is numbers of processes.
+/// Opens and reads files of `/proc` for the loop, which it must not wait for. It is not within the sandbox's Landlock domain, which
+/// would hide all other processes from it; all it is ever told is numbers of tasks.
 #[derive(Debug)]
 pub struct Reader {
-    ask: SyncSender<(u32, bool)>,
-    told: Receiver<Option<Vec<u8>>>,
+    ask: SyncSender<Job>,
+    told: Receiver<Result<Product, Errno>>,
     is_stuck: bool,
+}
+
+/// What the reader is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    tid: u32,
+    file: MemoryFile,
+    wants: Wanted,
+}
+
+/// A file about the memory of a task.
+#[derive(Clone, Copy, Debug)]
+enum MemoryFile {
+    Maps,
+    Smaps,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Text,
+    Opened,
+}
+
+/// What the reader brings.
+#[derive(Debug)]
+enum Product {
+    Text(Vec<u8>),
+    Opened(OwnedFd),
 }
 
 impl Reader {
     /// Starts the thread, which calls `confine` first.
-    pub fn start(confine: impl FnOnce() + Send + 'static) -> std::io::Result<Reader> {
-        let (ask, asked) = mpsc::sync_channel::<(u32, bool)>(1);
+    pub fn start(confine: impl FnOnce() + Send + 'static) -> io::Result<Reader> {
+        let (ask, asked) = mpsc::sync_channel::<Job>(1);
         let (tell, told) = mpsc::sync_channel(1);
+        let (confined, is_confined) = mpsc::sync_channel::<()>(0);
         thread::Builder::new()
             .name("mappings".to_owned())
             .stack_size(128 << 10)
             .spawn(move || {
                 confine();
-                let _ = tell.send(None);
-                for (pid, with_stat) in asked {
-                    if tell.send(read(pid, with_stat)).is_err() {
+                drop(confined);
+                for job in asked {
+                    if tell.send(job.run()).is_err() {
                         return;
                     }
                 }
             })?;
-        // It is confined before anybody is served.
-        let _ = told.recv();
+        // Before anybody is served.
+        let _ = is_confined.recv();
         Ok(Reader {
             ask,
             told,
@@ -61,31 +92,144 @@ impl Reader {
         self.is_stuck
     }
 
-    fn text(&mut self, pid: u32, with_stat: bool) -> Option<Vec<u8>> {
+    fn run(&mut self, job: Job) -> Result<Product, Errno> {
         if self.is_stuck {
             match self.told.try_recv() {
                 // What it was asked for then, which nobody waits for now.
                 Ok(_) => self.is_stuck = false,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Err(Errno::BUSY),
             }
         }
-        self.ask.try_send((pid, with_stat)).ok()?;
-        match self.told.recv_timeout(PATIENCE) {
-            Ok(text) => text,
-            Err(_) => {
-                self.is_stuck = true;
-                None
-            }
-        }
+        self.ask.try_send(job).map_err(|_| Errno::BUSY)?;
+        self.told.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            self.is_stuck = true;
+            Err(Errno::BUSY)
+        })
     }
 }
 
-fn read(pid: u32, with_stat: bool) -> Option<Vec<u8>> {
-    let name = if with_stat { "smaps" } else { "maps" };
-    let mut text = Vec::new();
-    let file = File::open(format!("/proc/{pid}/{name}")).ok()?;
-    file.take(TEXT).read_to_end(&mut text).ok()?;
-    (text.len() as u64 != TEXT).then_some(text)
+impl Job {
+    fn run(self) -> Result<Product, Errno> {
+        let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let name = match self.file {
+            MemoryFile::Maps => "maps",
+            MemoryFile::Smaps => "smaps",
+        };
+        let file = File::open(format!("/proc/{}/{name}", self.tid)).map_err(failed)?;
+        Ok(match self.wants {
+            Wanted::Opened => Product::Opened(file.into()),
+            Wanted::Text => {
+                let mut text = Vec::new();
+                file.take(TEXT).read_to_end(&mut text).map_err(failed)?;
+                if text.len() as u64 == TEXT {
+                    return Err(Errno::FBIG);
+                }
+                Product::Text(text)
+            }
+        })
+    }
+}
+
+/// Which memory a task has, if `eyes` may see it, as far as a record of it tells.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    tid: u32,
+    start_ns: u64,
+    exec_id: u64,
+    mm: u64,
+}
+
+impl Identity {
+    fn of(record: Record<'_>, eyes: &Eyes) -> Option<Identity> {
+        let object = Object::of(record)?;
+        eyes.sight(&object)?;
+        Some(Identity {
+            tid: record.header().tid.get(),
+            start_ns: record.header().start_ns.get(),
+            exec_id: object.access().exec_id.get(),
+            mm: object.access().mm.get(),
+        })
+    }
+
+    /// Whether it is the same now: what was done since its record was made was done to this memory, which may be seen.
+    fn is_still(&self, record: Record<'_>, eyes: &Eyes, passes: &mut Passes) -> bool {
+        let header = record.header();
+        let pid = header.pid.get();
+        let scope = match header.tid == header.pid {
+            true => Tasks::Process(pid),
+            false => Tasks::ThreadsOf(pid),
+        };
+        let ask = Ask {
+            scope,
+            groups: 0,
+            as_task: 0,
+            domains: eyes.are_in_domain(),
+        };
+        let records = passes.run(&ask).unwrap_or_default();
+        let is_still = Record::each(&records).any(|record| Identity::of(record, eyes).as_ref() == Some(self));
+        is_still
+    }
+}
+
+/// A file that was opened for a client, and the task that it is about.
+#[derive(Debug)]
+pub struct Opened {
+    /// The task.
+    pub task: TaskHeader,
+    /// The file; none if the task has no memory.
+    pub file: Option<OwnedFd>,
+}
+
+/// Opens the file that a request is for, of the first task of a pass that has memory, if the client may see that. What it can do with
+/// the file is what it could do with one that it had opened itself: that takes the same right, at that time.
+pub fn open(
+    request: &Request,
+    eyes: &Eyes,
+    records: &[u8],
+    passes: &mut Passes,
+    reader: &mut Reader,
+) -> Result<Opened, i32> {
+    let file = match request.show & show::SMAPS {
+        0 => MemoryFile::Maps,
+        _ => MemoryFile::Smaps,
+    };
+    let mut without_memory = None;
+    for record in Record::each(records) {
+        let Some(identity) = Identity::of(record, eyes) else {
+            continue;
+        };
+        let task = encode::header(record);
+        if record.has(NO_MM) {
+            without_memory.get_or_insert(Opened { task, file: None });
+            continue;
+        }
+        let job = Job {
+            tid: identity.tid,
+            file,
+            wants: Wanted::Opened,
+        };
+        let opened = match reader.run(job) {
+            Ok(Product::Opened(file)) => file,
+            Ok(Product::Text(_)) => return Err(libc::EIO),
+            Err(Errno::NOENT) => return Err(libc::ESRCH),
+            // Its memory went since.
+            Err(Errno::SRCH) => return Err(libc::EBUSY),
+            Err(errno) => return Err(errno.raw_os_error()),
+        };
+        return match identity.is_still(record, eyes, passes) {
+            true => Ok(Opened {
+                task,
+                file: Some(opened),
+            }),
+            false => Err(libc::EBUSY),
+        };
+    }
+    // Observers see that the process is there.
+    let hidden = match eyes.observer && !records.is_empty() {
+        true => libc::EACCES,
+        false => libc::ESRCH,
+    };
+    without_memory.ok_or(hidden)
 }
 
 /// An answer that is being made.
@@ -139,37 +283,22 @@ impl Stream {
 
     /// What is read of a task's mappings, if the client may see them: when the record was made, and again behind the reading.
     fn mappings(&self, record: Record<'_>, passes: &mut Passes, reader: &mut Reader) -> Vec<Vec<u8>> {
-        let may_see = |record: Record<'_>| {
-            let object = Object::of(record)?;
-            self.eyes.sight(&object)?;
-            Some((
-                object.access().exec_id.get(),
-                object.access().mm.get(),
-                record.header().start_ns.get(),
-            ))
-        };
         let header = record.header();
-        let is_leader = header.pid == header.tid;
         // The leader of a process has its mappings, and no other thread.
-        let Some(before) = may_see(record).filter(|_| is_leader && !record.has(taskdiag::record::NO_MM)) else {
+        let is_leader = header.pid == header.tid;
+        let identity = Identity::of(record, &self.eyes).filter(|_| is_leader && !record.has(NO_MM));
+        let Some(identity) = identity else {
             return Vec::new();
         };
-        let pid = header.pid.get();
         let with_stat = self.request.show & show::VMA_STAT != 0;
-        let Some(text) = reader.text(pid, with_stat) else {
-            return Vec::new();
+        let job = Job {
+            tid: identity.tid,
+            file: if with_stat { MemoryFile::Smaps } else { MemoryFile::Maps },
+            wants: Wanted::Text,
         };
-        let ask = Ask {
-            scope: Tasks::Process(pid),
-            groups: 0,
-            as_task: 0,
-            domains: self.eyes.are_in_domain(),
-        };
-        let after = passes.run(&ask).unwrap_or_default();
-        let after = Record::split_first(&after).and_then(|(record, _)| may_see(record));
-        match after == Some(before) {
-            true => Payloads::of(&text, with_stat),
-            false => Vec::new(),
+        match reader.run(job) {
+            Ok(Product::Text(text)) if identity.is_still(record, &self.eyes, passes) => Payloads::of(&text, with_stat),
+            _ => Vec::new(),
         }
     }
 }

@@ -59,14 +59,8 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
 /// The security data of the credentials of one of this process's threads.
 fn security_words(passes: &mut Passes, tid: u32) -> Option<[u64; WORDS]> {
     let records = passes.view(std::process::id(), 0, 0).ok()?;
-    let mut rest = &records[..];
-    while let Some((record, behind)) = Record::split_first(rest) {
-        rest = behind;
-        if record.header().tid.get() == tid {
-            return Some(passes::view(record)?.security.map(|word| word.get()));
-        }
-    }
-    None
+    let own = Record::each(&records).find(|record| record.header().tid.get() == tid)?;
+    Some(passes::view(own)?.security.map(|word| word.get()))
 }
 
 /// Words of security data that are looked at.
@@ -144,6 +138,9 @@ pub fn filter_system_calls() -> Result<(), Box<dyn std::error::Error>> {
     let bpf = [28, 33].map(|command| SeccompRule::new(vec![equals(0, command)?]));
     let bpf: Result<Vec<_>, seccompiler::BackendError> = bpf.into_iter().collect();
     rules.push((libc::SYS_bpf, bpf?));
+    // How much waits in a socket.
+    let of_sockets = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::TIOCOUTQ)?;
+    rules.push((libc::SYS_ioctl, vec![SeccompRule::new(vec![of_sockets])?]));
     // Opening for reading only.
     let accesses = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
     let reading = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(accesses), 0)?;

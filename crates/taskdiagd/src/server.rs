@@ -29,7 +29,7 @@ use crate::encode::{self, Eyes};
 use crate::facts::{Facts, Finder, Peer};
 use crate::file::Dump;
 use crate::log::{log, Level};
-use crate::mappings::{Reader, Stream};
+use crate::mappings::{self, Opened, Reader, Stream};
 use crate::sys;
 
 /// What clients may take.
@@ -89,6 +89,8 @@ struct Answer {
     dumps: Vec<Dump>,
     /// How many clients these were made for.
     readers: usize,
+    /// What goes with the first packet where there are none of these.
+    opened: Option<OwnedFd>,
     booked: usize,
     accounts: [Account; 2],
 }
@@ -651,6 +653,12 @@ impl Server {
         match parsed {
             // A socket speaks for who made it, and for nobody whom that handed it to.
             Ok(request) if packet.sender as u32 != client.peer.pid => self.fail(index, request.seq, libc::EPERM),
+            // The kernel limits how many files are under way from this process, to all of its clients together.
+            Ok(request)
+                if request.show & (show::MEMFD | show::OPENED) != 0 && sys::unread(client.socket.as_fd()) != Ok(0) =>
+            {
+                self.fail(index, request.seq, libc::EBUSY)
+            }
             Ok(request) => {
                 let user = client.peer.user;
                 if request.show & show::MEMFD == 0 {
@@ -676,10 +684,16 @@ impl Server {
 
     /// Answers with few bytes.
     fn answer(&mut self, index: usize, seq: u32, bytes: Vec<u8>) {
+        self.answer_with(index, seq, bytes, None);
+    }
+
+    /// Answers with few bytes, and a file.
+    fn answer_with(&mut self, index: usize, seq: u32, bytes: Vec<u8>, opened: Option<OwnedFd>) {
         let answer = Answer {
             bytes: RefCell::new(bytes),
             dumps: Vec::new(),
             readers: 0,
+            opened,
             booked: 0,
             accounts: Default::default(),
         };
@@ -712,9 +726,10 @@ impl Server {
             };
             let packet = wire::number_packet(&mut bytes[*at..end], *seq);
             let len = packet.len();
-            let sent = match answer.dumps.get(file) {
+            let dump = answer.dumps.get(file).map(Dump::reader);
+            let sent = match dump.or(answer.opened.as_ref().map(OwnedFd::as_fd)) {
                 _ if len == 0 => Ok(0),
-                Some(dump) => send_with(&client.socket, packet, dump.reader()),
+                Some(file) => send_with(&client.socket, packet, file),
                 None => send_packet(&client.socket, packet),
             };
             drop(bytes);
@@ -900,8 +915,8 @@ impl Server {
             self.tell_bits(index, seq, &eyes);
             return None;
         }
-        let wants_mappings = request.show & (show::VMA | show::VMA_STAT) != 0;
-        if wants_mappings && (as_task != 0 || self.reader.as_ref().is_none_or(Reader::is_stuck)) {
+        let needs_reader = request.show & (show::MAPPINGS | show::OPENED) != 0;
+        if needs_reader && (as_task != 0 || self.reader.as_ref().is_none_or(Reader::is_stuck)) {
             let errno = if as_task != 0 { libc::EPERM } else { libc::EBUSY };
             self.fail(index, seq, errno);
             return None;
@@ -943,7 +958,7 @@ impl Server {
         self.counters.passes += 1;
         let began = Instant::now();
         let is_of_all = ask.as_task == 0 && matches!(ask.scope, Tasks::Processes | Tasks::Threads);
-        let wants_mappings = request.show & (show::VMA | show::VMA_STAT) != 0;
+        let wants_mappings = request.show & show::MAPPINGS != 0;
         if let ([(index, _, eyes)], true, false) = (&batch[..], is_of_all, wants_mappings) {
             self.answer_while_passing(*index, ask, eyes);
             (self.crowd, self.pass_took) = (1, began.elapsed());
@@ -995,6 +1010,10 @@ impl Server {
             }
             if wants_mappings {
                 self.begin_stream(index, Request { seq, ..*request }, eyes, &records);
+                continue;
+            }
+            if request.show & show::OPENED != 0 {
+                self.answer_with_file(Asker { index, seq }, request, &eyes, &records);
                 continue;
             }
             let key = own.as_ref().and_then(|own| {
@@ -1262,6 +1281,7 @@ impl Server {
             bytes: RefCell::default(),
             dumps: Vec::new(),
             readers: 0,
+            opened: None,
             booked: 0,
             accounts: [Rc::clone(&self.all_bytes), own],
         }
@@ -1270,10 +1290,8 @@ impl Server {
     /// An answer in packets that several clients can be sent.
     fn packets(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &[u8]) -> Result<Answer, i32> {
         let mut bytes = Vec::new();
-        let mut rest = records;
-        while let Some((record, behind)) = Record::split_first(rest) {
+        for record in Record::each(records) {
             encode::put(request, eyes, record, &mut bytes);
-            rest = behind;
         }
         if bytes.is_empty() && is_about_one(request) {
             return Err(libc::ESRCH);
@@ -1283,6 +1301,29 @@ impl Server {
         wire::put_done(&mut bytes, 0);
         answer.bytes = RefCell::new(bytes);
         Ok(answer)
+    }
+
+    /// Answers with an open file of `/proc`.
+    fn answer_with_file(&mut self, Asker { index, seq }: Asker, request: &Request, eyes: &Eyes, records: &[u8]) {
+        let reader = self.reader.as_mut().ok_or(libc::EBUSY);
+        let opened = reader.and_then(|reader| mappings::open(request, eyes, records, &mut self.passes, reader));
+        let is_alive = self.clients[index]
+            .as_ref()
+            .is_some_and(|client| client.peer.is_alive());
+        let Opened { task, file } = match opened {
+            Ok(opened) if is_alive => opened,
+            opened => return self.fail(index, seq, opened.err().unwrap_or(libc::ESRCH)),
+        };
+        let mut bytes = Vec::new();
+        let mut message = MessageWriter::task(&mut bytes, seq, task);
+        if file.is_some() {
+            message.attribute(attribute::OPENED, |out| {
+                out.extend_from_slice(&request.show.to_ne_bytes())
+            });
+        }
+        message.finish();
+        wire::put_done(&mut bytes, seq);
+        self.answer_with(index, seq, bytes, file);
     }
 
     fn begin_stream(&mut self, index: usize, request: Request, eyes: Eyes, records: &Rc<Vec<u8>>) {
@@ -1398,22 +1439,14 @@ fn send_with(socket: &OwnedFd, packet: &[u8], file: BorrowedFd<'_>) -> Result<us
 
 /// Whether a client may see any of the tasks.
 fn sees_any(eyes: &Eyes, records: &[u8]) -> bool {
-    let mut rest = records;
-    while let Some((record, behind)) = Record::split_first(rest) {
-        rest = behind;
-        if eyes.observer || Object::of(record).is_some_and(|object| eyes.sight(&object).is_some()) {
-            return true;
-        }
-    }
-    false
+    let may_see = |record| Object::of(record).is_some_and(|object| eyes.sight(&object).is_some());
+    Record::each(records).any(|record| eyes.observer || may_see(record))
 }
 
 /// The records of some processes, by their numbers. One look through all for all of them: there may be many of both.
 fn records_of(pids: HashSet<u32>, records: &[u8]) -> HashMap<u32, Vec<Record<'_>>> {
     let mut found: HashMap<u32, Vec<Record<'_>>> = HashMap::new();
-    let mut rest = records;
-    while let Some((record, behind)) = Record::split_first(rest) {
-        rest = behind;
+    for record in Record::each(records) {
         let pid = record.header().pid.get();
         if pids.contains(&pid) {
             found.entry(pid).or_default().push(record);
@@ -1538,10 +1571,8 @@ mod tests {
         assert!(told > 1);
         assert_eq!(wire::Messages::new(&whole, 0).count(), 40_000);
         let mut expected = Vec::new();
-        let mut rest = &records[..];
-        while let Some((record, behind)) = Record::split_first(rest) {
+        for record in Record::each(&records) {
             encode::put(&request, &eyes, record, &mut expected);
-            rest = behind;
         }
         assert!(whole == expected);
     }

@@ -117,6 +117,16 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet, Errn
     })
 }
 
+/// How much memory that was sent waits to be received, the kernel's own for each packet included.
+pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) } {
+        0 => Ok(bytes as usize),
+        _ => Err(last_errno()),
+    }
+}
+
 /// The security label of the process that connected.
 pub fn peer_label(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
     let mut label = vec![0_u8; 1024];

@@ -10,7 +10,7 @@ mod common;
 mod daemon;
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use common::child::{self, Proc, World, NOBODY};
 use common::compare::compare;
 use common::scaled;
 use daemon::{handle, Broker};
-use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId};
 
 const USER: u32 = 1000;
 const OBSERVERS: u32 = 3000;
@@ -229,10 +229,63 @@ fn same_values(broker: &mut Handle, scope: Scope) -> usize {
     report.tasks
 }
 
+/// The text of a process's mappings, by this process's own opening of the file; empty if it has no memory.
+fn own_maps(pid: u32) -> Result<Vec<u8>, ErrorKind> {
+    std::fs::read(format!("/proc/{pid}/maps")).or_else(|error| match error.raw_os_error() {
+        Some(libc::ESRCH) => Ok(Vec::new()),
+        Some(libc::ENOENT) => Err(ErrorKind::NoSuchTask),
+        Some(libc::EACCES | libc::EPERM) => Err(ErrorKind::Denied),
+        _ => panic!("/proc/{pid}/maps: {error}"),
+    })
+}
+
+/// The same, by the file that the broker opens.
+fn handed_maps(door: &maps::Broker, pid: u32) -> Result<Vec<u8>, ErrorKind> {
+    let maps = door.open(pid).map_err(|error| error.kind())?;
+    let Some(file) = maps.fd() else {
+        return Ok(Vec::new());
+    };
+    let mut text = Vec::new();
+    let mut file = std::fs::File::from(file.try_clone_to_owned().expect("a copy"));
+    match file.read_to_end(&mut text) {
+        Ok(_) => Ok(text),
+        // Its memory went meanwhile.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(Vec::new()),
+        Err(error) => panic!("the maps of {pid}: {error}"),
+    }
+}
+
+/// Check that the broker opens the maps that this process could open itself, and no others. Returns how many have memory.
+fn same_maps(broker: &mut Handle) -> usize {
+    let door = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+    let own = std::process::id();
+    let shown: BTreeSet<u32> = pids(broker, Query::processes()).iter().map(|id| id.0).collect();
+    let mut read = 0;
+    for pid in shown.into_iter().chain(targets()).filter(|&pid| pid != own) {
+        // Others change their memory, or become others.
+        let mut attempts = 0..50;
+        let settled = loop {
+            let (before, handed, after) = (own_maps(pid), handed_maps(&door, pid), own_maps(pid));
+            if handed == before && handed == after {
+                break handed;
+            }
+            assert!(
+                attempts.next().is_some(),
+                "process {pid}: {handed:?} instead of {before:?} or {after:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        read += usize::from(settled.is_ok_and(|text| !text.is_empty()));
+    }
+    read
+}
+
 /// Check all that a client can ask about the scene.
 fn check(broker: &mut Handle, expected: usize) {
     let seen = same_tasks(broker);
     assert!(seen >= expected, "{seen} tasks are too few");
+    let read = same_maps(broker);
+    assert!(read + 1 >= expected.min(8), "maps of {read} processes are too few");
     let mut compared = 0;
     for pid in targets().into_iter().chain([std::process::id()]) {
         let is_shown = std::fs::metadata(format!("/proc/{pid}")).is_ok();
@@ -536,6 +589,12 @@ fn observers_see_only_what_observers_may() {
 fn observe() {
     let mut broker = handle(&daemon::socket());
     assert!(same_tasks(&mut broker) > 20);
+    let door = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+    let opened = targets()
+        .into_iter()
+        .map(|pid| door.open(pid).map_err(|error| error.kind()));
+    let denied = opened.filter(|opened| matches!(opened, Err(ErrorKind::Denied))).count();
+    assert!(denied >= 5, "{denied} of the targets have no mappings for observers");
     let observed = [Group::Base, Group::Cred, Group::Cpu, Group::Faults, Group::Mem];
     let mut snapshot = Snapshot::default();
     let query = Query::processes().fields(Fields::all());
@@ -605,6 +664,21 @@ fn nothing_leaks_while_a_task_becomes_another() {
             }
         }
         assert!(seen > scaled(1500), "{seen} tasks");
+        // Files are asked for when a shell has just been forked that will become the program.
+        let door = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+        let mut read = 0;
+        for _ in 0..scaled(20_000) {
+            let last = std::fs::read_to_string("/proc/sys/kernel/ns_last_pid").expect("a number");
+            let last: u32 = last.trim().parse().expect("a number");
+            for pid in last..last + 2 {
+                if let Ok(text) = handed_maps(&door, pid) {
+                    let is_program = text.windows(name.len()).any(|part| part == name);
+                    assert!(!is_program, "{}", String::from_utf8_lossy(&text));
+                    read += usize::from(!text.is_empty());
+                }
+            }
+        }
+        assert!(read > 50, "{read} texts of mappings");
         shells.clear();
     });
 }

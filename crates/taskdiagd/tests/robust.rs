@@ -19,7 +19,7 @@ use daemon::{connect, try_connect, Broker};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 use taskdiag::broker::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
 use taskdiag::{Field, Query};
 
@@ -247,6 +247,47 @@ fn who_does_not_read_waits_alone() {
     let mut polled = [PollFd::new(&lazy.socket, PollFlags::RDHUP)];
     let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
     assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it is still there");
+}
+
+/// Check that clients who ask for files again and again and take none keep nobody else from theirs: the kernel limits how many files
+/// are under way from one user's processes.
+#[test]
+fn files_that_nobody_takes_are_few() {
+    let broker = Broker::start(&[]);
+    let pid = Pid::from_raw(broker.pid() as i32).expect("a process");
+    let limit = Rlimit {
+        current: Some(256),
+        maximum: Some(256),
+    };
+    rustix::process::prlimit(Some(pid), Resource::Nofile, limit).expect("few descriptors");
+    let own = std::process::id();
+    let maps = request(show::MAPS, Strategy::One, own);
+    let dump = request(BASE | show::MEMFD, Strategy::One, own);
+    let lazy: Vec<_> = (0..8).map(|_| connect(&broker.socket)).collect();
+    let mut sent = 0;
+    for packet in [maps, dump].iter().cycle().take(200) {
+        for connection in &lazy {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            sent += usize::from(rustix::net::send(&connection.socket, packet, flags).is_ok());
+        }
+    }
+    assert!(sent > 800, "{sent} requests");
+    for _ in 0..50 {
+        let door = taskdiag::maps::Broker::connect(Some(&broker.socket)).expect("a connection");
+        assert!(door.open(own).expect("its maps").fd().is_some());
+    }
+    let mut opened = 0;
+    for connection in &lazy {
+        let packet = connection.receive().expect("an answer");
+        let first = Messages::new(&packet, 5).next();
+        opened += usize::from(matches!(first, Some(Ok(Message::Task { .. }))));
+        let packet = connection.receive().expect("another answer");
+        let second = Messages::new(&packet, 5).next();
+        assert!(matches!(second, Some(Ok(Message::Error(libc::EBUSY)))), "{second:?}");
+    }
+    assert_eq!(opened, lazy.len());
+    drop(lazy);
+    is_well(&broker);
 }
 
 /// The file of an answer that is a single one, and how long the answer is.

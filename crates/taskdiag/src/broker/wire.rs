@@ -41,6 +41,10 @@ pub mod show {
     pub const CMDLINE: u64 = 1 << 6;
     /// The first of the bits that stand for groups of fields.
     pub const GROUPS_SHIFT: u32 = 16;
+    /// `/proc/PID/maps` of one process, opened. Asked for alone.
+    pub const MAPS: u64 = 1 << 60;
+    /// The same with `smaps`.
+    pub const SMAPS: u64 = 1 << 61;
     /// The answer as a file rather than in packets.
     pub const MEMFD: u64 = 1 << 62;
     /// Which bits there are, and nothing about tasks.
@@ -48,13 +52,17 @@ pub mod show {
 
     /// The bits of task_diag.
     pub const TASK_DIAG: u64 = BASE | CRED | VMA | VMA_STAT | STAT | STATM | CMDLINE;
+    /// Those for which the texts of mappings are read.
+    pub const MAPPINGS: u64 = VMA | VMA_STAT;
+    /// Those that are answered with an open file of `/proc`.
+    pub const OPENED: u64 = MAPS | SMAPS;
 }
 
 /// All bits of groups of fields. Rollups a client reads itself, which takes long and is decided by its own `/proc`.
 pub const GROUP_BITS: u64 = (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32)) << show::GROUPS_SHIFT;
 
 /// All bits that there are.
-pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::MEMFD | show::BITS;
+pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::MEMFD | show::BITS;
 
 /// The types of attributes.
 #[allow(missing_docs)]
@@ -71,6 +79,8 @@ pub mod attribute {
     pub const BITS: u16 = 129;
     /// How long the file is that comes with the packet.
     pub const MEMFD: u16 = 130;
+    /// An open file of `/proc` comes with the packet: the bit that asked for it.
+    pub const OPENED: u16 = 131;
 }
 
 /// The most that a packet holds.
@@ -210,6 +220,10 @@ impl Request {
             return bad(seq, libc::EINVAL);
         };
         if show & !ALL_BITS != 0 {
+            return bad(seq, libc::EINVAL);
+        }
+        let may_be_opened = show.count_ones() == 1 && matches!(strategy, Strategy::One | Strategy::Thread);
+        if show & show::OPENED != 0 && show & show::BITS == 0 && !may_be_opened {
             return bad(seq, libc::EINVAL);
         }
         let is_about_one = matches!(strategy, Strategy::One | Strategy::Children | Strategy::Thread);
@@ -563,6 +577,22 @@ mod tests {
                 errno: libc::EINVAL,
             };
             assert_eq!(Request::parse(&packet), Err(refused), "{at}");
+        }
+        for (show, strategy, is_one) in [
+            (show::MAPS, Strategy::One, true),
+            (show::SMAPS, Strategy::Thread, true),
+            (show::MAPS, Strategy::All, false),
+            (show::SMAPS, Strategy::Children, false),
+            (show::OPENED, Strategy::One, false),
+            (show::MAPS | show::BASE, Strategy::One, false),
+            (show::MAPS | show::MEMFD, Strategy::One, false),
+        ] {
+            let asked = Request {
+                show,
+                strategy,
+                ..request()
+            };
+            assert_eq!(Request::parse(&asked.encode()).is_ok(), is_one, "{asked:?}");
         }
         for pid in [0, 1 << 31, u32::MAX] {
             let asked = Request { pid, ..request() };

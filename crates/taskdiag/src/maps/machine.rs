@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::bpf::Bpf;
 use super::plan::{plan_machine, MachineFacts};
-use super::{BuildId, BuildIds, Device, Filter, Known, Mappings, Maps, Source, Wants};
+use super::{Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Maps, Source, Wants};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::bpf::recipe;
 use crate::source::host;
@@ -14,6 +14,7 @@ use crate::support::Verdict;
 #[derive(Debug, Default)]
 pub struct Machine {
     forced: Option<Source>,
+    broker: Option<Broker>,
     bpf: Option<Bpf>,
     /// Loading has failed.
     cannot_load: bool,
@@ -49,6 +50,13 @@ impl Machine {
     /// Lets only this source answer. (The ioctl can't: it is asked about single processes.)
     pub fn with_source(mut self, source: Source) -> Machine {
         self.forced = Some(source);
+        self
+    }
+
+    /// Has the broker say which processes there are, and open their files, which are read as text.
+    pub fn with_broker(mut self, broker: Broker) -> Machine {
+        self.forced = Some(Source::Procfs);
+        self.broker = Some(broker);
         self
     }
 
@@ -106,7 +114,8 @@ impl Machine {
         match source {
             Source::Bpf => self.by_bpf(filter, wants, &mut answer)?,
             _ => {
-                for pid in processes()? {
+                let pids = self.broker.as_ref().map_or_else(processes, Broker::processes)?;
+                for pid in pids {
                     self.add_text(pid, filter, wants, &mut answer)?;
                 }
             }
@@ -173,7 +182,11 @@ impl Machine {
 
     /// Adds what the text says of one process.
     fn add_text(&mut self, pid: u32, filter: Filter, wants: Wants, answer: &mut MachineMappings) -> Result<()> {
-        let listed = Maps::open(pid)
+        let opened = match &self.broker {
+            Some(broker) => broker.open(pid),
+            None => Maps::open(pid),
+        };
+        let listed = opened
             .map(|maps| maps.with_source(Source::Procfs))
             .and_then(|mut maps| {
                 maps.text = std::mem::take(&mut self.text);

@@ -18,19 +18,16 @@ mod elf;
 mod list;
 mod machine;
 mod normalize;
+mod opener;
 mod plan;
 mod source;
 mod text;
 
-use std::ffi::CStr;
 use std::fmt;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bitflags::bitflags;
-use rustix::fs::{Mode, OFlags, CWD};
-use rustix::io::Errno;
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,6 +35,7 @@ use crate::sys::procmap::QueryFlags;
 use batch::{resolve, walk, Cursor, ListCursor, Pages};
 use bpf::{Asked, Bpf};
 use build_id::BuildIds;
+use opener::{MemoryFile, Opener};
 use plan::{plan, Cost, Facts, Question};
 use source::{IoctlCursor, TextCursor};
 
@@ -45,6 +43,7 @@ pub use build_id::BuildId;
 pub use list::Mappings;
 pub use machine::{Machine, MachineMappings};
 pub use normalize::{normalize, MappedFile, Normalized, Normalizer, Outcome, Reason};
+pub use opener::Broker;
 
 /// A value, or why there is none.
 pub type Known<T> = std::result::Result<T, Absent>;
@@ -259,8 +258,8 @@ pub struct Maps {
     /// The maps file; `None` if the kernel refused to open one because there is no address space.
     file: Option<OwnedFd>,
     pid: Option<u32>,
-    /// The thread that was turned to because the first one has ended.
-    thread: Option<u32>,
+    /// How the file was opened, and others of the process are.
+    opener: Opener,
     forced: Option<Source>,
     /// Whose memory it is about is settled: there was an answer, or all threads have been tried.
     is_settled: bool,
@@ -279,8 +278,15 @@ impl Maps {
     ///
     /// Of a process whose first thread has ended, those of another one are meant, for they are the process's.
     pub fn open(pid: u32) -> Result<Maps> {
-        let file = open(pid, None, "maps").map_err(|error| error.about(pid))?;
-        Ok(Maps::new(file, Some(pid)))
+        Maps::open_by(Opener::Path(None), pid)
+    }
+
+    fn open_by(opener: Opener, pid: u32) -> Result<Maps> {
+        let file = opener.open(pid, MemoryFile::Maps)?;
+        Ok(Maps {
+            opener,
+            ..Maps::new(file, Some(pid))
+        })
     }
 
     /// A handle on the mappings of this process.
@@ -300,7 +306,7 @@ impl Maps {
         Maps {
             file,
             pid,
-            thread: None,
+            opener: Opener::Path(None),
             forced: None,
             is_settled: false,
             mappings: None,
@@ -433,7 +439,7 @@ impl Maps {
             }
             Source::Procfs if wants.contains(Wants::USAGE) => {
                 let pid = self.pid.ok_or_else(needs_pid)?;
-                let smaps = open(pid, self.thread, "smaps").map_err(|error| error.about(pid))?;
+                let smaps = self.opener.open(pid, MemoryFile::Smaps)?;
                 let smaps = smaps.ok_or_else(source::no_memory)?;
                 read(&mut TextCursor::new(smaps.as_fd(), wants, &mut self.text), found, pid)?;
                 still_there(file)
@@ -483,18 +489,12 @@ impl Maps {
             return false;
         };
         self.is_settled = true;
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-            return false;
-        };
-        let tids = tasks
-            .flatten()
-            .filter_map(|task| task.file_name().to_str()?.parse().ok());
-        for tid in tids.filter(|&tid| tid != pid) {
-            let Ok(Some(file)) = open(pid, Some(tid), "maps") else {
+        for opener in self.opener.others(pid) {
+            let Ok(Some(file)) = opener.open(pid, MemoryFile::Maps) else {
                 continue;
             };
             if still_there(file.as_fd()).is_ok() {
-                (self.file, self.thread) = (Some(file), Some(tid));
+                (self.file, self.opener) = (Some(file), opener);
                 return true;
             }
         }
@@ -541,46 +541,11 @@ fn needs_pid() -> Error {
     )
 }
 
-/// Why a file of a process can't be opened.
-struct NotOpened(Errno);
-
-impl NotOpened {
-    fn about(self, pid: u32) -> Error {
-        match self.0 {
-            Errno::NOENT => Error::new(
-                ErrorKind::NoSuchTask,
-                format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
-            ),
-            Errno::ACCESS | Errno::PERM => Error::new(
-                ErrorKind::Denied,
-                format!("pid {pid}: you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),
-            ),
-            errno => Error::io(format!("/proc/{pid}/maps"), errno),
-        }
-    }
-}
-
 /// Fails if the address space of a maps file is gone. What was asked meanwhile by the process's number was then another one's.
 fn still_there(file: BorrowedFd<'_>) -> Result<()> {
     match rustix::io::pread(file, &mut [0][..], 0) {
         Ok(1..) => Ok(()),
         _ => Err(source::no_memory()),
-    }
-}
-
-/// Opens a file about the address space of a process, or of one of its threads; `None` if there is none.
-fn open(pid: u32, thread: Option<u32>, name: &str) -> std::result::Result<Option<OwnedFd>, NotOpened> {
-    let mut path = [0; 64];
-    let written = match thread {
-        Some(tid) => write!(&mut path[..], "/proc/{pid}/task/{tid}/{name}\0"),
-        None => write!(&mut path[..], "/proc/{pid}/{name}\0"),
-    };
-    written.expect("there is room for two numbers and a short name");
-    let path = CStr::from_bytes_until_nul(&path).expect("a NUL was written");
-    match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(file) => Ok(Some(file)),
-        Err(Errno::SRCH) => Ok(None),
-        Err(errno) => Err(NotOpened(errno)),
     }
 }
 

@@ -27,6 +27,10 @@ use crate::snapshot::{Row, Snapshot};
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How often it is asked again for what was busy, and when.
+const ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A file that is longer is none of the broker's.
 const FILE_MAX: u64 = 4 << 30;
 
@@ -111,6 +115,11 @@ impl Broker {
         Ok(broker)
     }
 
+    /// Another connection to the same place.
+    pub(crate) fn reopened(&self) -> Result<Broker> {
+        Broker::open(&self.path)
+    }
+
     /// Whether this process can still use it.
     pub(crate) fn is_ours(&self) -> bool {
         self.owner == rustix::process::getpid() && !self.is_torn
@@ -147,16 +156,46 @@ impl Broker {
         result.map_err(|refusal| self.error(refusal, pid))
     }
 
+    /// Has a file of `/proc` opened, the one that `bit` stands for; `None` if the process has no memory.
+    pub(crate) fn open_file(&mut self, bit: u64, strategy: Strategy, pid: u32) -> Result<Option<OwnedFd>> {
+        if self.bits.bits.get() & bit == 0 {
+            let message = format!("the broker at {} opens no files", self.path.display());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            match self.ask_file(bit, strategy, pid) {
+                // It became another program meanwhile.
+                Err(Refusal::Errno(Errno::BUSY)) if attempts.next().is_some() => std::thread::sleep(PAUSE),
+                result => return result.map_err(|refusal| self.error(refusal, pid)),
+            }
+        }
+    }
+
+    fn ask_file(&mut self, bit: u64, strategy: Strategy, pid: u32) -> std::result::Result<Option<OwnedFd>, Refusal> {
+        let seq = self.send(bit, strategy, pid)?;
+        let mut packet = std::mem::take(&mut self.packet);
+        let file = self.receive_with_file(&mut packet)?;
+        let opened = opened(&packet, seq, bit)?;
+        self.packet = packet;
+        match (opened, file) {
+            (true, None) => Err(Refusal::Malformed("no file where one was announced")),
+            (true, file) => Ok(file),
+            (false, _) => Ok(None),
+        }
+    }
+
     fn error(&mut self, refusal: Refusal, pid: u32) -> Error {
         let place = self.path.display();
         match refusal {
-            Refusal::Errno(Errno::SRCH) => Error::new(
-                ErrorKind::NoSuchTask,
-                format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
-            ),
+            Refusal::Errno(Errno::SRCH) => Error::no_such_process(pid),
             Refusal::Errno(Errno::PERM) => Error::new(
                 ErrorKind::Denied,
                 format!("the broker at {place} can't tell what this process may see, and answers nothing"),
+            ),
+            Refusal::Errno(Errno::ACCESS) => Error::new(
+                ErrorKind::Denied,
+                format!("pid {pid}: you may see it, but not its mappings (its user may, or who has CAP_SYS_PTRACE)"),
             ),
             Refusal::Errno(Errno::BUSY) => Error::new(
                 ErrorKind::System,
@@ -339,6 +378,23 @@ fn announced(packet: &[u8], seq: u32) -> std::result::Result<(Option<wire::File>
     Ok((told, false))
 }
 
+/// Whether a packet, which is a whole answer, says that the file comes with it that was asked for.
+fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusal> {
+    let mut is_opened = false;
+    for message in Messages::new(packet, seq) {
+        match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
+            Message::Task { attributes, .. } => {
+                let bits = bit.to_ne_bytes();
+                is_opened |=
+                    wire::attributes(attributes).any(|(kind, payload, _)| kind == attribute::OPENED && payload == bits);
+            }
+            Message::Done => return Ok(is_opened),
+            Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
+        }
+    }
+    Err(Refusal::Malformed("an answer without its end"))
+}
+
 /// Makes rows of the messages in a part of the snapshot's bytes. Whether the end was among them.
 fn take_in(snapshot: &mut Snapshot, part: Range<usize>, seq: u32) -> std::result::Result<bool, Refusal> {
     let start = part.start;
@@ -449,6 +505,38 @@ mod tests {
         let mut other = answer();
         other[8] = 6;
         assert!(matches!(take(other).1, Err(Refusal::Malformed(_))));
+    }
+
+    /// Check that a packet says whether the file comes with it that was asked for, and that one without an end is refused.
+    #[test]
+    fn opened_files_are_announced() {
+        let packet = |bits: Option<u64>| {
+            let mut bytes = Vec::new();
+            let mut message = MessageWriter::task(&mut bytes, 5, wire::TaskHeader::default());
+            if let Some(bit) = bits {
+                message.attribute(attribute::OPENED, |out| out.extend_from_slice(&bit.to_ne_bytes()));
+            }
+            message.finish();
+            let cut = bytes.len();
+            wire::put_done(&mut bytes, 5);
+            (bytes, cut)
+        };
+        let announced = |bits| opened(&packet(bits).0, 5, show::MAPS);
+        assert!(matches!(announced(Some(show::MAPS)), Ok(true)));
+        assert!(matches!(announced(Some(show::SMAPS)), Ok(false)));
+        assert!(matches!(announced(None), Ok(false)));
+        let (bytes, cut) = packet(Some(show::MAPS));
+        assert!(matches!(
+            opened(&bytes[..cut], 5, show::MAPS),
+            Err(Refusal::Malformed(_))
+        ));
+        assert!(matches!(opened(&bytes, 6, show::MAPS), Err(Refusal::Malformed(_))));
+        let mut error = Vec::new();
+        wire::put_error(&mut error, 5, libc::ESRCH);
+        assert!(matches!(
+            opened(&error, 5, show::MAPS),
+            Err(Refusal::Errno(Errno::SRCH))
+        ));
     }
 
     fn file(bytes: &[u8]) -> OwnedFd {

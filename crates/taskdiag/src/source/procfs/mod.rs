@@ -355,10 +355,7 @@ impl Lost {
     /// The loss of the one that was asked for.
     fn about(self, pid: u32) -> Error {
         match self {
-            Lost::Gone | Lost::Other => Error::new(
-                ErrorKind::NoSuchTask,
-                format!("no process with pid {pid} (it may have ended, or be hidden from you)"),
-            ),
+            Lost::Gone | Lost::Other => Error::no_such_process(pid),
             Lost::Denied => Error::new(
                 ErrorKind::Denied,
                 format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),

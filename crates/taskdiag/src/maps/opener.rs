@@ -1,0 +1,132 @@
+//! Opening the files of `/proc` about a process's memory: by their paths, or through the broker.
+
+use std::ffi::CStr;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags, CWD};
+use rustix::io::Errno;
+
+use super::Maps;
+use crate::broker::wire::{show, Strategy};
+use crate::error::{Error, ErrorKind, Result};
+use crate::field::Groups;
+use crate::snapshot::Snapshot;
+use crate::source::broker::Broker as Connection;
+
+/// A file about an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemoryFile {
+    /// `/proc/PID/maps`.
+    Maps,
+    /// `/proc/PID/smaps`.
+    Smaps,
+}
+
+/// How such files are opened, and of which thread: all have the same memory, but one that has ended has none any more.
+#[derive(Clone, Debug)]
+pub(super) enum Opener {
+    /// By their paths, of this thread if not of the first one.
+    Path(Option<u32>),
+    /// By the broker, of the first thread.
+    Broker(Broker),
+    /// By the broker, of whichever thread has memory.
+    BrokerOfAny(Broker),
+}
+
+impl Opener {
+    /// Opens a file of a process; `None` if it has no memory.
+    pub(super) fn open(&self, pid: u32, file: MemoryFile) -> Result<Option<OwnedFd>> {
+        match self {
+            Opener::Path(thread) => open_path(pid, *thread, file),
+            Opener::Broker(broker) => broker.open_file(pid, Strategy::One, file),
+            Opener::BrokerOfAny(broker) => broker.open_file(pid, Strategy::Thread, file),
+        }
+    }
+
+    /// The ways to open the files of the process's other threads, to be tried one by one.
+    pub(super) fn others(&self, pid: u32) -> Vec<Opener> {
+        match self {
+            Opener::Path(_) => {
+                let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+                let tids = tasks
+                    .flatten()
+                    .filter_map(|task| task.file_name().to_str()?.parse().ok());
+                tids.filter(|&tid| tid != pid)
+                    .map(|tid| Opener::Path(Some(tid)))
+                    .collect()
+            }
+            Opener::Broker(broker) => vec![Opener::BrokerOfAny(broker.clone())],
+            Opener::BrokerOfAny(_) => Vec::new(),
+        }
+    }
+}
+
+fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<OwnedFd>> {
+    let name = match file {
+        MemoryFile::Maps => "maps",
+        MemoryFile::Smaps => "smaps",
+    };
+    let mut path = [0; 64];
+    let written = match thread {
+        Some(tid) => write!(&mut path[..], "/proc/{pid}/task/{tid}/{name}\0"),
+        None => write!(&mut path[..], "/proc/{pid}/{name}\0"),
+    };
+    written.expect("there is room for two numbers and a short name");
+    let path = CStr::from_bytes_until_nul(&path).expect("a NUL was written");
+    match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(Errno::NOENT) => Err(Error::no_such_process(pid)),
+        Err(Errno::ACCESS | Errno::PERM) => Err(Error::new(
+            ErrorKind::Denied,
+            format!("pid {pid}: you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),
+        )),
+        Err(errno) => Err(Error::io(format!("/proc/{pid}/{name}"), errno)),
+    }
+}
+
+/// A connection to the broker, which opens the files of processes for those who do not see them in a `/proc` of their own. It
+/// takes the same right as opening them oneself. Clones are the same connection.
+#[derive(Clone, Debug)]
+pub struct Broker(Arc<Mutex<Connection>>);
+
+impl Broker {
+    /// Connects, at [`SOCKET`](crate::broker::wire::SOCKET) unless somewhere else is said.
+    pub fn connect(path: Option<&Path>) -> Result<Broker> {
+        let path = path.unwrap_or(Path::new(crate::broker::wire::SOCKET));
+        Ok(Broker(Arc::new(Mutex::new(Connection::open(path)?))))
+    }
+
+    /// A handle on the mappings of a process.
+    pub fn open(&self, pid: u32) -> Result<Maps> {
+        Maps::open_by(Opener::Broker(self.clone()), pid)
+    }
+
+    /// The processes that it shows, in order.
+    pub(super) fn processes(&self) -> Result<Vec<u32>> {
+        let mut snapshot = Snapshot::default();
+        self.with(|connection| connection.read(Strategy::All, 0, Groups::NONE, false, &mut snapshot))?;
+        let mut pids: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
+        pids.sort_unstable();
+        Ok(pids)
+    }
+
+    fn open_file(&self, pid: u32, strategy: Strategy, file: MemoryFile) -> Result<Option<OwnedFd>> {
+        let bit = match file {
+            MemoryFile::Maps => show::MAPS,
+            MemoryFile::Smaps => show::SMAPS,
+        };
+        self.with(|connection| connection.open_file(bit, strategy, pid))
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !connection.is_ours() {
+            *connection = connection.reopened()?;
+        }
+        ask(&mut connection)
+    }
+}

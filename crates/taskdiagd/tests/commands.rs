@@ -1,0 +1,139 @@
+//! Check that the commands work through the broker, for somebody who may not load BPF programs: they answer as they do without it.
+
+#[path = "common/mod.rs"]
+mod daemon;
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use daemon::Broker;
+
+const NOBODY: u32 = 65534;
+
+/// The command, where everybody may execute it.
+fn copied(directory: &Path) -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name("taskdiag");
+    let copy = directory.join("taskdiag");
+    std::fs::copy(&built, &copy).expect("target/debug/taskdiag, which `cargo build --workspace --bins` makes");
+    copy
+}
+
+fn as_nobody(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+    command
+}
+
+/// A process of nobody's, until it is dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        let mut command = as_nobody(Path::new("/bin/sleep"));
+        let mut sleeper = Sleeper(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
+        // Until it sleeps, it still makes its memory.
+        let stat = format!("/proc/{}/stat", sleeper.0.id());
+        while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains("(sleep) S")) {
+            assert!(sleeper.0.try_wait().expect("the process").is_none());
+            std::thread::yield_now();
+        }
+        sleeper
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first address of something that can be executed.
+fn code_of(pid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
+    let line = text.lines().find(|line| line.contains(" r-xp ")).expect("code");
+    format!("0x{}", line.split('-').next().expect("an address"))
+}
+
+#[test]
+fn commands_answer_as_without_it() {
+    let broker = Broker::start(&[]);
+    let directory = broker.socket.parent().expect("a directory");
+    let taskdiag = copied(directory);
+    let sleeper = Sleeper::new();
+    let pid = sleeper.0.id().to_string();
+    let code = code_of(sleeper.0.id());
+    let run = |args: &[&str], through: bool| -> Output {
+        let mut command = as_nobody(&taskdiag);
+        command.args(args);
+        if through {
+            command.args(["--source", "broker", "--socket"]).arg(&broker.socket);
+        }
+        command.output().expect("the command")
+    };
+    for args in [
+        &["ps", "-p", &pid, "-o", "pid,ppid,comm,uid,cmdline,rss_bytes"][..],
+        &["ps", "-T", "-p", &pid],
+        &["tree", "--csv", "-o", "pid,comm", &pid],
+        &["mem", "-p", &pid, "-o", "pid,comm,pss_anon_bytes"],
+        &["maps", &pid],
+        &["maps", "--csv", "--build-id", &pid],
+        &["maps", "--addr", &code, &pid],
+        &["maps", "-x", &pid],
+        &["normalize", &pid, &code],
+        // What there is not, and what is not nobody's.
+        &["normalize", &pid, "1"],
+        &["ps", "-p", "1", "-o", "pid,exe"],
+    ] {
+        let (told, expected) = (run(args, true), run(args, false));
+        let hidden = args.contains(&"1") && args[0] == "ps";
+        match hidden {
+            // Without hidepid, /proc shows what the broker does not.
+            true => assert!(told.stdout.len() < expected.stdout.len(), "{args:?}"),
+            false => assert_eq!(told, expected, "{args:?}"),
+        }
+    }
+    // The JSON says who answered.
+    for args in [&["ps", "--json", "-p", &pid][..], &["maps", "--json", &pid]] {
+        let told = String::from_utf8(run(args, true).stdout).expect("text");
+        assert!(told.contains("\":\"broker\""), "{told}");
+    }
+    // All that are nobody's, and no others.
+    let all = String::from_utf8(run(&["maps", "--all", "--exec", "--csv"], true).stdout).expect("text");
+    let own = String::from_utf8(run(&["maps", "--exec", "--csv", &pid], true).stdout).expect("text");
+    let of_sleeper: Vec<&str> = all
+        .lines()
+        .filter(|line| line.starts_with(&format!("{pid},")))
+        .collect();
+    assert_eq!(of_sleeper.len(), own.lines().count() - 1, "{all}");
+    let own_pid = std::process::id();
+    assert!(!all.contains(&format!("\n{own_pid},")), "{all}");
+    let hidden = run(&["maps", &own_pid.to_string()], true);
+    assert_eq!(hidden.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
+}
+
+#[test]
+fn watching_goes_on_through_it() {
+    let broker = Broker::start(&[]);
+    let taskdiag = copied(broker.socket.parent().expect("a directory"));
+    let mut command = as_nobody(&taskdiag);
+    command.args([
+        "watch", "--jsonl", "--watch", "0.05", "-o", "pid", "--source", "broker", "--socket",
+    ]);
+    let mut watch = Sleeper(
+        command
+            .arg(&broker.socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command"),
+    );
+    let stdout = watch.0.stdout.take().expect("its output");
+    let third = BufReader::new(stdout)
+        .lines()
+        .map(|line| line.expect("a line"))
+        .find(|line| line.contains("\"sample\":3"));
+    assert!(third.is_some());
+}
