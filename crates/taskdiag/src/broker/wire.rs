@@ -398,20 +398,6 @@ pub fn number_packet(messages: &mut [u8], seq: u32) -> &[u8] {
     &messages[..end]
 }
 
-/// How long the whole messages at the start of `bytes` are.
-pub fn whole_messages(bytes: &[u8]) -> usize {
-    let mut end = 0;
-    while let Ok((header, rest)) = MessageHeader::ref_from_prefix(&bytes[end..]) {
-        let len = header.len.get() as usize;
-        let padded = len.next_multiple_of(4);
-        if len < size_of::<MessageHeader>() || padded > size_of::<MessageHeader>() + rest.len() {
-            break;
-        }
-        end += padded;
-    }
-    end
-}
-
 /// A message of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Message<'a> {
@@ -446,12 +432,38 @@ pub struct Messages<'a> {
     bytes: &'a [u8],
     at: usize,
     seq: u32,
+    may_be_cut: bool,
 }
 
 impl<'a> Messages<'a> {
     /// Those in `bytes`, which all have to answer request `seq`.
     pub fn new(bytes: &'a [u8], seq: u32) -> Messages<'a> {
-        Messages { bytes, at: 0, seq }
+        Messages {
+            bytes,
+            at: 0,
+            seq,
+            may_be_cut: false,
+        }
+    }
+
+    /// Those in a part of a file, which may end within a message: that one is left.
+    pub fn of_part(bytes: &'a [u8], seq: u32) -> Messages<'a> {
+        Messages {
+            may_be_cut: true,
+            ..Messages::new(bytes, seq)
+        }
+    }
+
+    /// How many bytes the messages had that were taken.
+    pub fn taken(&self) -> usize {
+        self.at
+    }
+
+    /// Whether what is left is the beginning of a message at most.
+    fn is_cut(&self) -> bool {
+        let rest = &self.bytes[self.at..];
+        let len = MessageHeader::ref_from_prefix(rest).map(|(header, _)| header.len.get() as usize);
+        len.map_or(true, |len| len.next_multiple_of(4) > rest.len())
     }
 
     fn take(&mut self) -> Result<Message<'a>, Malformed> {
@@ -493,7 +505,7 @@ impl<'a> Iterator for Messages<'a> {
     type Item = Result<Message<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.bytes.len() {
+        if self.at >= self.bytes.len() || self.may_be_cut && self.is_cut() {
             return None;
         }
         let taken = self.take();
@@ -623,8 +635,14 @@ mod tests {
         let mut bytes = sample();
         let len = bytes.len();
         let packet = number_packet(&mut bytes, 9);
-        assert_eq!((packet.len(), whole_messages(packet)), (len, len));
-        assert_eq!(whole_messages(&packet[..len - 1]), len - 20);
+        assert_eq!(packet.len(), len);
+        let taken = |bytes: &[u8]| {
+            let mut messages = Messages::of_part(bytes, 9);
+            let count = messages.by_ref().filter(Result::is_ok).count();
+            (count, messages.taken())
+        };
+        assert_eq!((taken(packet), taken(&packet[..len - 1])), ((4, len), (3, len - 20)));
+        assert_eq!((taken(&packet[..15]), taken(&[])), ((0, 0), (0, 0)));
         let messages: Vec<_> = Messages::new(packet, 9).collect::<Result<_, _>>().unwrap();
         assert_eq!(messages.len(), 4);
         let Message::Task {
@@ -683,11 +701,13 @@ mod tests {
                 let at = at % bytes.len();
                 bytes[at] = byte;
             }
-            prop_assert!(whole_messages(&bytes) <= bytes.len());
-            for message in Messages::new(&bytes, 0).flatten() {
-                if let Message::Task { attributes: list, .. } = message {
-                    prop_assert!(attributes(list).count() <= bytes.len());
+            for mut messages in [Messages::new(&bytes, 0), Messages::of_part(&bytes, 0)] {
+                for message in messages.by_ref().flatten() {
+                    if let Message::Task { attributes: list, .. } = message {
+                        prop_assert!(attributes(list).count() <= bytes.len());
+                    }
                 }
+                prop_assert!(messages.taken() <= bytes.len());
             }
             let len = bytes.len();
             let packet = number_packet(&mut bytes, 1);
@@ -707,11 +727,12 @@ mod tests {
             while at < bytes.len() {
                 let packet = number_packet(&mut bytes[at..], 3);
                 prop_assert!(!packet.is_empty() && packet.len() <= PACKET);
-                prop_assert_eq!(whole_messages(packet), packet.len());
-                for message in Messages::new(packet, 3) {
+                let mut messages = Messages::of_part(packet, 3);
+                for message in messages.by_ref() {
                     prop_assert!(message.is_ok());
                     count += 1;
                 }
+                prop_assert_eq!(messages.taken(), packet.len());
                 at += packet.len();
             }
             prop_assert_eq!(count, lens.len());

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -327,7 +326,7 @@ impl Broker {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
             snapshot.counters.reads += 1;
-            if take_in(snapshot, start..snapshot.records.len(), seq)? {
+            if take_in(snapshot, start, Part::Packet(seq))?.is_over {
                 return Ok(());
             }
         }
@@ -395,14 +394,39 @@ fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusa
     Err(Refusal::Malformed("an answer without its end"))
 }
 
-/// Makes rows of the messages in a part of the snapshot's bytes. Whether the end was among them.
-fn take_in(snapshot: &mut Snapshot, part: Range<usize>, seq: u32) -> std::result::Result<bool, Refusal> {
-    let start = part.start;
-    let bytes = &snapshot.records[part];
-    for message in Messages::new(bytes, seq) {
+/// What bytes are taken in.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// A packet that answers the request with this number.
+    Packet(u32),
+    /// Some of a file, which may end within a message. One answer may serve many: its messages have nobody's number.
+    OfFile,
+}
+
+/// What was taken in.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// The end of the answer was there.
+    is_over: bool,
+    /// Where what was not taken begins.
+    end: usize,
+}
+
+/// Makes rows of the messages that stand in the snapshot's bytes from `start` on.
+fn take_in(snapshot: &mut Snapshot, start: usize, part: Part) -> std::result::Result<Taken, Refusal> {
+    let bytes = &snapshot.records[start..];
+    let mut messages = match part {
+        Part::Packet(seq) => Messages::new(bytes, seq),
+        Part::OfFile => Messages::of_part(bytes, 0),
+    };
+    let taken = |messages: &Messages<'_>, is_over| Taken {
+        is_over,
+        end: start + messages.taken(),
+    };
+    while let Some(message) = messages.next() {
         let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
             Message::Task { attributes, offset, .. } => (attributes, start + offset),
-            Message::Done => return Ok(true),
+            Message::Done => return Ok(taken(&messages, true)),
             Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
         };
         for (kind, payload, at) in wire::attributes(list) {
@@ -421,11 +445,10 @@ fn take_in(snapshot: &mut Snapshot, part: Range<usize>, seq: u32) -> std::result
             }
         }
     }
-    Ok(false)
+    Ok(taken(&messages, false))
 }
 
-/// Takes in a whole file. The broker takes its bytes back after a while: then it is shorter than was told. One answer may serve
-/// many: its messages have nobody's number.
+/// Takes in a whole file. The broker takes its bytes back after a while: then it is shorter than was told.
 fn read_file(file: &OwnedFd, len: u64, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
     if len > FILE_MAX {
         return Err(Refusal::Malformed("a file that is too long"));
@@ -442,11 +465,11 @@ fn read_file(file: &OwnedFd, len: u64, snapshot: &mut Snapshot) -> std::result::
         }
         snapshot.counters.reads += 1;
         // While they are in the cache. The last one may not be whole yet.
-        let end = start + wire::whole_messages(&snapshot.records[start..]);
-        if take_in(snapshot, start..end, 0)? {
+        let taken = take_in(snapshot, start, Part::OfFile)?;
+        if taken.is_over {
             return Err(Refusal::Malformed("a file with an end of its own"));
         }
-        start = end;
+        start = taken.end;
     }
     match start == snapshot.records.len() {
         true => Ok(()),
@@ -486,13 +509,12 @@ mod tests {
     }
 
     fn take(bytes: Vec<u8>) -> (Snapshot, std::result::Result<bool, Refusal>) {
-        let len = bytes.len();
         let mut snapshot = Snapshot {
             records: bytes,
             ..Snapshot::default()
         };
-        let taken = take_in(&mut snapshot, 0..len, 5);
-        (snapshot, taken)
+        let taken = take_in(&mut snapshot, 0, Part::Packet(5));
+        (snapshot, taken.map(|taken| taken.is_over))
     }
 
     /// Check that records are found where they lie.
