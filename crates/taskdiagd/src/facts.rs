@@ -138,7 +138,7 @@ impl Finder {
     /// Looks at this process itself.
     pub fn new(passes: &mut Passes, modules: Modules, observers: Option<u32>) -> taskdiag::Result<Option<Finder>> {
         let records = passes.view(std::process::id(), 0, 0)?;
-        let own = Record::split_first(&records).and_then(|(record, _)| passes::view(record).map(Standpoint::of));
+        let own = records.each().next().and_then(passes::view).map(Standpoint::of);
         let Some(own) = own else {
             return Ok(None);
         };
@@ -149,7 +149,7 @@ impl Finder {
             own,
             modules,
             observers,
-            looks_as_others: is_recent && Record::split_first(&looks).is_some(),
+            looks_as_others: is_recent && !looks.is_empty(),
             keeps_first: keeps_first(),
             counts_files: is_recent,
         }))
@@ -184,7 +184,7 @@ impl Finder {
         let groups = 1 << Group::Groups as u32;
         let records = passes.view(peer.pid, groups, 0).map_err(|_| libc::EIO)?;
         let mut all: Option<Facts> = None;
-        for record in Record::each(&records) {
+        for record in records.each() {
             let (Some(object), Some(view)) = (Object::of(record), passes::view(record)) else {
                 return Err(libc::EIO);
             };
@@ -213,7 +213,7 @@ impl Finder {
                 return Err(libc::EPERM);
             }
             let records = passes.view(peer.pid, 0, task).map_err(|_| libc::EIO)?;
-            let (record, _) = Record::split_first(&records).ok_or(libc::ESRCH)?;
+            let record = records.each().next().ok_or(libc::ESRCH)?;
             facts.subject.pid = record.header().pid.get();
             let view = passes::view(record).ok_or(libc::EIO)?;
             if Standpoint::of(view).pid_ns != facts.standpoint.pid_ns {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use taskdiag::broker::access::Object;
-use taskdiag::broker::passes::{Ask, Passes, Tasks};
+use taskdiag::broker::passes::{Ask, Passes, Records, Tasks};
 use taskdiag::broker::wire::{self, show, Request, Strategy, TaskHeader};
 use taskdiag::record::{Record, NO_MM};
 
@@ -166,7 +166,9 @@ impl Identity {
             domains: eyes.are_in_domain(),
         };
         let records = passes.run(&ask).unwrap_or_default();
-        let is_still = Record::each(&records).any(|record| Identity::of(record, eyes).as_ref() == Some(self));
+        let is_still = records
+            .each()
+            .any(|record| Identity::of(record, eyes).as_ref() == Some(self));
         is_still
     }
 }
@@ -185,7 +187,7 @@ pub struct Opened {
 pub fn open(
     request: &Request,
     eyes: &Eyes,
-    records: &[u8],
+    records: &Records,
     passes: &mut Passes,
     reader: &mut Reader,
 ) -> Result<Opened, i32> {
@@ -194,7 +196,7 @@ pub fn open(
         _ => MemoryFile::Smaps,
     };
     let mut without_memory = None;
-    for record in Record::each(records) {
+    for record in records.each() {
         let Some(identity) = Identity::of(record, eyes) else {
             continue;
         };
@@ -237,7 +239,7 @@ pub fn open(
 pub struct Stream {
     request: Request,
     eyes: Eyes,
-    records: Rc<Vec<u8>>,
+    records: Rc<Records>,
     at: usize,
     told: u64,
     is_over: bool,
@@ -245,7 +247,7 @@ pub struct Stream {
 
 impl Stream {
     /// The answer to a request, of the records that a pass brought.
-    pub fn new(request: Request, eyes: Eyes, records: Rc<Vec<u8>>) -> Stream {
+    pub fn new(request: Request, eyes: Eyes, records: Rc<Records>) -> Stream {
         Stream {
             request,
             eyes,
@@ -264,7 +266,7 @@ impl Stream {
     /// Appends the next part, nothing behind the end.
     pub fn next(&mut self, passes: &mut Passes, reader: &mut Reader, part: &mut Vec<u8>) {
         while part.is_empty() && !self.is_over {
-            let Some((record, rest)) = Record::split_first(&self.records[self.at..]) else {
+            let Some((record, rest)) = Record::split_first(&self.records.as_bytes()[self.at..]) else {
                 self.is_over = true;
                 let is_about_one = matches!(self.request.strategy, Strategy::One | Strategy::Thread);
                 match self.told == 0 && is_about_one {
@@ -273,7 +275,7 @@ impl Stream {
                 }
                 return;
             };
-            self.at = self.records.len() - rest.len();
+            self.at = self.records.as_bytes().len() - rest.len();
             let payloads = self.mappings(record, passes, reader);
             let before = part.len();
             encode::put_with_mappings(&self.request, &self.eyes, record, &payloads, part);

@@ -16,7 +16,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
 use taskdiag::broker::access::{Object, Subject};
-use taskdiag::broker::passes::{Ask, Passes, Taker, Tasks};
+use taskdiag::broker::passes::{Ask, Passes, Records, Taker, Tasks};
 use taskdiag::broker::wire::{self, attribute, show, BadRequest, MessageWriter, Request, Strategy};
 use taskdiag::broker::Linger;
 use taskdiag::field::Groups;
@@ -971,7 +971,7 @@ impl Server {
                 groups: 0,
                 ..*ask
             }),
-            _ => Ok(Vec::new()),
+            _ => Ok(Records::default()),
         };
         let records = parent.and_then(|parent| Ok((parent, self.passes.run(ask)?)));
         let (parent, records) = match records {
@@ -1023,7 +1023,7 @@ impl Server {
             let asker = Asker { index, seq };
             let Some(key) = key else {
                 self.answer_one(asker, request, &eyes, |_, take| {
-                    take(&records);
+                    records.parts().for_each(take);
                     Ok(())
                 });
                 continue;
@@ -1077,10 +1077,10 @@ impl Server {
     }
 
     /// Answers clients that see the same.
-    fn answer_alike(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, records: &[u8]) {
+    fn answer_alike(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, records: &Records) {
         if request.show & show::MEMFD != 0 {
             return self.answer_in_files(askers, request, eyes, |_, take| {
-                take(records);
+                records.parts().for_each(take);
                 Ok(())
             });
         }
@@ -1288,9 +1288,9 @@ impl Server {
     }
 
     /// An answer in packets that several clients can be sent.
-    fn packets(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &[u8]) -> Result<Answer, i32> {
+    fn packets(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &Records) -> Result<Answer, i32> {
         let mut bytes = Vec::new();
-        for record in Record::each(records) {
+        for record in records.each() {
             encode::put(request, eyes, record, &mut bytes);
         }
         if bytes.is_empty() && is_about_one(request) {
@@ -1304,7 +1304,7 @@ impl Server {
     }
 
     /// Answers with an open file of `/proc`.
-    fn answer_with_file(&mut self, Asker { index, seq }: Asker, request: &Request, eyes: &Eyes, records: &[u8]) {
+    fn answer_with_file(&mut self, Asker { index, seq }: Asker, request: &Request, eyes: &Eyes, records: &Records) {
         let reader = self.reader.as_mut().ok_or(libc::EBUSY);
         let opened = reader.and_then(|reader| mappings::open(request, eyes, records, &mut self.passes, reader));
         let is_alive = self.clients[index]
@@ -1326,7 +1326,7 @@ impl Server {
         self.answer_with(index, seq, bytes, file);
     }
 
-    fn begin_stream(&mut self, index: usize, request: Request, eyes: Eyes, records: &Rc<Vec<u8>>) {
+    fn begin_stream(&mut self, index: usize, request: Request, eyes: Eyes, records: &Rc<Records>) {
         let Some(client) = &mut self.clients[index] else {
             return;
         };
@@ -1438,15 +1438,15 @@ fn send_with(socket: &OwnedFd, packet: &[u8], file: BorrowedFd<'_>) -> Result<us
 }
 
 /// Whether a client may see any of the tasks.
-fn sees_any(eyes: &Eyes, records: &[u8]) -> bool {
+fn sees_any(eyes: &Eyes, records: &Records) -> bool {
     let may_see = |record| Object::of(record).is_some_and(|object| eyes.sight(&object).is_some());
-    Record::each(records).any(|record| eyes.observer || may_see(record))
+    records.each().any(|record| eyes.observer || may_see(record))
 }
 
 /// The records of some processes, by their numbers. One look through all for all of them: there may be many of both.
-fn records_of(pids: HashSet<u32>, records: &[u8]) -> HashMap<u32, Vec<Record<'_>>> {
+fn records_of(pids: HashSet<u32>, records: &Records) -> HashMap<u32, Vec<Record<'_>>> {
     let mut found: HashMap<u32, Vec<Record<'_>>> = HashMap::new();
-    for record in Record::each(records) {
+    for record in records.each() {
         let pid = record.header().pid.get();
         if pids.contains(&pid) {
             found.entry(pid).or_default().push(record);

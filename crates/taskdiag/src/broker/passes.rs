@@ -1,6 +1,7 @@
 //! Passes over tasks for the broker: records with all that decides about access, in the numbers and paths of a client.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::broker::access::Object;
 use crate::error::{Error, ErrorKind, Result};
@@ -9,7 +10,7 @@ use crate::pin;
 use crate::plan::BpfWay;
 use crate::query::Scope;
 use crate::record::{attr, value, KernelTest, Record, View};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Row, Snapshot};
 pub use crate::source::bpf::pass::Taker;
 use crate::source::bpf::pass::{Bpf, Request, Standpoint};
 
@@ -54,8 +55,60 @@ pub struct Passes {
     sleepable: Bpf,
     landlock: u32,
     snapshot: Snapshot,
-    /// Memory for records in order.
-    ordered: Vec<u8>,
+}
+
+/// The records of one pass.
+#[derive(Debug, Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+    /// Runs of them by ascending thread id, one behind the other: several walkers leave some, which are not worth a copy.
+    runs: Vec<Range<usize>>,
+}
+
+impl Records {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// All of them, in no particular order.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// All of them, some at a time, in the order of their thread ids: who reads them need not sort them.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.runs.iter().map(|run| &self.bytes[run.clone()])
+    }
+
+    /// One by one, in that order.
+    pub fn each(&self) -> impl Iterator<Item = Record<'_>> {
+        self.parts().flat_map(Record::each)
+    }
+}
+
+/// The ranges of `rows`, whose records lie in `bytes` bytes one behind the other, by ascending thread id.
+fn runs(rows: &[Row], bytes: usize) -> Vec<Range<usize>> {
+    /// The first and last thread id, and where the records lie.
+    struct Run(u32, u32, Range<usize>);
+    let end = |index: usize| rows.get(index + 1).map_or(bytes, |next| next.record);
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        match runs.last_mut() {
+            Some(Run(_, last, range)) if *last <= row.tid => (*last, range.end) = (row.tid, end(index)),
+            _ => runs.push(Run(row.tid, row.tid, row.record..end(index))),
+        }
+    }
+    runs.sort_by_key(|Run(first, ..)| *first);
+    if runs.is_sorted_by(|Run(_, last, _), Run(first, ..)| last <= first) {
+        return runs.into_iter().map(|Run(.., range)| range).collect();
+    }
+    // Some lie within others: one by one.
+    let mut single: Vec<_> = (0..rows.len())
+        .map(|index| (rows[index].tid, rows[index].record..end(index)))
+        .collect();
+    single.sort_by_key(|(tid, _)| *tid);
+    single.into_iter().map(|(_, range)| range).collect()
 }
 
 impl fmt::Debug for Passes {
@@ -79,7 +132,6 @@ impl Passes {
             sleepable: load(Groups::ALL)?,
             landlock: 0,
             snapshot: Snapshot::default(),
-            ordered: Vec::new(),
         };
         // What the first pass of each reads of this host, it reads now.
         let own = std::process::id();
@@ -91,10 +143,7 @@ impl Passes {
                 domains: false,
             };
             let records = passes.run(&ask)?;
-            let is_told = Record::split_first(&records)
-                .and_then(|(record, _)| Object::of(record))
-                .is_some();
-            if !is_told {
+            if records.each().next().and_then(Object::of).is_none() {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     "this kernel does not show this process to BPF iterators",
@@ -109,23 +158,21 @@ impl Passes {
         self.landlock = word as u32 + 1;
     }
 
-    /// The records of one pass, in the order of their thread ids: who reads them need not sort them.
-    pub fn run(&mut self, ask: &Ask) -> Result<Vec<u8>> {
+    /// The records of one pass.
+    pub fn run(&mut self, ask: &Ask) -> Result<Records> {
         self.pass(ask, Groups::NONE, None)
     }
 
     /// Hands over the records of one pass, some at a time, while it is being made if the kernel allows it.
     pub fn run_through(&mut self, ask: &Ask, take: &mut Taker<'_>) -> Result<()> {
         let rest = self.pass(ask, Groups::NONE, Some(take))?;
-        if !rest.is_empty() {
-            take(&rest);
-        }
+        rest.parts().for_each(take);
         self.reuse(rest);
         Ok(())
     }
 
     /// The records of the threads of one process of this namespace, with where they stand.
-    pub fn view(&mut self, pid: u32, groups: u32, as_task: u64) -> Result<Vec<u8>> {
+    pub fn view(&mut self, pid: u32, groups: u32, as_task: u64) -> Result<Records> {
         // A walk goes on at numbers of this namespace.
         let scope = match as_task {
             0 => Tasks::ThreadsOf(pid),
@@ -140,7 +187,7 @@ impl Passes {
         self.pass(&ask, Groups::VIEW, None)
     }
 
-    fn pass(&mut self, ask: &Ask, view: Groups, taker: Option<&mut Taker<'_>>) -> Result<Vec<u8>> {
+    fn pass(&mut self, ask: &Ask, view: Groups, taker: Option<&mut Taker<'_>>) -> Result<Records> {
         let fields = Groups(ask.groups).and(Groups::ALL);
         let bpf = match fields {
             _ if fields.intersects(Groups::FROM_USER_MEMORY) => &mut self.sleepable,
@@ -184,50 +231,67 @@ impl Passes {
         if self.snapshot.counters().malformed > 0 {
             return Err(Error::new(ErrorKind::Malformed, "records of the BPF program are torn"));
         }
-        Ok(match self.snapshot.records.len() {
+        let records = &mut self.snapshot.records;
+        let runs = runs(&self.snapshot.rows, records.len());
+        let bytes = match records.len() {
             // Few, which leave the memory for many where it is.
-            ..=MEMORY => self.in_order(Vec::new()),
-            _ if self.snapshot.is_in_order() => std::mem::take(&mut self.snapshot.records),
-            _ => {
-                let memory = std::mem::take(&mut self.ordered);
-                self.in_order(memory)
-            }
-        })
-    }
-
-    fn in_order(&mut self, mut records: Vec<u8>) -> Vec<u8> {
-        records.clear();
-        self.snapshot.put_in_order();
-        self.snapshot
-            .tasks()
-            .for_each(|task| records.extend_from_slice(task.record().as_bytes()));
-        records
+            ..=MEMORY => records.clone(),
+            _ => std::mem::take(records),
+        };
+        Ok(Records { bytes, runs })
     }
 
     /// Takes back the memory of records that are not needed any more, for those of the next pass: several megabytes that need not
     /// grow again.
-    pub fn reuse(&mut self, records: Vec<u8>) {
-        for memory in [&mut self.snapshot.records, &mut self.ordered] {
-            if records.capacity() > memory.capacity() {
-                *memory = records;
-                return;
-            }
+    pub fn reuse(&mut self, records: Records) {
+        if records.bytes.capacity() > self.snapshot.records.capacity() {
+            self.snapshot.records = records.bytes;
         }
     }
 
     /// Whether it holds much memory for a next pass.
     pub fn holds_memory(&self) -> bool {
-        self.snapshot.records.capacity().max(self.ordered.capacity()) > MEMORY
+        self.snapshot.records.capacity() > MEMORY
     }
 
     /// Gives that back.
     pub fn release(&mut self) {
         self.snapshot = Snapshot::default();
-        self.ordered = Vec::new();
     }
 }
 
 /// Where the task of a record stands.
 pub fn view(record: Record<'_>) -> Option<&View> {
     record.get(attr::VIEW)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::{Header, Writer};
+
+    proptest! {
+        /// Check that records of any thread ids come in their order, each once, wherever they lie.
+        #[test]
+        fn records_come_in_order(tids in proptest::collection::vec(0..1000_u32, 0..50), are_runs: bool) {
+            let mut tids = tids;
+            if are_runs {
+                tids.chunks_mut(7).for_each(<[u32]>::sort_unstable);
+            }
+            let mut snapshot = Snapshot::default();
+            for &tid in &tids {
+                let start = snapshot.records.len();
+                let header = Header { tid: tid.into(), ..Header::default() };
+                Writer::new(&mut snapshot.records).finish(header);
+                snapshot.add_row(start);
+            }
+            let runs = runs(&snapshot.rows, snapshot.records.len());
+            let records = Records { bytes: snapshot.records, runs };
+            let found: Vec<u32> = records.each().map(|record| record.header().tid.get()).collect();
+            tids.sort_unstable();
+            prop_assert_eq!(found, tids);
+        }
+    }
 }
