@@ -1,19 +1,22 @@
 //! Dumps in memory that are handed over as a file.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
 use taskdiag::sys::bpf::SharedMemory;
 
-/// A dump. Whoever has its file can read it and nobody else can change it, until the dump is dropped: then the file is empty, so
-/// that a client that keeps it keeps no memory of ours. That is why it is not sealed against becoming shorter.
+/// A dump. Whoever has its file can read it and may not change it, until the dump is dropped: then the file has nothing in it, so
+/// that a client that keeps it keeps no memory of ours. It stays as long as it was, so that a client can map it: that is why it
+/// is not sealed against being written. To open it for writing takes its owner, which is us, or root.
 ///
 /// The kernel takes longer to find, charge and give back memory than we take to fill it, so a dump can be written again. What its
 /// file had in it before and what it will have is for the same clients.
 #[derive(Debug)]
 pub struct Dump {
+    id: u64,
     writer: OwnedFd,
     reader: OwnedFd,
     /// By which it is written once it is sealed.
@@ -30,13 +33,20 @@ impl Dump {
         rustix::fs::fchmod(&writer, Mode::RUSR)?;
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let reader = rustix::fs::openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Dump {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             writer,
             reader,
             memory: None,
             len: 0,
             held: 0,
         })
+    }
+
+    /// Its number, which no other one has had.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// How long it is.
@@ -72,18 +82,14 @@ impl Dump {
         Ok(())
     }
 
-    /// From now on nobody can change it but this process, where it is no longer than `capacity` then.
+    /// From now on it keeps its length, which is `capacity` at least.
     pub fn seal(&mut self, capacity: usize) -> Result<(), Errno> {
         if self.memory.is_none() {
             let capacity = capacity.max(self.len);
             rustix::fs::ftruncate(&self.writer, capacity as u64)?;
-            // Who may open any file for writing could make this one shorter and so end us: nobody else can.
             let memory = SharedMemory::map(self.writer.as_fd(), 0, capacity);
             self.memory = Some(memory.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?);
-            rustix::fs::fcntl_add_seals(
-                &self.writer,
-                SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SEAL,
-            )?;
+            rustix::fs::fcntl_add_seals(&self.writer, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         }
         Ok(())
     }
@@ -111,7 +117,9 @@ impl Dump {
 impl Drop for Dump {
     fn drop(&mut self) {
         self.memory = None;
-        let _ = rustix::fs::ftruncate(&self.writer, 0);
+        let all = u64::MAX >> 1;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(&self.writer, flags, 0, all);
     }
 }
 
@@ -132,15 +140,17 @@ mod tests {
         assert_eq!(dump.append(b"8"), Err(Errno::NOSPC));
         dump.seal(20).unwrap();
         assert_eq!((dump.content(), dump.held()), (b"second4567".to_vec(), 10));
-        // By who may open any file for writing, too.
+        assert_eq!(rustix::io::pwrite(dump.reader(), b"x", 0), Err(Errno::BADF));
+        // By who may open any file for writing, it can't be made longer or shorter.
         let path = format!("/proc/self/fd/{}", dump.reader().as_raw_fd());
         if let Ok(writable) = rustix::fs::openat(rustix::fs::CWD, path, OFlags::RDWR, Mode::empty()) {
-            assert_eq!(rustix::io::pwrite(&writable, b"x", 0), Err(Errno::PERM));
-            assert!(SharedMemory::map(writable.as_fd(), 0, 10).is_err());
-            assert_eq!(rustix::fs::ftruncate(&writable, 4096), Err(Errno::PERM));
+            for len in [4096, 0] {
+                assert_eq!(rustix::fs::ftruncate(&writable, len), Err(Errno::PERM));
+            }
         }
         let kept = dump.reader().try_clone_to_owned().unwrap();
         drop(dump);
-        assert_eq!(rustix::fs::fstat(&kept).unwrap().st_size, 0);
+        let stat = rustix::fs::fstat(&kept).unwrap();
+        assert_eq!((stat.st_size, stat.st_blocks), (10, 0));
     }
 }

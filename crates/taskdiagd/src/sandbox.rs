@@ -193,6 +193,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_pwait2,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    libc::SYS_fallocate,
     libc::SYS_fchmod,
     libc::SYS_fcntl,
     libc::SYS_fstat,

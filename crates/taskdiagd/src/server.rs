@@ -293,9 +293,10 @@ impl Files {
         let mut file = wire::File {
             bytes: U64::new(0),
             messages: U64::new(std::mem::take(&mut self.messages)),
+            id: U64::new(0),
         };
         if let Some(mut dump) = std::mem::replace(&mut self.dump, next) {
-            file.bytes = U64::new(dump.len() as u64);
+            (file.bytes, file.id) = (U64::new(dump.len() as u64), U64::new(dump.id()));
             dump.seal(CAPACITY).map_err(Errno::raw_os_error)?;
             self.dumps.push(dump);
         }
@@ -1562,6 +1563,7 @@ mod tests {
             let file = wire::File {
                 bytes: U64::new(bytes.len() as u64),
                 messages: U64::new(wire::Messages::new(&bytes, 0).count() as u64),
+                id: U64::new(dump.id()),
             };
             let payload = wire::attributes(attributes).next().map(|(_, payload, _)| payload);
             assert_eq!(payload, Some(file.as_bytes()));

@@ -326,6 +326,44 @@ fn content((file, len): &(OwnedFd, u64)) -> Vec<u8> {
     bytes
 }
 
+/// Check that answers about many tasks, which several walkers find and several clients share, have each task once.
+#[test]
+fn many_tasks_are_told_once() {
+    const PROCESSES: usize = 500;
+    const THREADS: usize = 10;
+    let farm = taskdiag_zoo::Farm::start(PROCESSES, THREADS).expect("a farm");
+    let pids: BTreeSet<u32> = farm.pids().iter().map(|&pid| pid as u32).collect();
+    let broker = Broker::start(&[]);
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let (pids, socket) = (&pids, &broker.socket);
+            scope.spawn(move || {
+                let mut handle = daemon::handle(socket);
+                if client == 0 {
+                    handle = handle.broker_in_packets();
+                }
+                let mut snapshot = taskdiag::Snapshot::default();
+                let query = Query::threads().fields(Field::Pid | Field::Tid | Field::Comm);
+                for _ in 0..scaled(50) {
+                    handle.query_into(&query, &mut snapshot).expect("an answer");
+                    assert_eq!(snapshot.counters().malformed, 0);
+                    let of_farm = snapshot
+                        .tasks()
+                        .filter(|task| task.pid().is_ok_and(|pid| pids.contains(&pid)));
+                    let tids: Vec<u32> = of_farm.map(|task| task.tid().expect("a number")).collect();
+                    assert_eq!(tids.len(), PROCESSES * THREADS, "client {client}");
+                    assert!(tids.is_sorted_by(|tid, next| tid < next));
+                }
+            });
+        }
+    });
+}
+
+/// Whether a file takes no memory any more.
+fn is_emptied(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).expect("a file").st_blocks == 0
+}
+
 /// Check that a file is written again for those who have it and for nobody else; that it never has another's bytes in it; and that
 /// it is empty when they have left.
 #[test]
@@ -365,18 +403,18 @@ fn files_are_written_again_for_their_readers_only() {
     assert_ne!(inode(&together[0]), inode(&alone));
     assert_eq!(inode(&together[0]), inode(&together[1]));
     // Nobody has it any more for whom it would be written again.
-    assert_eq!(rustix::fs::fstat(&alone.0).expect("a file").st_size, 0);
+    assert!(is_emptied(&alone.0));
     assert_eq!(ask_together().map(|file| inode(&file)), together.each_ref().map(inode));
     // The other one may be reading that still.
     let before = content(&together[1]);
     assert_ne!(inode(&ask(&one)), inode(&together[1]));
     assert_eq!(content(&together[1]), before);
     assert_ne!(inode(&ask(&other)), inode(&together[1]));
-    assert_eq!(rustix::fs::fstat(&together[1].0).expect("a file").st_size, 0);
+    assert!(is_emptied(&together[1].0));
     // An answer in packets ends it, too.
     let last = ask(&one);
     one.ask(BASE, Strategy::All, 0).expect("packets");
-    assert_eq!(rustix::fs::fstat(&last.0).expect("a file").st_size, 0);
+    assert!(is_emptied(&last.0));
 }
 
 /// Check that a broker that is killed leaves clients with an error, and that handles find the next one by themselves.

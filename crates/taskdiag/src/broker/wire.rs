@@ -104,7 +104,7 @@ wire! {
     /// The payload of [`attribute::BITS`].
     Bits { bits: U64, of_all: U64, version: U32, flags: U32 }
     /// The payload of [`attribute::MEMFD`].
-    File { bytes: U64, messages: U64 }
+    File { bytes: U64, messages: U64, id: U64 }
     /// `struct task_diag_base`.
     Base { tgid: U32, pid: U32, ppid: U32, tpid: U32, sid: U32, pgid: U32, state: u8, comm: [u8; 16], padding: [u8; 3] }
     /// `struct task_diag_creds`. Each set of capabilities is two words, the lower first.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::field::Groups;
 use crate::record::{self, Record};
 use crate::snapshot::{Row, Snapshot};
+use crate::sys::shared_file::SharedFile;
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,7 +39,7 @@ const FILE_MAX: u64 = 4 << 30;
 const ANNOUNCEMENT_MAX: usize = 4 << 10;
 
 /// So much of a file is read at once: it is still in the processor's cache when it is looked at.
-const CHUNK: usize = 256 << 10;
+const CHUNK: u64 = 256 << 10;
 
 /// A connection.
 pub(crate) struct Broker {
@@ -46,6 +48,8 @@ pub(crate) struct Broker {
     seq: u32,
     bits: wire::Bits,
     packet: Vec<u8>,
+    /// Files of the answer before, which the broker may write again.
+    files: Vec<KnownFile>,
     linger: Linger,
     /// The process that connected: the broker answers nobody else.
     owner: rustix::process::Pid,
@@ -96,6 +100,7 @@ impl Broker {
             seq: 0,
             bits: wire::Bits::default(),
             packet: Vec::new(),
+            files: Vec::new(),
             linger: Linger::default(),
             owner: rustix::process::getpid(),
             is_torn: false,
@@ -340,7 +345,7 @@ impl Broker {
             let (told, is_over) = announced(&packet, seq)?;
             if let Some(told) = told {
                 let file = file.ok_or(Refusal::Malformed("no file where one was announced"))?;
-                read_file(&file, told.bytes.get(), snapshot)?;
+                take_file(self.known_file(told.id.get()), &file, told.bytes.get(), snapshot)?;
             }
             match (is_over, told) {
                 (true, _) => break,
@@ -349,7 +354,46 @@ impl Broker {
             }
         }
         self.packet = packet;
+        self.files.retain_mut(|file| std::mem::take(&mut file.is_of_answer));
         Ok(())
+    }
+
+    /// The file with this number, which an answer has.
+    fn known_file(&mut self, id: u64) -> &mut KnownFile {
+        let place = self.files.iter().position(|file| file.id == id).unwrap_or_else(|| {
+            self.files.push(KnownFile {
+                id,
+                ..KnownFile::default()
+            });
+            self.files.len() - 1
+        });
+        let file = &mut self.files[place];
+        file.is_of_answer = true;
+        file
+    }
+}
+
+/// A file that the broker may write again. One that was written again is likely to be so once more: it is mapped, for the kernel takes
+/// longer to copy from it than we do.
+#[derive(Debug, Default)]
+struct KnownFile {
+    id: u64,
+    mapped: Option<SharedFile>,
+    is_known: bool,
+    is_of_answer: bool,
+}
+
+impl KnownFile {
+    /// Appends the bytes of `range` that the file has. Says how many there were.
+    fn append_to(&mut self, file: &OwnedFd, range: Range<u64>, out: &mut Vec<u8>) -> std::result::Result<usize, Errno> {
+        let most = (range.end - range.start) as usize;
+        match &self.mapped {
+            Some(mapped) => {
+                let within = mapped.append_to(range.start as usize..range.end as usize, out);
+                Ok(within.map_or(0, |()| most))
+            }
+            None => crate::sys::append_from(file.as_fd(), out, most, range.start),
+        }
     }
 }
 
@@ -448,16 +492,25 @@ fn take_in(snapshot: &mut Snapshot, start: usize, part: Part) -> std::result::Re
     Ok(taken(&messages, false))
 }
 
-/// Takes in a whole file. The broker takes its bytes back after a while: then it is shorter than was told.
-fn read_file(file: &OwnedFd, len: u64, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
+/// Takes in a whole file. The broker takes its bytes back after a while: then there is none of what was told.
+fn take_file(
+    known: &mut KnownFile,
+    file: &OwnedFd,
+    len: u64,
+    snapshot: &mut Snapshot,
+) -> std::result::Result<(), Refusal> {
     if len > FILE_MAX {
         return Err(Refusal::Malformed("a file that is too long"));
     }
+    if known.is_known && known.mapped.is_none() {
+        known.mapped = SharedFile::map(file.as_fd()).ok();
+    }
+    known.is_known = true;
     let (mut offset, mut start) = (0, snapshot.records.len());
     snapshot.records.reserve(len as usize);
     while offset < len {
-        let most = (len - offset).min(CHUNK as u64) as usize;
-        match crate::sys::append_from(file.as_fd(), &mut snapshot.records, most, offset) {
+        let end = len.min(offset + CHUNK);
+        match known.append_to(file, offset..end, &mut snapshot.records) {
             Ok(0) => return Err(Refusal::Malformed("a file that is shorter than told")),
             Ok(read) => offset += read as u64,
             Err(Errno::INTR) => continue,
@@ -580,10 +633,10 @@ mod tests {
         while at < bytes.len() {
             at += wire::number_packet(&mut bytes[at..], 0).len();
         }
-        assert!(bytes.len() > 2 * CHUNK);
+        assert!(bytes.len() as u64 > 2 * CHUNK);
         let read = |bytes: &[u8], told: usize| {
             let mut snapshot = Snapshot::default();
-            let result = read_file(&file(bytes), told as u64, &mut snapshot);
+            let result = take_file(&mut KnownFile::default(), &file(bytes), told as u64, &mut snapshot);
             result.map(|()| snapshot)
         };
         let snapshot = read(&bytes, bytes.len()).unwrap();
@@ -594,6 +647,43 @@ mod tests {
             (&answer(), answer().len()),
         ] {
             assert!(matches!(read(file, told), Err(Refusal::Malformed(_))));
+        }
+    }
+
+    /// Check that a file that comes again is mapped and tells what it has then; that nothing is told once the broker has taken its bytes
+    /// back; and that one which may become shorter is not mapped.
+    #[test]
+    fn files_that_come_again_are_mapped() {
+        use rustix::fs::{fallocate, fcntl_add_seals, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
+        let answer = |copies: usize| {
+            let mut bytes = answer()[..answer().len() - 20].repeat(copies);
+            let mut at = 0;
+            while at < bytes.len() {
+                at += wire::number_packet(&mut bytes[at..], 0).len();
+            }
+            bytes
+        };
+        for seals in [SealFlags::SHRINK, SealFlags::empty()] {
+            let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, 1 << 20).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            let mut known = KnownFile::default();
+            let mut read = |len: usize| {
+                let mut snapshot = Snapshot::default();
+                let result = take_file(&mut known, &file, len as u64, &mut snapshot);
+                (result.map(|()| snapshot.len()), known.mapped.is_some())
+            };
+            for copies in [100, 2000, 1] {
+                let bytes = answer(copies);
+                assert_eq!(rustix::io::pwrite(&file, &bytes, 0).unwrap(), bytes.len());
+                let (rows, is_mapped) = read(bytes.len());
+                assert_eq!(rows.unwrap(), 3 * copies);
+                assert_eq!(is_mapped, copies != 100 && !seals.is_empty());
+            }
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, flags, 0, 1 << 20).unwrap();
+            assert!(matches!(read(100).0, Err(Refusal::Malformed(_))));
+            assert!(matches!(read((1 << 20) + 4).0, Err(Refusal::Malformed(_))));
         }
     }
 

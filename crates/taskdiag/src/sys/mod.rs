@@ -11,6 +11,7 @@ pub mod pagecache;
 pub mod pages;
 pub mod procmap;
 pub mod ring;
+pub mod shared_file;
 pub mod signals;
 
 /// Reads from a place in a file, no more than `most` bytes, and appends them to `out`. Says how many there were.
