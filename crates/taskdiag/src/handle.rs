@@ -599,10 +599,8 @@ impl Handle {
                 ),
                 Err(_) => Err(Absent::Unsupported),
             };
-            snapshot.rows[index].supplement = match supplement {
-                Ok(offset) => offset,
-                Err(reason) => absent_record(fields, reason, &mut snapshot.records),
-            };
+            let offset = supplement.unwrap_or_else(|reason| absent_record(fields, reason, &mut snapshot.records));
+            snapshot.rows[index].more(&mut snapshot.more).supplement = Some(offset);
         }
     }
 }

@@ -103,17 +103,28 @@ impl Counters {
     }
 }
 
-/// Where the parts of a task's answer lie.
+/// Where a task's answer lies. Small: four of them are in a cache line, and lists are made and put in order of nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The thread id: what rows are in order of, told without a look at the record.
-    pub tid: u32,
     /// Offset of the record.
     pub record: usize,
-    /// Offset of a second record, for groups that another source answered; [`NO_SUPPLEMENT`] if there is none.
-    pub supplement: usize,
-    /// Offset of a record with [`Group::Rollup`], or with why it is absent; [`NO_SUPPLEMENT`] if there is none.
-    pub rollup: usize,
+    /// The thread id: what rows are in order of, told without a look at the record.
+    pub tid: u32,
+    /// Index of more in [`Snapshot::more`]; [`NO_MORE`] if there is none.
+    more: u32,
+}
+
+const _: () = assert!(size_of::<Row>() == 16);
+
+const NO_MORE: u32 = u32::MAX;
+
+/// The parts of an answer that are not in its first record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct More {
+    /// Offset of a second record, for groups that another source answered.
+    pub supplement: Option<usize>,
+    /// Offset of a record with [`Group::Rollup`], or with why it is absent.
+    pub rollup: Option<usize>,
     /// Arguments from an earlier snapshot.
     pub remembered: Option<Remembered>,
 }
@@ -122,16 +133,21 @@ impl Row {
     /// A row of one record, which lies at an offset.
     pub(crate) fn new(record: Record<'_>, offset: usize) -> Row {
         Row {
-            tid: record.header().tid.get(),
             record: offset,
-            supplement: NO_SUPPLEMENT,
-            rollup: NO_SUPPLEMENT,
-            remembered: None,
+            tid: record.header().tid.get(),
+            more: NO_MORE,
         }
     }
-}
 
-pub(crate) const NO_SUPPLEMENT: usize = usize::MAX;
+    /// The place for more in the snapshot's list of it.
+    pub(crate) fn more<'a>(&mut self, list: &'a mut Vec<More>) -> &'a mut More {
+        if self.more == NO_MORE {
+            self.more = list.len() as u32;
+            list.push(More::default());
+        }
+        &mut list[self.more as usize]
+    }
+}
 
 /// Bytes within [`Snapshot::remembered`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,6 +166,7 @@ pub struct Snapshot {
     pub(crate) fields: Fields,
     pub(crate) records: Vec<u8>,
     pub(crate) rows: Vec<Row>,
+    pub(crate) more: Vec<More>,
     /// Rows, by position, that procfs may have to be asked about.
     pub(crate) unsettled: Vec<usize>,
     /// Arguments that earlier snapshots of the handle brought and that have not changed.
@@ -165,6 +182,7 @@ impl Snapshot {
         self.fields = fields;
         self.records.clear();
         self.rows.clear();
+        self.more.clear();
         self.unsettled.clear();
         self.remembered.clear();
         self.missing.clear();
@@ -282,12 +300,18 @@ impl<'a> Task<'a> {
         self.record
     }
 
+    /// What is not in the first record.
+    fn more(&self) -> Option<&'a More> {
+        self.snapshot.more.get(self.row.more as usize)
+    }
+
     /// The other records of the task.
     fn supplements(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
         let snapshot = self.snapshot;
-        [self.row.supplement, self.row.rollup]
+        let offsets = self.more().map_or([None; 2], |more| [more.supplement, more.rollup]);
+        offsets
             .into_iter()
-            .filter(|&offset| offset != NO_SUPPLEMENT)
+            .flatten()
             .filter_map(move |offset| snapshot.record_at(offset))
     }
 
@@ -296,8 +320,7 @@ impl<'a> Task<'a> {
         if !self.snapshot.fields.contains(field) {
             return Err(Absent::NotAsked);
         }
-        let is_whole = [self.row.supplement, self.row.rollup] == [NO_SUPPLEMENT; 2];
-        if is_whole && !self.record.has(record::HAS_ABSENT) {
+        if self.row.more == NO_MORE && !self.record.has(record::HAS_ABSENT) {
             return Ok(());
         }
         let mut records = std::iter::once(self.record).chain(self.supplements());
@@ -348,7 +371,7 @@ impl<'a> Task<'a> {
     }
 
     pub(crate) fn args(&self) -> Result<&'a [u8], Absent> {
-        if let Some(place) = self.row.remembered {
+        if let Some(place) = self.more().and_then(|more| more.remembered) {
             let chunk = self.snapshot.remembered.get(place.chunk as usize);
             let bytes = chunk.and_then(|chunk| chunk.get(place.offset..place.offset + place.len as usize));
             return bytes.ok_or(Absent::Gone);

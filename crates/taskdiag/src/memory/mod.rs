@@ -418,7 +418,7 @@ impl Rollups {
             })
             .collect();
         for (row, fate) in snapshot.rows.iter_mut().zip(fates) {
-            row.rollup = match fate {
+            let rollup = match fate {
                 Fate::Absent(reason) => places.absent(&mut records, *reason),
                 Fate::Target(index) => of_targets[*index],
                 Fate::Known(pid) => match self.known.get(pid) {
@@ -426,6 +426,7 @@ impl Rollups {
                     None => places.absent(&mut records, Absent::Gone),
                 },
             };
+            row.more(&mut snapshot.more).rollup = Some(rollup);
         }
         snapshot.records = records;
         // Those that ended are forgotten once they are more than those that are there.

@@ -67,7 +67,7 @@ impl ArgumentMemory {
                 continue;
             };
             if record.has(ARGS_SAME) {
-                row.remembered = slot(record, attr::ARGS_SAME)
+                row.more(&mut snapshot.more).remembered = slot(record, attr::ARGS_SAME)
                     .and_then(|slot| self.slots.get(slot))
                     .copied();
                 snapshot.counters.remembered += 1;
