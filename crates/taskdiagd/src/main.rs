@@ -26,7 +26,7 @@ use taskdiag::broker::wire;
 
 use crate::facts::Finder;
 use crate::log::{log, Level};
-use crate::mappings::Reader;
+use crate::mappings::Readers;
 use crate::modules::Modules;
 use crate::server::{Limits, Server};
 
@@ -150,18 +150,11 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     }
     let finder = Finder::new(&mut passes, modules, options.observers)?
         .ok_or("this kernel does not show where this process stands")?;
-    // It keeps one capability, and gets the loop's filter of system calls as well.
-    let reader = Reader::start(sandbox::keep_tracing)?;
+    // They keep one capability, and get the loop's filter of system calls as well.
+    let readers = Readers::start(sandbox::keep_tracing)?;
     let listener = socket::listen(&options.socket)?;
     let is_ours = listener.is_ours;
-    let mut server = Server::new(
-        listener.socket,
-        stop.as_fd(),
-        passes,
-        finder,
-        Some(reader),
-        options.limits,
-    )?;
+    let mut server = Server::new(listener.socket, stop.as_fd(), passes, finder, readers, options.limits)?;
     sandbox::drop_capabilities()?;
     if options.sandbox {
         sandbox::enter_domain(is_ours.then_some(options.socket.as_path()))?;

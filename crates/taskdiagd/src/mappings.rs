@@ -32,6 +32,34 @@ pub struct Reader {
     is_stuck: bool,
 }
 
+/// Two of them: who makes the reading of its text take long, which a process can, keeps nobody from having files opened.
+#[derive(Debug)]
+pub struct Readers {
+    /// Reads texts.
+    pub of_texts: Reader,
+    /// Opens files.
+    pub of_files: Reader,
+}
+
+impl Readers {
+    /// Starts both threads, which call `confine` first.
+    pub fn start(confine: fn()) -> io::Result<Readers> {
+        Ok(Readers {
+            of_texts: Reader::start("texts", confine)?,
+            of_files: Reader::start("files", confine)?,
+        })
+    }
+
+    /// The one that a request needs.
+    pub fn for_request(&self, request: &Request) -> Option<&Reader> {
+        match request.show {
+            show if show & show::MAPPINGS != 0 => Some(&self.of_texts),
+            show if show & show::OPENED != 0 => Some(&self.of_files),
+            _ => None,
+        }
+    }
+}
+
 /// What the reader is asked for.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -61,13 +89,12 @@ enum Product {
 }
 
 impl Reader {
-    /// Starts the thread, which calls `confine` first.
-    pub fn start(confine: impl FnOnce() + Send + 'static) -> io::Result<Reader> {
+    fn start(name: &str, confine: fn()) -> io::Result<Reader> {
         let (ask, asked) = mpsc::sync_channel::<Job>(1);
         let (tell, told) = mpsc::sync_channel(1);
         let (confined, is_confined) = mpsc::sync_channel::<()>(0);
         thread::Builder::new()
-            .name("mappings".to_owned())
+            .name(name.to_owned())
             .stack_size(128 << 10)
             .spawn(move || {
                 confine();

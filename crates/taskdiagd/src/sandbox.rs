@@ -29,7 +29,7 @@ pub fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// What the reader of mappings keeps.
+/// What the readers of mappings keep.
 pub fn keep_tracing() {
     let _ = keep(CapabilitySet::SYS_PTRACE);
 }

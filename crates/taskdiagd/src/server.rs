@@ -29,7 +29,7 @@ use crate::encode::{self, Eyes};
 use crate::facts::{Facts, Finder, Peer};
 use crate::file::Dump;
 use crate::log::{log, Level};
-use crate::mappings::{self, Opened, Reader, Stream};
+use crate::mappings::{self, Opened, Readers, Stream};
 use crate::sys;
 
 /// What clients may take.
@@ -356,7 +356,7 @@ pub struct Server {
     epoll: OwnedFd,
     passes: Passes,
     finder: Finder,
-    reader: Option<Reader>,
+    readers: Readers,
     limits: Limits,
     clients: Vec<Option<Client>>,
     free: Vec<usize>,
@@ -413,7 +413,7 @@ impl Server {
         stop: BorrowedFd<'_>,
         passes: Passes,
         finder: Finder,
-        reader: Option<Reader>,
+        readers: Readers,
         limits: Limits,
     ) -> io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -427,7 +427,7 @@ impl Server {
             epoll,
             passes,
             finder,
-            reader,
+            readers,
             limits,
             clients: Vec::new(),
             free: Vec::new(),
@@ -916,8 +916,8 @@ impl Server {
             self.tell_bits(index, seq, &eyes);
             return None;
         }
-        let needs_reader = request.show & (show::MAPPINGS | show::OPENED) != 0;
-        if needs_reader && (as_task != 0 || self.reader.as_ref().is_none_or(Reader::is_stuck)) {
+        let reader = self.readers.for_request(request);
+        if reader.is_some_and(|reader| as_task != 0 || reader.is_stuck()) {
             let errno = if as_task != 0 { libc::EPERM } else { libc::EBUSY };
             self.fail(index, seq, errno);
             return None;
@@ -1306,8 +1306,7 @@ impl Server {
 
     /// Answers with an open file of `/proc`.
     fn answer_with_file(&mut self, Asker { index, seq }: Asker, request: &Request, eyes: &Eyes, records: &Records) {
-        let reader = self.reader.as_mut().ok_or(libc::EBUSY);
-        let opened = reader.and_then(|reader| mappings::open(request, eyes, records, &mut self.passes, reader));
+        let opened = mappings::open(request, eyes, records, &mut self.passes, &mut self.readers.of_files);
         let is_alive = self.clients[index]
             .as_ref()
             .is_some_and(|client| client.peer.is_alive());
@@ -1344,7 +1343,7 @@ impl Server {
         let Some((index, generation)) = self.streams.pop_front() else {
             return;
         };
-        let (Some(Some(client)), Some(reader)) = (self.clients.get_mut(index), &mut self.reader) else {
+        let Some(Some(client)) = self.clients.get_mut(index) else {
             return;
         };
         if client.generation != generation {
@@ -1356,7 +1355,7 @@ impl Server {
         if *at == part.len() {
             part.clear();
             *at = 0;
-            stream.next(&mut self.passes, reader, part);
+            stream.next(&mut self.passes, &mut self.readers.of_texts, part);
             if part.is_empty() {
                 client.deadline = None;
                 client.state = State::Idle;
