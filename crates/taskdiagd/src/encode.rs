@@ -127,6 +127,10 @@ pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>
     let Some(allowed) = allowed(request, eyes, &object) else {
         return false;
     };
+    if request.show & show::BARE != 0 {
+        put_record(request, eyes, &allowed, &object, record, out);
+        return true;
+    }
     if request.show & show::TASK_DIAG == 0 && is_whole(request, eyes, &allowed, &object) {
         put_whole(record, out);
         return true;

@@ -1594,5 +1594,19 @@ mod tests {
         // With an attribute that this record has nothing for.
         assert!(encode::put(&request(show::CMDLINE), &eyes, record, &mut many));
         assert_eq!(one, many);
+        // And alone, as it stands in them.
+        let mut bare = Vec::new();
+        assert!(encode::put(
+            &request(show::MEMFD | show::BARE),
+            &eyes,
+            record,
+            &mut bare
+        ));
+        let message = wire::Messages::new(&one, 0).next();
+        let Some(Ok(wire::Message::Task { attributes, .. })) = message else {
+            panic!("{message:?}");
+        };
+        let (_, payload, _) = wire::attributes(attributes).next().unwrap();
+        assert_eq!(bare, payload);
     }
 }

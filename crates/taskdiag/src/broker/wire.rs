@@ -45,6 +45,8 @@ pub mod show {
     pub const MAPS: u64 = 1 << 60;
     /// The same with `smaps`.
     pub const SMAPS: u64 = 1 << 61;
+    /// With [`MEMFD`], and without bits of task_diag: records alone, without messages around them.
+    pub const BARE: u64 = 1 << 59;
     /// The answer as a file rather than in packets.
     pub const MEMFD: u64 = 1 << 62;
     /// Which bits there are, and nothing about tasks.
@@ -62,7 +64,7 @@ pub mod show {
 pub const GROUP_BITS: u64 = (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32)) << show::GROUPS_SHIFT;
 
 /// All bits that there are.
-pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::MEMFD | show::BITS;
+pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::BARE | show::OPENED | show::MEMFD | show::BITS;
 
 /// The types of attributes.
 #[allow(missing_docs)]
@@ -223,7 +225,9 @@ impl Request {
             return bad(seq, libc::EINVAL);
         }
         let may_be_opened = show.count_ones() == 1 && matches!(strategy, Strategy::One | Strategy::Thread);
-        if show & show::OPENED != 0 && show & show::BITS == 0 && !may_be_opened {
+        let may_be_bare = show & (show::MEMFD | show::TASK_DIAG) == show::MEMFD;
+        let is_in_vain = show & show::OPENED != 0 && !may_be_opened || show & show::BARE != 0 && !may_be_bare;
+        if is_in_vain && show & show::BITS == 0 {
             return bad(seq, libc::EINVAL);
         }
         let is_about_one = matches!(strategy, Strategy::One | Strategy::Children | Strategy::Thread);
@@ -432,38 +436,12 @@ pub struct Messages<'a> {
     bytes: &'a [u8],
     at: usize,
     seq: u32,
-    may_be_cut: bool,
 }
 
 impl<'a> Messages<'a> {
     /// Those in `bytes`, which all have to answer request `seq`.
     pub fn new(bytes: &'a [u8], seq: u32) -> Messages<'a> {
-        Messages {
-            bytes,
-            at: 0,
-            seq,
-            may_be_cut: false,
-        }
-    }
-
-    /// Those in a part of a file, which may end within a message: that one is left.
-    pub fn of_part(bytes: &'a [u8], seq: u32) -> Messages<'a> {
-        Messages {
-            may_be_cut: true,
-            ..Messages::new(bytes, seq)
-        }
-    }
-
-    /// How many bytes the messages had that were taken.
-    pub fn taken(&self) -> usize {
-        self.at
-    }
-
-    /// Whether what is left is the beginning of a message at most.
-    fn is_cut(&self) -> bool {
-        let rest = &self.bytes[self.at..];
-        let len = MessageHeader::ref_from_prefix(rest).map(|(header, _)| header.len.get() as usize);
-        len.map_or(true, |len| len.next_multiple_of(4) > rest.len())
+        Messages { bytes, at: 0, seq }
     }
 
     fn take(&mut self) -> Result<Message<'a>, Malformed> {
@@ -505,7 +483,7 @@ impl<'a> Iterator for Messages<'a> {
     type Item = Result<Message<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.bytes.len() || self.may_be_cut && self.is_cut() {
+        if self.at >= self.bytes.len() {
             return None;
         }
         let taken = self.take();
@@ -598,6 +576,9 @@ mod tests {
             (show::OPENED, Strategy::One, false),
             (show::MAPS | show::BASE, Strategy::One, false),
             (show::MAPS | show::MEMFD, Strategy::One, false),
+            (show::BARE | show::MEMFD | 1 << show::GROUPS_SHIFT, Strategy::All, true),
+            (show::BARE | show::MEMFD | show::BASE, Strategy::All, false),
+            (show::BARE | 1 << show::GROUPS_SHIFT, Strategy::All, false),
         ] {
             let asked = Request {
                 show,
@@ -636,13 +617,6 @@ mod tests {
         let len = bytes.len();
         let packet = number_packet(&mut bytes, 9);
         assert_eq!(packet.len(), len);
-        let taken = |bytes: &[u8]| {
-            let mut messages = Messages::of_part(bytes, 9);
-            let count = messages.by_ref().filter(Result::is_ok).count();
-            (count, messages.taken())
-        };
-        assert_eq!((taken(packet), taken(&packet[..len - 1])), ((4, len), (3, len - 20)));
-        assert_eq!((taken(&packet[..15]), taken(&[])), ((0, 0), (0, 0)));
         let messages: Vec<_> = Messages::new(packet, 9).collect::<Result<_, _>>().unwrap();
         assert_eq!(messages.len(), 4);
         let Message::Task {
@@ -701,13 +675,10 @@ mod tests {
                 let at = at % bytes.len();
                 bytes[at] = byte;
             }
-            for mut messages in [Messages::new(&bytes, 0), Messages::of_part(&bytes, 0)] {
-                for message in messages.by_ref().flatten() {
-                    if let Message::Task { attributes: list, .. } = message {
-                        prop_assert!(attributes(list).count() <= bytes.len());
-                    }
+            for message in Messages::new(&bytes, 0).flatten() {
+                if let Message::Task { attributes: list, .. } = message {
+                    prop_assert!(attributes(list).count() <= bytes.len());
                 }
-                prop_assert!(messages.taken() <= bytes.len());
             }
             let len = bytes.len();
             let packet = number_packet(&mut bytes, 1);
@@ -727,12 +698,10 @@ mod tests {
             while at < bytes.len() {
                 let packet = number_packet(&mut bytes[at..], 3);
                 prop_assert!(!packet.is_empty() && packet.len() <= PACKET);
-                let mut messages = Messages::of_part(packet, 3);
-                for message in messages.by_ref() {
+                for message in Messages::new(packet, 3) {
                     prop_assert!(message.is_ok());
                     count += 1;
                 }
-                prop_assert_eq!(messages.taken(), packet.len());
                 at += packet.len();
             }
             prop_assert_eq!(count, lens.len());

@@ -147,8 +147,8 @@ impl Broker {
         let plain = u64::from(groups.0) << show::GROUPS_SHIFT;
         // Without groups, a record alone is wanted.
         let (rows, bytes) = (snapshot.rows.len(), snapshot.records.len());
-        if as_file {
-            match self.ask(plain | show::MEMFD, strategy, pid, snapshot) {
+        if as_file && self.bits.bits.get() & show::BARE != 0 {
+            match self.ask(plain | show::MEMFD | show::BARE, strategy, pid, snapshot) {
                 Err(Refusal::Errno(Errno::BUSY)) => {
                     snapshot.rows.truncate(rows);
                     snapshot.records.truncate(bytes);
@@ -331,7 +331,7 @@ impl Broker {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
             snapshot.counters.reads += 1;
-            if take_in(snapshot, start, Part::Packet(seq))?.is_over {
+            if take_in(snapshot, start, seq)? {
                 return Ok(());
             }
         }
@@ -438,39 +438,12 @@ fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusa
     Err(Refusal::Malformed("an answer without its end"))
 }
 
-/// What bytes are taken in.
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    /// A packet that answers the request with this number.
-    Packet(u32),
-    /// Some of a file, which may end within a message. One answer may serve many: its messages have nobody's number.
-    OfFile,
-}
-
-/// What was taken in.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    /// The end of the answer was there.
-    is_over: bool,
-    /// Where what was not taken begins.
-    end: usize,
-}
-
-/// Makes rows of the messages that stand in the snapshot's bytes from `start` on.
-fn take_in(snapshot: &mut Snapshot, start: usize, part: Part) -> std::result::Result<Taken, Refusal> {
-    let bytes = &snapshot.records[start..];
-    let mut messages = match part {
-        Part::Packet(seq) => Messages::new(bytes, seq),
-        Part::OfFile => Messages::of_part(bytes, 0),
-    };
-    let taken = |messages: &Messages<'_>, is_over| Taken {
-        is_over,
-        end: start + messages.taken(),
-    };
-    while let Some(message) = messages.next() {
+/// Makes rows of the messages that stand in the snapshot's bytes from `start` on, which is a packet. Whether the end was among them.
+fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
+    for message in Messages::new(&snapshot.records[start..], seq) {
         let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
             Message::Task { attributes, offset, .. } => (attributes, start + offset),
-            Message::Done => return Ok(taken(&messages, true)),
+            Message::Done => return Ok(true),
             Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
         };
         for (kind, payload, at) in wire::attributes(list) {
@@ -479,20 +452,38 @@ fn take_in(snapshot: &mut Snapshot, start: usize, part: Part) -> std::result::Re
             }
             match Record::split_first(payload) {
                 Some((record, [])) => {
-                    if record.has(record::UNSETTLED) {
-                        snapshot.unsettled.push(snapshot.rows.len());
-                    }
-                    snapshot.rows.push(Row::new(record, offset + at));
                     snapshot.counters.record_bytes += payload.len() as u64;
+                    add_row(record, offset + at, &mut snapshot.rows, &mut snapshot.unsettled);
                 }
                 _ => snapshot.counters.malformed += 1,
             }
         }
     }
-    Ok(taken(&messages, false))
+    Ok(false)
 }
 
-/// Takes in a whole file. The broker takes its bytes back after a while: then there is none of what was told.
+/// Makes rows of the records that stand in the snapshot's bytes from `start` on, the last of which may not be whole. Returns where what
+/// is left begins.
+fn take_in_bare(snapshot: &mut Snapshot, start: usize) -> usize {
+    let mut rest = &snapshot.records[start..];
+    while let Some((record, behind)) = Record::split_first(rest) {
+        let offset = snapshot.records.len() - rest.len();
+        add_row(record, offset, &mut snapshot.rows, &mut snapshot.unsettled);
+        rest = behind;
+    }
+    let end = snapshot.records.len() - rest.len();
+    snapshot.counters.record_bytes += (end - start) as u64;
+    end
+}
+
+fn add_row(record: Record<'_>, offset: usize, rows: &mut Vec<Row>, unsettled: &mut Vec<usize>) {
+    if record.has(record::UNSETTLED) {
+        unsettled.push(rows.len());
+    }
+    rows.push(Row::new(record, offset));
+}
+
+/// Takes in a whole file of records. The broker takes its bytes back after a while: then there is none of what was told.
 fn take_file(
     known: &mut KnownFile,
     file: &OwnedFd,
@@ -517,16 +508,12 @@ fn take_file(
             Err(errno) => return Err(errno.into()),
         }
         snapshot.counters.reads += 1;
-        // While they are in the cache. The last one may not be whole yet.
-        let taken = take_in(snapshot, start, Part::OfFile)?;
-        if taken.is_over {
-            return Err(Refusal::Malformed("a file with an end of its own"));
-        }
-        start = taken.end;
+        // While they are in the cache.
+        start = take_in_bare(snapshot, start);
     }
     match start == snapshot.records.len() {
         true => Ok(()),
-        false => Err(Refusal::Malformed("a file that ends within a message")),
+        false => Err(Refusal::Malformed("a file that ends within a record")),
     }
 }
 
@@ -566,8 +553,8 @@ mod tests {
             records: bytes,
             ..Snapshot::default()
         };
-        let taken = take_in(&mut snapshot, 0, Part::Packet(5));
-        (snapshot, taken.map(|taken| taken.is_over))
+        let taken = take_in(&mut snapshot, 0, 5);
+        (snapshot, taken)
     }
 
     /// Check that records are found where they lie.
@@ -621,19 +608,25 @@ mod tests {
         file
     }
 
-    /// Check that a file is taken in whole, also where messages go from one part that is read to the next, and that one that is
-    /// shorter than told, ends within a message or has another's number in it is refused.
+    fn records(count: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for pid in 1..=count {
+            let header = record::Header {
+                pid: U32::new(pid),
+                tid: U32::new(pid),
+                ..record::Header::default()
+            };
+            record::Writer::new(&mut bytes).finish(header);
+        }
+        bytes
+    }
+
+    /// Check that a file is taken in whole, also where records go from one part that is read to the next, and that one that is
+    /// shorter than told, ends within a record or has something else in it is refused.
     #[test]
     fn files_are_taken_in() {
-        let mut bytes = Vec::new();
-        for _ in 0..20_000 {
-            bytes.extend_from_slice(&answer()[..answer().len() - 20]);
-        }
-        let mut at = 0;
-        while at < bytes.len() {
-            at += wire::number_packet(&mut bytes[at..], 0).len();
-        }
-        assert!(bytes.len() as u64 > 2 * CHUNK);
+        let bytes = records(60_000);
+        assert!(bytes.len() as u64 > 2 * CHUNK && CHUNK % records(1).len() as u64 != 0);
         let read = |bytes: &[u8], told: usize| {
             let mut snapshot = Snapshot::default();
             let result = take_file(&mut KnownFile::default(), &file(bytes), told as u64, &mut snapshot);
@@ -655,14 +648,6 @@ mod tests {
     #[test]
     fn files_that_come_again_are_mapped() {
         use rustix::fs::{fallocate, fcntl_add_seals, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
-        let answer = |copies: usize| {
-            let mut bytes = answer()[..answer().len() - 20].repeat(copies);
-            let mut at = 0;
-            while at < bytes.len() {
-                at += wire::number_packet(&mut bytes[at..], 0).len();
-            }
-            bytes
-        };
         for seals in [SealFlags::SHRINK, SealFlags::empty()] {
             let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
             rustix::fs::ftruncate(&file, 1 << 20).unwrap();
@@ -673,12 +658,12 @@ mod tests {
                 let result = take_file(&mut known, &file, len as u64, &mut snapshot);
                 (result.map(|()| snapshot.len()), known.mapped.is_some())
             };
-            for copies in [100, 2000, 1] {
-                let bytes = answer(copies);
+            for count in [300, 6000, 3] {
+                let bytes = records(count);
                 assert_eq!(rustix::io::pwrite(&file, &bytes, 0).unwrap(), bytes.len());
                 let (rows, is_mapped) = read(bytes.len());
-                assert_eq!(rows.unwrap(), 3 * copies);
-                assert_eq!(is_mapped, copies != 100 && !seals.is_empty());
+                assert_eq!(rows.unwrap() as u32, count);
+                assert_eq!(is_mapped, count != 300 && !seals.is_empty());
             }
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&file, flags, 0, 1 << 20).unwrap();
