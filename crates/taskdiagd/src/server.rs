@@ -5,7 +5,7 @@
 //! which begins after all of them have asked. Those that may see the same share the answer as well.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -392,7 +392,7 @@ const CHUNK: usize = 256 << 10;
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
 /// A file of an answer that another one follows is no shorter.
-const FILE: usize = 512 << 10;
+const FILE: usize = 1 << 20;
 
 /// How long a file may become when it is written again: with what is written at once, and a message of any length.
 const CAPACITY: usize = FILE + 2 * CHUNK;
@@ -995,7 +995,7 @@ impl Server {
         let records = Rc::new(records);
         let mut alike: Vec<(Eyes, Vec<Asker>)> = Vec::new();
         let clients = batch.iter().map(|(_, facts, _)| facts.subject.pid);
-        let own = (batch.len() > 1).then(|| records_of(clients.collect(), &records));
+        let own = (batch.len() > 1).then(|| records_of(clients, &records));
         for (index, facts, eyes) in batch {
             let Some(Request { seq, .. }) = self.waits_for(index) else {
                 continue;
@@ -1444,11 +1444,15 @@ fn sees_any(eyes: &Eyes, records: &Records) -> bool {
 }
 
 /// The records of some processes, by their numbers. One look through all for all of them: there may be many of both.
-fn records_of(pids: HashSet<u32>, records: &Records) -> HashMap<u32, Vec<Record<'_>>> {
+fn records_of(pids: impl Iterator<Item = u32>, records: &Records) -> HashMap<u32, Vec<Record<'_>>> {
+    let mut pids: Vec<u32> = pids.collect();
+    pids.sort_unstable();
+    pids.dedup();
     let mut found: HashMap<u32, Vec<Record<'_>>> = HashMap::new();
     for record in records.each() {
         let pid = record.header().pid.get();
-        if pids.contains(&pid) {
+        // Nearly all are not among them.
+        if pids.binary_search(&pid).is_ok() {
             found.entry(pid).or_default().push(record);
         }
     }
