@@ -157,6 +157,42 @@ pub(crate) struct Remembered {
     pub offset: usize,
 }
 
+/// Where rows go that are made of records.
+pub(crate) struct Found<'a> {
+    pub rows: &'a mut Vec<Row>,
+    /// As [`Snapshot::unsettled`].
+    pub unsettled: &'a mut Vec<usize>,
+    pub counters: &'a mut Counters,
+}
+
+impl<'a> Found<'a> {
+    /// A snapshot's memory of records, and the place for their rows.
+    pub(crate) fn of(snapshot: &'a mut Snapshot) -> (&'a mut Vec<u8>, Found<'a>) {
+        let Snapshot {
+            records,
+            rows,
+            unsettled,
+            counters,
+            ..
+        } = snapshot;
+        let found = Found {
+            rows,
+            unsettled,
+            counters,
+        };
+        (records, found)
+    }
+
+    /// Makes a row of a record, which lies at an offset.
+    pub(crate) fn push(&mut self, record: Record<'_>, offset: usize) {
+        if record.has(record::UNSETTLED) {
+            self.unsettled.push(self.rows.len());
+        }
+        self.rows.push(Row::new(record, offset));
+        self.counters.record_bytes += record.as_bytes().len() as u64;
+    }
+}
+
 /// The answer to a query: rows to read in place.
 ///
 /// Reading it copies nothing and allocates nothing. Given back to [`Handle::query_into`](crate::Handle::query_into), its
@@ -198,13 +234,9 @@ impl Snapshot {
 
     /// Puts rows in the order of their thread ids, if they are not. Several walkers leave a few runs of rows that are.
     pub(crate) fn put_in_order(&mut self) {
-        if !self.is_in_order() {
+        if !self.rows.is_sorted_by_key(|row| row.tid) {
             self.rows.sort_by_key(|row| row.tid);
         }
-    }
-
-    pub(crate) fn is_in_order(&self) -> bool {
-        self.rows.is_sorted_by_key(|row| row.tid)
     }
 
     /// How many tasks there are.

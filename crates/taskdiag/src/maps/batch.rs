@@ -201,6 +201,16 @@ mod tests {
         }
     }
 
+    /// Ranges of pages from `at` on, each with a gap before it.
+    fn ranges(mut at: u64, steps: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let range = |&(gap, len): &(u64, u64)| {
+            let start = at + gap;
+            at = start + len;
+            (start << PAGE_SHIFT, at << PAGE_SHIFT)
+        };
+        steps.iter().map(range).collect()
+    }
+
     fn list(ranges: &[(u64, u64)]) -> Mappings {
         let mut list = Mappings::new(Source::Procfs);
         for &(start, end) in ranges {
@@ -236,12 +246,7 @@ mod tests {
             steps in prop::collection::vec((0..4_u64, 1..4_u64), 0..20),
             addresses in prop::collection::vec(0..100_u64 << PAGE_SHIFT, 0..60),
         ) {
-            let mut ranges = Vec::new();
-            let mut at = 3;
-            for (gap, len) in steps {
-                ranges.push(((at + gap) << PAGE_SHIFT, (at + gap + len) << PAGE_SHIFT));
-                at += gap + len;
-            }
+            let ranges = ranges(3, &steps);
             let list = list(&ranges);
             let mut cursor = Counting(ListCursor::new(&list), 0);
             let mut found = Mappings::new(Source::Procfs);
@@ -266,12 +271,7 @@ mod tests {
             steps in prop::collection::vec((0..3_u64, 1..4_u64), 0..20),
             addresses in prop::collection::vec(0..0x50_000_u64, 0..200),
         ) {
-            let mut ranges = Vec::new();
-            let mut at = 0;
-            for (gap, len) in steps {
-                ranges.push(((at + gap) << PAGE_SHIFT, (at + gap + len) << PAGE_SHIFT));
-                at += gap + len;
-            }
+            let ranges = ranges(0, &steps);
             let list = list(&ranges);
             let by_order = Pages::by_order(&addresses);
             for pages in [Pages::new(&addresses), Pages::by_order(&addresses)] {

@@ -21,8 +21,8 @@ use crate::broker::wire::{self, attribute, show, Message, Messages, Request, Str
 use crate::broker::Linger;
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::Groups;
-use crate::record::{self, Record};
-use crate::snapshot::{Row, Snapshot};
+use crate::record::Record;
+use crate::snapshot::{Found, Snapshot};
 use crate::sys::shared_file::SharedFile;
 
 /// How long an answer is waited for.
@@ -440,7 +440,8 @@ fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusa
 
 /// Makes rows of the messages that stand in the snapshot's bytes from `start` on, which is a packet. Whether the end was among them.
 fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
-    for message in Messages::new(&snapshot.records[start..], seq) {
+    let (records, mut found) = Found::of(snapshot);
+    for message in Messages::new(&records[start..], seq) {
         let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
             Message::Task { attributes, offset, .. } => (attributes, start + offset),
             Message::Done => return Ok(true),
@@ -451,11 +452,8 @@ fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Resu
                 continue;
             }
             match Record::split_first(payload) {
-                Some((record, [])) => {
-                    snapshot.counters.record_bytes += payload.len() as u64;
-                    add_row(record, offset + at, &mut snapshot.rows, &mut snapshot.unsettled);
-                }
-                _ => snapshot.counters.malformed += 1,
+                Some((record, [])) => found.push(record, offset + at),
+                _ => found.counters.malformed += 1,
             }
         }
     }
@@ -465,22 +463,13 @@ fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Resu
 /// Makes rows of the records that stand in the snapshot's bytes from `start` on, the last of which may not be whole. Returns where what
 /// is left begins.
 fn take_in_bare(snapshot: &mut Snapshot, start: usize) -> usize {
-    let mut rest = &snapshot.records[start..];
-    while let Some((record, behind)) = Record::split_first(rest) {
-        let offset = snapshot.records.len() - rest.len();
-        add_row(record, offset, &mut snapshot.rows, &mut snapshot.unsettled);
-        rest = behind;
+    let (records, mut found) = Found::of(snapshot);
+    let mut end = start;
+    for record in Record::each(&records[start..]) {
+        found.push(record, end);
+        end += record.as_bytes().len();
     }
-    let end = snapshot.records.len() - rest.len();
-    snapshot.counters.record_bytes += (end - start) as u64;
     end
-}
-
-fn add_row(record: Record<'_>, offset: usize, rows: &mut Vec<Row>, unsettled: &mut Vec<usize>) {
-    if record.has(record::UNSETTLED) {
-        unsettled.push(rows.len());
-    }
-    rows.push(Row::new(record, offset));
 }
 
 /// Takes in a whole file of records. The broker takes its bytes back after a while: then there is none of what was told.
@@ -524,6 +513,7 @@ mod tests {
 
     use super::*;
     use crate::broker::wire::MessageWriter;
+    use crate::record;
 
     fn answer() -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -19,7 +19,7 @@ use crate::field::{Group, Groups};
 use crate::plan::BpfWay;
 use crate::query::Scope;
 use crate::record::{self, attr, KernelTest, Record, TESTS};
-use crate::snapshot::{Counters, Row, Snapshot};
+use crate::snapshot::{Found, Snapshot};
 use crate::source::host;
 use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 
@@ -592,32 +592,7 @@ pub(super) fn load_error(error: LoadError) -> Error {
     Error::new(kind, error.to_string())
 }
 
-/// Where rows go.
-pub(super) struct Found<'a> {
-    pub rows: &'a mut Vec<Row>,
-    /// As [`Snapshot::unsettled`].
-    pub unsettled: &'a mut Vec<usize>,
-    pub counters: &'a mut Counters,
-}
-
-impl<'a> Found<'a> {
-    /// A snapshot's memory of records, and the place for their rows.
-    pub(super) fn of(snapshot: &'a mut Snapshot) -> (&'a mut Vec<u8>, Found<'a>) {
-        let Snapshot {
-            records,
-            rows,
-            unsettled,
-            counters,
-            ..
-        } = snapshot;
-        let found = Found {
-            rows,
-            unsettled,
-            counters,
-        };
-        (records, found)
-    }
-
+impl Found<'_> {
     /// Makes the rows of `records`, which begin `start` bytes behind the first record of all.
     pub(super) fn index(&mut self, records: &[u8], start: usize) -> Result<()> {
         let mut rest = records;
@@ -628,16 +603,12 @@ impl<'a> Found<'a> {
                     "the pinned BPF programs do not know this reader",
                 ));
             }
-            if record.has(record::UNSETTLED) {
-                self.unsettled.push(self.rows.len());
-            }
-            self.rows.push(Row::new(record, start + records.len() - rest.len()));
+            self.push(record, start + records.len() - rest.len());
             rest = behind;
         }
         if !rest.is_empty() {
             self.counters.malformed += 1;
         }
-        self.counters.record_bytes += (records.len() - rest.len()) as u64;
         Ok(())
     }
 }

@@ -11,10 +11,10 @@ use std::thread;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::pass::{Config, Found, Taker, NEXT_SLOT};
+use super::pass::{Config, Taker, NEXT_SLOT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::Access;
-use crate::snapshot::{Counters, Snapshot};
+use crate::snapshot::{Counters, Found, Snapshot};
 use crate::source::host;
 use crate::sys::bpf::{self, SharedMemory};
 
