@@ -45,7 +45,7 @@ impl Strange {
         let sleep = ["/bin/sleep", "/usr/bin/sleep"]
             .into_iter()
             .find(|path| fs::metadata(path).is_ok());
-        common::copy_program(sleep.expect("sleep exists").as_ref(), &path);
+        common::copy_program(sleep.expect("sleep exists").as_ref(), &path).expect("sleep");
         let sleeper = Sleeper::start(Command::new(&path).arg0("strange"));
         settle(&sleeper);
         Strange { sleeper, path }

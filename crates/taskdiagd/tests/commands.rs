@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use daemon::Broker;
+use taskdiag_zoo::copy_program;
 
 const NOBODY: u32 = 65534;
 
@@ -16,7 +17,7 @@ const NOBODY: u32 = 65534;
 fn copied(directory: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name("taskdiag");
     let copy = directory.join("taskdiag");
-    std::fs::copy(&built, &copy).expect("target/debug/taskdiag, which `cargo build --workspace --bins` makes");
+    copy_program(&built, &copy).expect("target/debug/taskdiag, which `cargo build --workspace --bins` makes");
     copy
 }
 

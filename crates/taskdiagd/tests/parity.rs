@@ -94,7 +94,7 @@ impl SetUid {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("set-uid-sleep-{}-{number}", std::process::id()));
-        std::fs::copy("/bin/sleep", &path).expect("a copy");
+        taskdiag_zoo::copy_program("/bin/sleep".as_ref(), &path).expect("a copy");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("set-uid");
         SetUid(path)
     }

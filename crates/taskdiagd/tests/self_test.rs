@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::scaled;
 use daemon::Broker;
+use taskdiag_zoo::copy_program;
 
 /// Nobody else's, so that all that it sees is the test's.
 const USER: u32 = 61_234;
@@ -20,13 +21,7 @@ const USER: u32 = 61_234;
 fn program(broker: &Broker, name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name(name);
     let copy = broker.socket.with_file_name(name);
-    let copied = std::fs::copy(&built, &copy);
-    copied.unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}; build it with: cargo build --workspace --bins",
-            built.display()
-        )
-    });
+    copy_program(&built, &copy).expect("a program that `cargo build --workspace --bins` makes");
     copy
 }
 

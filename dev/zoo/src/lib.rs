@@ -19,12 +19,26 @@ mod titles;
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
+use std::process::Command;
 
 pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
 
 use helper::Helper;
+
+/// Copies a program that is to be run, for tests with threads: not in this process, because what another thread forks meanwhile
+/// would hold the copy open for writing, and such a file cannot be executed (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
+    let run = Command::new("cp").arg("--").arg(from).arg(to).output()?;
+    match run.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            String::from_utf8_lossy(&run.stderr).trim().to_string(),
+        )),
+    }
+}
 
 /// The keeper of all animals.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+
+pub use taskdiag_zoo::copy_program;
 
 /// What a run of the binary came to.
 #[derive(Debug)]
@@ -93,18 +95,11 @@ pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
     // Somewhere that nobody can read.
     let name = format!("taskdiag-test-{}-{:?}", std::process::id(), std::thread::current().id());
     let copy = std::env::temp_dir().join(name);
-    copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy);
+    copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let output = Command::new(&copy).args(args).uid(65534).gid(65534).output();
     fs::remove_file(&copy).expect("it is ours");
     Some(Run::new(output.expect("the binary runs")))
-}
-
-/// Copies a program. Not in this process: what another thread forks meanwhile would hold the file open for writing, and a file
-/// that is cannot be started.
-pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().expect("cp exists");
-    assert!(status.success(), "{} can be copied", from.display());
 }
 
 /// A process that waits until it is dropped.
