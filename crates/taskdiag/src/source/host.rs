@@ -274,16 +274,19 @@ pub(crate) fn usable_cpus() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
 }
 
-/// Keeps this thread off a processor, if it may run on another one.
+/// Moves this thread off a processor, if it may run on another one. If that has other work, the first may have it back.
 pub(crate) fn leave_cpu(cpu: usize) {
-    if let Ok(mut others) = rustix::thread::sched_getaffinity(None) {
-        if cpu < rustix::thread::CpuSet::MAX_CPU {
-            others.unset(cpu);
-        }
-        if others.count() > 0 {
-            // A refusal leaves it where it is.
-            let _ = rustix::thread::sched_setaffinity(None, &others);
-        }
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
+        return;
+    };
+    let mut others = allowed;
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        others.unset(cpu);
+    }
+    if others.count() > 0 {
+        // Refusals leave it where it is.
+        let _ = rustix::thread::sched_setaffinity(None, &others);
+        let _ = rustix::thread::sched_setaffinity(None, &allowed);
     }
 }
 

@@ -81,7 +81,7 @@ pub mod state {
 /// Visits before a pause. The program runs under RCU meanwhile, for a millisecond or so.
 const BUDGET: u32 = 4096;
 
-/// Visits before a walk is shared: to start a thread takes as long as some hundred.
+/// So many visits are not worth sharing: to start a thread takes as long as some hundred.
 const ALONE: u32 = 2048;
 
 /// How often a walk that lost its way begins again.
@@ -100,6 +100,8 @@ pub(super) struct Walk {
     budget: u32,
     /// Whether there is a processor for the second.
     is_shareable: bool,
+    /// How many visits a walk over all will take, by the one before.
+    expected: u32,
     /// Where the kernel has all memory mapped; 0: not known.
     page_offset: u64,
 }
@@ -111,6 +113,8 @@ impl Walk {
             walkers: memories.map(|memory| Walker { memory }),
             budget: BUDGET,
             is_shareable: host::usable_cpus() > 1,
+            // More, if only processes are visited. The next walk will know.
+            expected: host::threads().into(),
             page_offset: 0,
         }
     }
@@ -207,10 +211,17 @@ impl Walk {
                 None => Destination::Memory(records),
             }),
         };
+        if !self.is_shareable {
+            self.begin(&[], self.budget);
+            return self.walkers[0].walk_on(&pass, &mut found).map(drop);
+        }
         self.begin(&[], self.budget.min(ALONE));
-        let place = self.walkers[0].step(&pass, &mut found)?;
-        if place.state == state::ENDED {
-            return Ok(());
+        let mut place: Position = self.walkers[0].read(POSITION);
+        if self.expected <= ALONE {
+            place = self.walkers[0].step(&pass, &mut found)?;
+            if place.state == state::ENDED {
+                return Ok(());
+            }
         }
         let (mut rows, mut unsettled, mut counters) = (Vec::new(), Vec::new(), Counters::default());
         let mut others = Found {
@@ -218,20 +229,13 @@ impl Walk {
             unsettled: &mut unsettled,
             counters: &mut counters,
         };
-        let place = Position {
-            budget: self.budget,
-            ..place
-        };
         let [first, second] = &mut self.walkers;
-        if !self.is_shareable {
-            first.write(POSITION, place);
-            return first.walk_on(&pass, &mut found);
-        }
         // They number in turn from here on.
         second.write(NEXT_SLOT, first.read::<u64>(NEXT_SLOT) + 1);
         // The first one's turn is the one that it is in.
         let turns = place.last / TURN + 1;
         let place = Position {
+            budget: self.budget,
             walkers: WALKERS as u32,
             turns: turns.into(),
             ..place
@@ -243,7 +247,7 @@ impl Walk {
         let cpu = rustix::thread::sched_getcpu();
         let result = thread::scope(|scope| {
             let helper = thread::Builder::new().spawn_scoped(scope, || {
-                // Else it may be left to wait behind us, for all of the few milliseconds that this takes.
+                // Else it may be left to wait behind us for most of the few milliseconds that this takes.
                 host::leave_cpu(cpu);
                 second.place(Position { until: 0, ..place });
                 second.walk_on(&pass, &mut others)
@@ -251,11 +255,11 @@ impl Walk {
             // Without help, it takes all turns itself.
             let done = first.walk_on(&pass, &mut found);
             let helped = helper.map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            done.and(helped.unwrap_or(Ok(())))
+            Ok(done? + helped.unwrap_or(Ok(0))?)
         });
         // The thread's number may be another one's next.
         second.write(POSITION, Position::default());
-        result?;
+        self.expected = place.spent + result?;
         let first = snapshot.rows.len();
         snapshot.rows.append(&mut rows);
         let unsettled = unsettled.into_iter().map(|index: usize| first + index);
@@ -302,10 +306,16 @@ struct Walker {
 }
 
 impl Walker {
-    /// Goes on to the end.
-    fn walk_on(&mut self, pass: &Pass<'_, '_>, found: &mut Found<'_>) -> Result<()> {
-        while self.step(pass, found)?.state != state::ENDED {}
-        Ok(())
+    /// Goes on to the end. Returns how many visits that took.
+    fn walk_on(&mut self, pass: &Pass<'_, '_>, found: &mut Found<'_>) -> Result<u32> {
+        let mut visits = 0;
+        loop {
+            let place = self.step(pass, found)?;
+            visits += place.spent;
+            if place.state == state::ENDED {
+                return Ok(visits);
+            }
+        }
     }
 
     /// Goes on to the next pause, or to the end. Returns where it stands.
@@ -411,18 +421,27 @@ mod tests {
         snapshot.tasks().map(|task| task.record().header().pid.get()).collect()
     }
 
-    /// Check that a walk that pauses often, or is shared, finds what lives all the time, and nothing twice.
+    /// Check that a walk that pauses often, or is shared from wherever, finds what lives all the time, and nothing twice.
     #[test]
     fn pauses_lose_nothing() {
         let mut program = WalkingProgram::load(Groups::NONE);
         let sleepers = Sleepers::start(100);
-        for (budget, shared) in [1, 200, BUDGET]
+        let ways = [(false, 0), (true, 0), (true, ALONE + 1)];
+        for (budget, (shareable, expected)) in [1, 200, BUDGET]
             .into_iter()
-            .flat_map(|budget| [(budget, false), (budget, true)])
+            .flat_map(|budget| ways.map(|way| (budget, way)))
         {
             let (walk, _) = program.walk();
-            (walk.budget, walk.is_shareable) = (budget, shared);
+            (walk.budget, walk.is_shareable, walk.expected) = (budget, shareable, expected);
             let snapshot = program.pass(Scope::Processes, &[]);
+            let (walk, _) = program.walk();
+            let place: Position = walk.walkers[0].read(POSITION);
+            let shared = shareable && (budget < BUDGET || expected > ALONE);
+            assert_eq!(place.walkers > 1, shared);
+            if shared {
+                // It knows better now.
+                assert!((100..ALONE).contains(&walk.expected), "{}", walk.expected);
+            }
             let mut found = pids(&snapshot);
             // Each walker finds them in order.
             assert!(shared || found.is_sorted());
@@ -436,10 +455,6 @@ mod tests {
                 );
             }
             assert!(snapshot.counters.reads >= 100 / (BLOCK as u64 + u64::from(budget)));
-            if budget < BUDGET {
-                let place: Position = program.walk().0.walkers[0].read(POSITION);
-                assert_eq!(place.walkers > 1, shared);
-            }
         }
     }
 
