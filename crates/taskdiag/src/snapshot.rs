@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use crate::absent::Absent;
 use crate::field::{Field, Fields, Group};
 use crate::record::{self, attr, Record};
+use crate::source::bpf::walk::TURN;
 
 /// Who answered a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +118,23 @@ pub(crate) struct Row {
 const _: () = assert!(size_of::<Row>() == 16);
 
 const NO_MORE: u32 = u32::MAX;
+
+/// Puts rows in order as walkers leave them, who take turns of numbers: stretches of rows are, and there are few. Says whether they
+/// were like that.
+fn put_turns_in_order(rows: &mut Vec<Row>) -> bool {
+    let is_same_turn = |row: &Row, next: &Row| row.tid / TURN == next.tid / TURN && row.tid < next.tid;
+    let mut stretches: Vec<&[Row]> = rows.chunk_by(is_same_turn).collect();
+    if stretches.len() > rows.len() / 4 {
+        return false;
+    }
+    stretches.sort_unstable_by_key(|stretch| stretch.first().map(|row| row.tid));
+    let ends = |stretch: &[Row]| stretch.last().map(|row| row.tid);
+    if !stretches.is_sorted_by(|one, next| ends(one) < next.first().map(|row| row.tid)) {
+        return false;
+    }
+    *rows = stretches.concat();
+    true
+}
 
 /// The parts of an answer that are not in its first record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -232,9 +250,12 @@ impl Snapshot {
         self.rows.push(Row::new(record, offset));
     }
 
-    /// Puts rows in the order of their thread ids, if they are not. Several walkers leave a few runs of rows that are.
+    /// Puts rows in the order of their thread ids, if they are not.
     pub(crate) fn put_in_order(&mut self) {
-        if !self.rows.is_sorted_by_key(|row| row.tid) {
+        if self.rows.is_sorted_by_key(|row| row.tid) {
+            return;
+        }
+        if !put_turns_in_order(&mut self.rows) {
             self.rows.sort_by_key(|row| row.tid);
         }
     }
@@ -469,5 +490,48 @@ pub(crate) fn title(bytes: &[u8]) -> &[u8] {
     match bytes.iter().position(|&byte| byte == 0) {
         Some(nul) => &bytes[..=nul],
         None => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Check that rows of two walkers that paused here and there come in order, each once, and so do all others.
+        #[test]
+        fn rows_come_in_order(
+            tids in proptest::collection::btree_set(1..4000_u32, 0..2000),
+            second in proptest::collection::vec(any::<bool>(), 16),
+            pauses in proptest::collection::vec(50..300_usize, 1..9),
+            shuffled in any::<bool>(),
+        ) {
+            let row = |&tid: &u32| Row { record: tid as usize, tid, more: NO_MORE };
+            let [mut of_one, mut of_other]: [Vec<Row>; 2] = [false, true].map(|which| {
+                let is_of = |tid: &&u32| second[(**tid / TURN) as usize] == which;
+                tids.iter().filter(is_of).map(row).collect()
+            });
+            let mut rows = Vec::new();
+            let mut pauses = pauses.into_iter().cycle();
+            while !of_one.is_empty() || !of_other.is_empty() {
+                let pause = pauses.next().unwrap_or(1).min(of_one.len());
+                rows.extend(of_one.drain(..pause));
+                std::mem::swap(&mut of_one, &mut of_other);
+            }
+            if shuffled {
+                rows.sort_by_key(|row| row.tid.wrapping_mul(0x9e37_79b9));
+            }
+            let mut in_turns = rows.clone();
+            if put_turns_in_order(&mut in_turns) {
+                prop_assert!(in_turns.iter().map(|row| row.tid).eq(tids.iter().copied()));
+            } else {
+                prop_assert!(shuffled || tids.len() < 400);
+            }
+            let mut snapshot = Snapshot { rows, ..Snapshot::default() };
+            snapshot.put_in_order();
+            prop_assert!(snapshot.rows.iter().map(|row| (row.tid, row.record)).eq(tids.iter().map(|&tid| (tid, tid as usize))));
+        }
     }
 }

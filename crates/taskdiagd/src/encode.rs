@@ -42,6 +42,13 @@ impl Eyes {
         self.before.landlock != 0 || self.now.landlock != 0
     }
 
+    /// Those of another process that is like it but for its number: a process sees more of itself.
+    pub fn of_anybody(&self) -> Eyes {
+        let mut eyes = self.clone();
+        (eyes.before.pid, eyes.now.pid) = (0, 0);
+        eyes
+    }
+
     /// What it may see of a task that it may trace.
     pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
         let now = self.now.sight(object)?;

@@ -316,6 +316,27 @@ struct Asker {
     seq: u32,
 }
 
+/// How many clients are expected to ask the same.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    size: usize,
+    /// How often fewer came.
+    missed: u32,
+}
+
+impl Crowd {
+    /// One that was late, and was not waited for from then on, would be late each time: it would ask when the others have begun.
+    const PATIENCE: u32 = 3;
+
+    fn came(&mut self, clients: usize) {
+        if clients < self.size && self.missed < Crowd::PATIENCE {
+            self.missed += 1;
+        } else {
+            (self.size, self.missed) = (clients, 0);
+        }
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Idle,
@@ -346,6 +367,8 @@ struct Client {
     deadline: Option<Instant>,
     /// A dump that it may be reading, and until when. Its files are written again for its next one.
     dump: Option<(Rc<Answer>, Instant)>,
+    /// It has seen more of its own process than others with its eyes.
+    is_apart: bool,
     generation: u32,
 }
 
@@ -368,8 +391,8 @@ pub struct Server {
     queue: VecDeque<(u32, VecDeque<usize>)>,
     streams: VecDeque<(usize, u32)>,
     listens: bool,
-    /// How many shared the last pass over all tasks, and how long that took.
-    crowd: usize,
+    /// Who shares passes over all tasks, and how long the last one took.
+    crowd: Crowd,
     pass_took: Duration,
     gathers_until: Option<Instant>,
     /// Who asked about a single process is likely to ask about the next.
@@ -392,7 +415,7 @@ const CHUNK: usize = 256 << 10;
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
 /// A file of an answer that another one follows is no shorter.
-const FILE: usize = 1 << 20;
+const FILE: usize = 2 << 20;
 
 /// How long a file may become when it is written again: with what is written at once, and a message of any length.
 const CAPACITY: usize = FILE + 2 * CHUNK;
@@ -438,7 +461,7 @@ impl Server {
             queue: VecDeque::new(),
             streams: VecDeque::new(),
             listens: true,
-            crowd: 0,
+            crowd: Crowd::default(),
             pass_took: Duration::ZERO,
             gathers_until: None,
             linger: Linger::default(),
@@ -559,6 +582,7 @@ impl Server {
             interest: EventFlags::IN,
             deadline: None,
             dump: None,
+            is_apart: false,
             generation: self.generation,
         };
         let data = EventData::new_u64(token(index, client.generation));
@@ -815,7 +839,8 @@ impl Server {
         };
         let first = waiting().next().and_then(request);
         let is_dump = first.is_some_and(|request| matches!(request.strategy, Strategy::All | Strategy::AllThreads));
-        let is_worth_it = is_dump && waiting().count() < self.crowd && waiting().all(|index| request(index) == first);
+        let is_worth_it =
+            is_dump && waiting().count() < self.crowd.size && waiting().all(|index| request(index) == first);
         if !is_worth_it {
             self.gathers_until = None;
             return false;
@@ -960,11 +985,14 @@ impl Server {
         let began = Instant::now();
         let is_of_all = ask.as_task == 0 && matches!(ask.scope, Tasks::Processes | Tasks::Threads);
         let wants_mappings = request.show & show::MAPPINGS != 0;
-        if let ([(index, _, eyes)], true, false) = (&batch[..], is_of_all, wants_mappings) {
-            self.answer_while_passing(*index, ask, eyes);
-            (self.crowd, self.pass_took) = (1, began.elapsed());
-            self.keep_memory_for_a_while();
-            return;
+        if is_of_all && !wants_mappings {
+            if let Some(eyes) = self.common_eyes(request, &batch) {
+                self.answer_while_passing(request, ask, &eyes, &batch);
+                self.crowd.came(batch.len());
+                self.pass_took = began.elapsed();
+                self.keep_memory_for_a_while();
+                return;
+            }
         }
         let parent = match ask.scope {
             Tasks::ChildrenOf(pid) => self.passes.run(&Ask {
@@ -985,7 +1013,7 @@ impl Server {
             }
         };
         if is_of_all {
-            self.crowd = batch.len();
+            self.crowd.came(batch.len());
             self.pass_took = began.elapsed();
         }
         match is_about_one(request) {
@@ -993,9 +1021,11 @@ impl Server {
             false => self.linger.end(),
         }
         let records = Rc::new(records);
+        let mut apart = Apart::among(&batch);
+        records.parts().for_each(|part| apart.look(part));
+        let apart = apart.found;
+        let is_shared = batch.len() > 1 && is_shareable(request);
         let mut alike: Vec<(Eyes, Vec<Asker>)> = Vec::new();
-        let clients = batch.iter().map(|(_, facts, _)| facts.subject.pid);
-        let own = (batch.len() > 1).then(|| records_of(clients, &records));
         for (index, facts, eyes) in batch {
             let Some(Request { seq, .. }) = self.waits_for(index) else {
                 continue;
@@ -1017,17 +1047,10 @@ impl Server {
                 self.answer_with_file(Asker { index, seq }, request, &eyes, &records);
                 continue;
             }
-            let key = own.as_ref().and_then(|own| {
-                let own = own.get(&eyes.now.pid).map_or(&[][..], Vec::as_slice);
-                shared_eyes(&eyes, own, request)
-            });
             let asker = Asker { index, seq };
-            let Some(key) = key else {
-                self.answer_one(asker, request, &eyes, |_, take| {
-                    records.parts().for_each(take);
-                    Ok(())
-                });
-                continue;
+            let key = match is_shared && !apart.contains(&index) {
+                true => eyes.of_anybody(),
+                false => eyes,
             };
             match alike.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, askers)) => askers.push(asker),
@@ -1035,9 +1058,11 @@ impl Server {
             }
         }
         for (eyes, askers) in alike {
-            self.answer_alike(&askers, request, &eyes, &records);
+            self.answer_alike(&askers, request, &eyes, |_, take| {
+                records.parts().for_each(take);
+                Ok(Vec::new())
+            });
         }
-        drop(own);
         if let Some(records) = Rc::into_inner(records) {
             self.passes.reuse(records);
             self.keep_memory_for_a_while();
@@ -1049,59 +1074,66 @@ impl Server {
         self.release_at = is_much.then(|| Instant::now() + MEMORY_KEPT);
     }
 
-    /// Answers one client while the pass over all tasks is made that it asked for.
-    fn answer_while_passing(&mut self, index: usize, ask: &Ask, eyes: &Eyes) {
-        let Some(request) = self.waits_for(index) else {
-            return;
+    /// The eyes by which all of a batch can be answered, if none is known to see more of itself than they do.
+    fn common_eyes(&self, request: &Request, batch: &[(usize, Facts, Eyes)]) -> Option<Eyes> {
+        let [(_, _, first), others @ ..] = batch else {
+            return None;
         };
-        let asker = Asker {
-            index,
-            seq: request.seq,
+        if others.is_empty() {
+            return Some(first.clone());
+        }
+        let common = first.of_anybody();
+        let is_one_of_them = |(index, _, eyes): &(usize, Facts, Eyes)| {
+            let is_apart = self.clients[*index].as_ref().is_some_and(|client| client.is_apart);
+            !is_apart && eyes.of_anybody() == common
         };
-        self.answer_one(asker, &request, eyes, |passes, take| {
-            passes.run_through(ask, take).map_err(|error| {
+        (is_shareable(request) && batch.iter().all(is_one_of_them)).then_some(common)
+    }
+
+    /// Answers clients with the same eyes while the pass over all tasks is made that they asked for.
+    fn answer_while_passing(&mut self, request: &Request, ask: &Ask, eyes: &Eyes, batch: &[(usize, Facts, Eyes)]) {
+        let askers = batch.iter().filter_map(|&(index, ..)| {
+            let seq = self.waits_for(index)?.seq;
+            Some(Asker { index, seq })
+        });
+        let askers: Vec<Asker> = askers.collect();
+        let mut apart = Apart::among(batch);
+        self.answer_alike(&askers, request, eyes, |passes, take| {
+            let made = passes.run_through(ask, &mut |records| {
+                apart.look(records);
+                take(records);
+            });
+            made.map_err(|error| {
                 log(Level::Warning, format_args!("a pass failed: {error}"));
                 libc::EIO
-            })
+            })?;
+            Ok(apart.found)
         });
     }
 
-    /// Answers one client of what `make` takes records from.
-    fn answer_one<M>(&mut self, asker: Asker, request: &Request, eyes: &Eyes, make: M)
+    /// Answers clients that see the same of what `make` takes records from. That says who is to be answered on its own instead, from
+    /// another pass.
+    fn answer_alike<M>(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, make: M)
     where
-        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<Vec<usize>, i32>,
     {
-        match request.show & show::MEMFD {
-            0 => self.answer_in_packets(asker, request, eyes, make),
-            _ => self.answer_in_files(&[asker], request, eyes, make),
+        match (request.show & show::MEMFD, askers) {
+            (0, &[asker]) => self.answer_in_packets(asker, request, eyes, make),
+            (0, _) => self.answer_in_same_packets(askers, request, eyes, make),
+            _ => self.answer_in_files(askers, request, eyes, make),
         }
     }
 
-    /// Answers clients that see the same.
-    fn answer_alike(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, records: &Records) {
-        if request.show & show::MEMFD != 0 {
-            return self.answer_in_files(askers, request, eyes, |_, take| {
-                records.parts().for_each(take);
-                Ok(())
-            });
+    fn answer_apart(&mut self, index: usize) {
+        if let Some(client) = &mut self.clients[index] {
+            client.is_apart = true;
         }
-        let Some(first) = askers.first() else {
-            return;
-        };
-        match self.packets(first.index, request, eyes, records) {
-            Ok(answer) => {
-                let answer = Rc::new(answer);
-                for asker in askers {
-                    self.begin_sending(asker.index, asker.seq, Rc::clone(&answer), 0);
-                }
-            }
-            Err(errno) => askers.iter().for_each(|asker| self.fail(asker.index, asker.seq, errno)),
-        }
+        self.requeue(index);
     }
 
     fn answer_in_packets<M>(&mut self, asker: Asker, request: &Request, eyes: &Eyes, make: M)
     where
-        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<Vec<usize>, i32>,
     {
         let Asker { index, seq } = asker;
         let Some(client) = &self.clients[index] else {
@@ -1123,7 +1155,7 @@ impl Server {
         };
         let made = make(&mut self.passes, &mut |records| packets.take(records));
         let nothing = packets.part.is_empty() && !packets.is_begun && is_about_one(request);
-        let mut failed = made.and(packets.result).err().or(nothing.then_some(libc::ESRCH));
+        let mut failed = made.err().or(packets.result.err()).or(nothing.then_some(libc::ESRCH));
         if failed.is_none() {
             wire::put_done(&mut packets.part, 0);
             packets.send(1);
@@ -1157,10 +1189,10 @@ impl Server {
         self.begin_sending(index, seq, Rc::new(answer), 0);
     }
 
-    /// In files that are sent one by one: the clients read one while the next is written.
+    /// In files. A single client reads one while the next is written; several would only be in the way of who writes.
     fn answer_in_files<M>(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, make: M)
     where
-        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<(), i32>,
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<Vec<usize>, i32>,
     {
         let Some(first) = askers.first() else {
             return;
@@ -1173,18 +1205,23 @@ impl Server {
             Ok(files) => files,
             Err(errno) => return askers.iter().for_each(|asker| self.fail(asker.index, asker.seq, errno)),
         };
-        let lines = askers.iter().filter_map(|asker| {
-            let client = self.clients[asker.index].as_ref()?;
-            Some((asker, &client.socket, &client.peer))
-        });
-        let mut lines: Vec<_> = lines.map(|(asker, socket, peer)| (asker, socket, peer, 0)).collect();
+        let single = match askers {
+            [asker] => {
+                let client = self.clients[asker.index].as_ref();
+                client.map(|client| (asker.seq, &client.socket, &client.peer))
+            }
+            _ => None,
+        };
+        // Of the announcements.
+        let mut sent = 0;
         let mut tell = |announcement: &mut [u8], at: usize, dump: &Dump| {
-            for (asker, socket, peer, sent) in &mut lines {
-                let packet = wire::number_packet(announcement, asker.seq);
-                // One that has to wait goes out with the last one.
-                if at == *sent && peer.is_alive() && send_with(socket, packet, dump.reader()).is_ok() {
-                    *sent += packet.len();
-                }
+            let Some((seq, socket, peer)) = single else {
+                return;
+            };
+            let packet = wire::number_packet(announcement, seq);
+            // One that has to wait goes out with the last one.
+            if at == sent && peer.is_alive() && send_with(socket, packet, dump.reader()).is_ok() {
+                sent += packet.len();
             }
         };
         let mut written = Ok(());
@@ -1193,11 +1230,11 @@ impl Server {
                 written = files.take(request, eyes, records, &mut tell);
             }
         });
-        let result = made.and(written).and_then(|()| files.finish(request));
-        let ends = lines
-            .iter()
-            .map(|&(&asker, _, peer, sent)| (asker, peer.is_alive(), sent));
-        let ends: Vec<_> = ends.collect();
+        let result = made.and_then(|apart| {
+            written?;
+            files.finish(request)?;
+            Ok(apart)
+        });
         let Files {
             mut announcements,
             mut dumps,
@@ -1206,23 +1243,69 @@ impl Server {
             ..
         } = files;
         self.part = bytes;
-        match result {
-            Ok(()) => wire::put_done(&mut announcements, 0),
+        let apart = match result {
+            Ok(apart) => {
+                wire::put_done(&mut announcements, 0);
+                apart
+            }
             Err(errno) => {
-                // What somebody got, everybody gets.
-                let told = ends.iter().map(|(.., sent)| *sent).max().unwrap_or(0);
-                announcements.truncate(told);
-                dumps.truncate(told / ANNOUNCEMENT);
+                announcements.truncate(sent);
+                dumps.truncate(sent / ANNOUNCEMENT);
                 wire::put_error(&mut announcements, 0, errno);
                 self.counters.errors += askers.len() as u64;
+                Vec::new()
             }
-        }
+        };
         // There is room, or it would not have been written.
         let _ = answer.book(held.min(room), self.byte_limits());
         (answer.bytes, answer.dumps, answer.readers) = (RefCell::new(announcements), dumps, askers.len());
-        let answer = Rc::new(answer);
-        for (Asker { index, seq }, is_alive, sent) in ends {
-            match is_alive {
+        self.hand_over(Rc::new(answer), askers, sent, &apart);
+    }
+
+    /// In packets that all of several clients get.
+    fn answer_in_same_packets<M>(&mut self, askers: &[Asker], request: &Request, eyes: &Eyes, make: M)
+    where
+        M: FnOnce(&mut Passes, &mut Taker<'_>) -> Result<Vec<usize>, i32>,
+    {
+        let Some(first) = askers.first() else {
+            return;
+        };
+        let (mut bytes, mut is_torn) = (Vec::new(), false);
+        let made = make(&mut self.passes, &mut |records| {
+            let mut rest = records;
+            while let Some((record, behind)) = Record::split_first(rest) {
+                encode::put(request, eyes, record, &mut bytes);
+                rest = behind;
+            }
+            is_torn |= !rest.is_empty();
+        });
+        let mut answer = self.empty_answer(first.index);
+        let made = made.and_then(|apart| {
+            if is_torn {
+                return Err(libc::EIO);
+            }
+            if bytes.is_empty() && is_about_one(request) {
+                return Err(libc::ESRCH);
+            }
+            answer.book(bytes.len(), self.byte_limits())?;
+            wire::put_done(&mut bytes, 0);
+            Ok(apart)
+        });
+        match made {
+            Ok(apart) => {
+                answer.bytes = RefCell::new(bytes);
+                self.hand_over(Rc::new(answer), askers, 0, &apart);
+            }
+            Err(errno) => askers.iter().for_each(|asker| self.fail(asker.index, asker.seq, errno)),
+        }
+    }
+
+    /// Sends clients an answer from some place on, but those who are to have one of their own.
+    fn hand_over(&mut self, answer: Rc<Answer>, askers: &[Asker], sent: usize, apart: &[usize]) {
+        for &Asker { index, seq } in askers {
+            let client = self.clients[index].as_ref();
+            match client.is_some_and(|client| client.peer.is_alive()) {
+                true if apart.contains(&index) => self.answer_apart(index),
                 true => self.begin_sending(index, seq, Rc::clone(&answer), sent),
                 false => self.fail(index, seq, libc::ESRCH),
             }
@@ -1286,22 +1369,6 @@ impl Server {
             booked: 0,
             accounts: [Rc::clone(&self.all_bytes), own],
         }
-    }
-
-    /// An answer in packets that several clients can be sent.
-    fn packets(&mut self, index: usize, request: &Request, eyes: &Eyes, records: &Records) -> Result<Answer, i32> {
-        let mut bytes = Vec::new();
-        for record in records.each() {
-            encode::put(request, eyes, record, &mut bytes);
-        }
-        if bytes.is_empty() && is_about_one(request) {
-            return Err(libc::ESRCH);
-        }
-        let mut answer = self.empty_answer(index);
-        answer.book(bytes.len(), self.byte_limits())?;
-        wire::put_done(&mut bytes, 0);
-        answer.bytes = RefCell::new(bytes);
-        Ok(answer)
     }
 
     /// Answers with an open file of `/proc`.
@@ -1443,40 +1510,55 @@ fn sees_any(eyes: &Eyes, records: &Records) -> bool {
     records.each().any(|record| eyes.observer || may_see(record))
 }
 
-/// The records of some processes, by their numbers. One look through all for all of them: there may be many of both.
-fn records_of(pids: impl Iterator<Item = u32>, records: &Records) -> HashMap<u32, Vec<Record<'_>>> {
-    let mut pids: Vec<u32> = pids.collect();
-    pids.sort_unstable();
-    pids.dedup();
-    let mut found: HashMap<u32, Vec<Record<'_>>> = HashMap::new();
-    for record in records.each() {
-        let pid = record.header().pid.get();
-        // Nearly all are not among them.
-        if pids.binary_search(&pid).is_ok() {
-            found.entry(pid).or_default().push(record);
-        }
-    }
-    found
+/// Whether an answer with these groups can be the same for several processes at all.
+fn is_shareable(request: &Request) -> bool {
+    let special = Groups::NONE.with(Group::Cpu).with(Group::Layout).with(Group::Fds);
+    !request.groups().intersects(special)
 }
 
-/// Eyes without a number, if nothing of the answer depends on that: a process sees more of itself than of others like it. `own`
-/// are the records of its own process.
-fn shared_eyes(eyes: &Eyes, own: &[Record<'_>], request: &Request) -> Option<Eyes> {
-    let special = Groups::NONE.with(Group::Cpu).with(Group::Layout).with(Group::Fds);
-    if request.groups().intersects(special) {
-        return None;
-    }
-    let mut anybody = eyes.clone();
-    anybody.before.pid = 0;
-    anybody.now.pid = 0;
-    for &record in own {
-        let object = Object::of(record)?;
-        let (own, other) = (eyes.sight(&object)?, anybody.sight(&object)?);
-        if own.owned != other.owned {
-            return None;
+/// Finds those of several clients that see more of their own process than others would with the same eyes.
+struct Apart<'b> {
+    /// By their numbers. None of a single client: it has its own eyes.
+    clients: Vec<(u32, usize, &'b Eyes)>,
+    found: Vec<usize>,
+}
+
+impl Apart<'_> {
+    fn among(batch: &[(usize, Facts, Eyes)]) -> Apart<'_> {
+        let clients = batch.iter().map(|(index, _, eyes)| (eyes.now.pid, *index, eyes));
+        let mut clients: Vec<_> = clients.filter(|_| batch.len() > 1).collect();
+        clients.sort_unstable_by_key(|(pid, ..)| *pid);
+        Apart {
+            clients,
+            found: Vec::new(),
         }
     }
-    Some(anybody)
+
+    /// Looks for the clients' own records.
+    fn look(&mut self, records: &[u8]) {
+        let [(first, ..), .., (last, ..)] = self.clients[..] else {
+            return;
+        };
+        for record in Record::each(records) {
+            let pid = record.header().pid.get();
+            // Nearly all are not theirs.
+            if !(first..=last).contains(&pid) {
+                continue;
+            }
+            let from = self.clients.partition_point(|(other, ..)| *other < pid);
+            for (_, index, eyes) in self.clients[from..].iter().take_while(|(other, ..)| *other == pid) {
+                if !is_seen_alike(record, eyes) {
+                    self.found.push(*index);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a process sees no more of itself in a record than others with its eyes.
+fn is_seen_alike(record: Record<'_>, eyes: &Eyes) -> bool {
+    let sight = |eyes: &Eyes| Some(eyes.sight(&Object::of(record)?)?.owned);
+    sight(eyes).is_some_and(|own| sight(&eyes.of_anybody()) == Some(own))
 }
 
 #[cfg(test)]

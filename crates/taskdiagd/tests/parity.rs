@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::child::{self, Proc, World, NOBODY};
 use common::compare::compare;
@@ -320,6 +320,35 @@ fn plain_users_see_their_own() {
             check_all(&mut handle(&daemon::socket()), 2)
         });
     }
+}
+
+/// Check that a client at which nobody else of its user may look is told of itself where it asks at the same time as others of its
+/// user, who share an answer without it: in files and in packets.
+#[test]
+fn who_sees_itself_alone_is_told_of_itself() {
+    // Enough for files.
+    let _farm = child::part().is_none().then(|| taskdiag_zoo::Farm::start(1000, 1));
+    let _scene = scene();
+    let test = test_name!();
+    let asks = |is_dumpable: bool| {
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, u64::from(is_dumpable)) }, 0);
+        let own = std::process::id();
+        let query = Query::processes().fields(Field::Pid | Field::Comm);
+        let mut handles = [handle(&daemon::socket()), handle(&daemon::socket()).broker_in_packets()];
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            for broker in &mut handles {
+                let snapshot = broker.query(&query).expect("an answer");
+                assert!(snapshot.tasks().any(|task| task.pid() == Ok(own)));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for (name, is_dumpable) in [("hidden", false), ("open", true), ("open-too", true)] {
+            scope.spawn(move || child::run(test, name, user(USER, 0), || asks(is_dumpable)));
+        }
+    });
 }
 
 /// Check clients that have capabilities: root, tracers, and root without any.

@@ -78,8 +78,9 @@ pub mod state {
     pub const LOST: u32 = 3;
 }
 
-/// Visits before a pause. The program runs under RCU meanwhile, for a millisecond or so.
-const BUDGET: u32 = 4096;
+/// Visits before a pause. The program runs under RCU meanwhile, for a fraction of a millisecond, and what it made is still in the
+/// processor's cache when it is fetched.
+const BUDGET: u32 = 1024;
 
 /// So many visits are not worth sharing: to start a thread takes as long as some hundred.
 const ALONE: u32 = 2048;
@@ -211,14 +212,15 @@ impl Walk {
                 None => Destination::Memory(records),
             }),
         };
+        self.begin(&[], self.budget);
         if !self.is_shareable {
-            self.begin(&[], self.budget);
             return self.walkers[0].walk_on(&pass, &mut found).map(drop);
         }
-        self.begin(&[], self.budget.min(ALONE));
         let mut place: Position = self.walkers[0].read(POSITION);
-        if self.expected <= ALONE {
+        let mut visits = 0;
+        while self.expected.max(visits) <= ALONE {
             place = self.walkers[0].step(&pass, &mut found)?;
+            visits += place.spent;
             if place.state == state::ENDED {
                 return Ok(());
             }
@@ -235,7 +237,6 @@ impl Walk {
         // The first one's turn is the one that it is in.
         let turns = place.last / TURN + 1;
         let place = Position {
-            budget: self.budget,
             walkers: WALKERS as u32,
             turns: turns.into(),
             ..place
@@ -259,7 +260,7 @@ impl Walk {
         });
         // The thread's number may be another one's next.
         second.write(POSITION, Position::default());
-        self.expected = place.spent + result?;
+        self.expected = visits + result?;
         let first = snapshot.rows.len();
         snapshot.rows.append(&mut rows);
         let unsettled = unsettled.into_iter().map(|index: usize| first + index);
@@ -436,7 +437,7 @@ mod tests {
             let snapshot = program.pass(Scope::Processes, &[]);
             let (walk, _) = program.walk();
             let place: Position = walk.walkers[0].read(POSITION);
-            let shared = shareable && (budget < BUDGET || expected > ALONE);
+            let shared = shareable && expected > ALONE;
             assert_eq!(place.walkers > 1, shared);
             if shared {
                 // It knows better now.
