@@ -1616,6 +1616,17 @@ mod tests {
         bytes
     }
 
+    /// Check that a crowd of which some are late a few times is waited for, and one that has become smaller is not.
+    #[test]
+    fn crowds_are_waited_for_a_few_times() {
+        let mut crowd = Crowd::default();
+        let sizes = [16, 15, 15, 16, 15, 14, 13, 12, 1, 17].map(|clients| {
+            crowd.came(clients);
+            crowd.size
+        });
+        assert_eq!(sizes, [16, 16, 16, 16, 16, 16, 16, 12, 12, 17]);
+    }
+
     /// Check that the files of a long answer are, one behind the other, what one file would be; that each is announced as it is, and
     /// told of before the next one is written, but the last.
     #[test]
