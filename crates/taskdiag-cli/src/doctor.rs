@@ -1,13 +1,12 @@
 //! `taskdiag doctor`.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Query, SourceId, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Query, SourceId, Verdict};
 
-use crate::library::{handle, Source};
+use crate::library::BrokerOptions;
 use crate::outcome::{Failure, Outcome};
 use crate::output::table::{Align, Table};
 use crate::output::{cell, json, Output};
@@ -15,9 +14,8 @@ use crate::output::{cell, json, Output};
 /// Say what this host can answer with, why, and what to do about what it can't
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    broker: BrokerOptions,
     /// As a JSON document
     #[arg(long)]
     json: bool,
@@ -34,8 +32,7 @@ struct Report {
 }
 
 impl Report {
-    fn new(socket: Option<&Path>) -> Report {
-        let mut handle = handle(Source::Auto, socket);
+    fn new(mut handle: Handle) -> Report {
         let plan = Group::ALL.into_iter().map(|group| {
             let fields: Fields = Field::ALL
                 .iter()
@@ -121,7 +118,7 @@ fn host(tasks: Option<u32>) -> Vec<(&'static str, String)> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let report = Report::new(args.socket.as_deref());
+    let report = Report::new(args.broker.handle().one_shot());
     let mut output = Output::new();
     match args.json {
         true => as_json(&report, output.buffer()),

@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use taskdiag::plan::{BpfWay, Explanation};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
 
-use crate::library::Source;
+use crate::library::SourceOptions;
 use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::names::Names;
 use crate::output::{cell, csv, json, Absences, Extra, Output};
@@ -22,12 +21,8 @@ pub struct Options {
     /// those of group rollup. See `taskdiag fields`
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
     pub fields: Vec<String>,
-    /// What is to answer
-    #[arg(long, value_enum, default_value_t)]
-    pub source: Source,
-    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub from: SourceOptions,
     #[command(flatten)]
     formats: Formats,
     /// Exact numbers in tables: bytes and nanoseconds

@@ -1,11 +1,10 @@
 //! `taskdiag maps`.
 
-use std::path::PathBuf;
-
 use clap::{Args as ClapArgs, ValueEnum};
 use taskdiag::maps::{Broker, BuildId, Filter, Known, Machine, Mapping, Mappings, Maps, Source, Wants};
 use taskdiag::{Absent, ErrorKind, Value};
 
+use crate::library::BrokerOptions;
 use crate::listing::{Format, Formats};
 use crate::outcome::{say, who_may, Failure, Outcome};
 use crate::output::named::{Cell, Head, Rows};
@@ -57,9 +56,8 @@ pub struct SourceOptions {
     /// What is to answer
     #[arg(long, value_enum, default_value_t)]
     source: Choice,
-    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    broker: BrokerOptions,
 }
 
 /// Options that are about output alone.
@@ -108,7 +106,7 @@ impl SourceOptions {
             Choice::Procmap => Asked::Kernel(Some(Source::Procmap)),
             Choice::Bpf => Asked::Kernel(Some(Source::Bpf)),
             Choice::Procfs => Asked::Kernel(Some(Source::Procfs)),
-            Choice::Broker => Asked::Broker(Broker::connect(self.socket.as_deref())?),
+            Choice::Broker => Asked::Broker(Broker::connect(self.broker.socket.as_deref())?),
         })
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Query};
 
-use crate::library;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Show};
@@ -207,7 +206,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     }
     let request = Request::new(&args)?;
     let options = &args.options;
-    let mut handle = library::handle(options.source, options.socket.as_deref());
+    let mut handle = options.from.handle();
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
     let answers = Answers::ask(&mut handle, &request.query)?;
 

@@ -3,7 +3,6 @@
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Query, Task, Value};
 
-use crate::library;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, Cells, Column, Show};
@@ -41,7 +40,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         Format::Machine(_) => (chosen.clone(), chosen.into_iter().collect()),
     };
     let query = Query::processes().fields(asked | Field::Ppid);
-    let answers = Answers::ask(&mut library::handle(options.source, options.socket.as_deref()), &query)?;
+    let answers = Answers::ask(&mut options.from.handle(), &query)?;
     let all = answers.tasks();
     let forest = Forest::new(&all);
     let lines = match args.pid {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::termios::{isatty, tcgetwinsize};
 use taskdiag::{Field, Fields, Handle, Query, Snapshot, Task};
 
-use crate::library;
 use crate::listing::{Format, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column, Show};
@@ -280,7 +279,7 @@ pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
     fields |= order.fields() | Field::StartNs;
     let query = ps::query(args)?.fields(fields).only_changed();
 
-    let mut handle = library::handle_for_many(args.options.source, args.options.socket.as_deref());
+    let mut handle = args.options.from.handle_for_many();
     let mut snapshot = Snapshot::default();
     let mut history = History::default();
     let mut screen = Screen::new(args, shown);

@@ -13,7 +13,6 @@ use rustix::termios::{isatty, tcgetwinsize};
 use taskdiag::{Budget, Field, Fields, Handle, Query, Task, Value};
 
 use crate::cache::size::parse_size;
-use crate::library;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Show, Unit};
@@ -239,7 +238,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         names: Names::default(),
     };
     let Some(interval) = args.watch else {
-        let mut handle = library::handle(args.options.source, args.options.socket.as_deref());
+        let mut handle = args.options.from.handle();
         return report.sample(&mut handle, &query, None);
     };
     let interval = watch::duration(interval)?;
@@ -248,7 +247,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             "watching has no end, and so makes no JSON document: use --jsonl".to_owned(),
         ));
     }
-    let mut handle = library::handle_for_many(args.options.source, args.options.socket.as_deref());
+    let mut handle = args.options.from.handle_for_many();
     let mut outcome = Outcome::Complete;
     let mut next = Instant::now();
     for sample in 0..args.count.unwrap_or(u64::MAX) {

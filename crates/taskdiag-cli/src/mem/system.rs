@@ -6,7 +6,6 @@ use taskdiag::memory::system::{Account, MemInfo, Processes};
 use taskdiag::{Field, Fields, Query, Value};
 
 use super::{progress, Args};
-use crate::library;
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
@@ -26,7 +25,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
             "--system has lines of its own: neither -o nor --sort goes with it".to_owned(),
         ));
     }
-    let mut handle = library::handle(args.options.source, args.options.socket.as_deref());
+    let mut handle = args.options.from.handle();
     let query = Query::processes().fields(fields()).budget(args.budget()?);
     let shown = progress::Shown::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
