@@ -1,5 +1,6 @@
 //! What the kernel says of a client: who it is, where it stands, what it may see.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -134,6 +135,9 @@ impl Peer {
     }
 }
 
+/// What was found for requests that are answered together, by processes.
+pub type Known = HashMap<(u32, bool), Facts>;
+
 impl Finder {
     /// Looks at this process itself.
     pub fn new(passes: &mut Passes, modules: Modules, observers: Option<u32>) -> taskdiag::Result<Option<Finder>> {
@@ -158,6 +162,18 @@ impl Finder {
     /// What security modules there are.
     pub fn modules(&self) -> &Modules {
         &self.modules
+    }
+
+    /// What the kernel says of a client now, if that was not found a moment ago for another connection of the same process.
+    pub fn find_once(&self, passes: &mut Passes, peer: &Peer, known: &mut Known) -> Result<Facts, Errno32> {
+        let key = (peer.pid, peer.is_confined);
+        if let Some(facts) = known.get(&key) {
+            // It is the same process, which has had this number since it connected.
+            return peer.is_alive().then(|| facts.clone()).ok_or(libc::ESRCH);
+        }
+        let facts = self.find(passes, peer)?;
+        known.insert(key, facts.clone());
+        Ok(facts)
     }
 
     /// What the kernel says of a client now.

@@ -26,7 +26,7 @@ use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
 use crate::encode::{self, Eyes};
-use crate::facts::{Facts, Finder, Peer};
+use crate::facts::{Facts, Finder, Known, Peer};
 use crate::file::Dump;
 use crate::log::{log, Level};
 use crate::mappings::{self, Opened, Readers, Stream};
@@ -871,7 +871,8 @@ impl Server {
             return;
         };
         let request = Request { seq: 0, ..request };
-        let Some((ask, facts, eyes)) = self.prepare(first, &request) else {
+        let mut known = Known::new();
+        let Some((ask, facts, eyes)) = self.prepare(first, &request, &mut known) else {
             return;
         };
         let mut batch = vec![(first, facts, eyes)];
@@ -881,7 +882,7 @@ impl Server {
                 if let Some(user) = place {
                     self.unqueue(user, index);
                 }
-                match self.prepare(index, &request) {
+                match self.prepare(index, &request, &mut known) {
                     Some((other, facts, eyes)) if other == ask => batch.push((index, facts, eyes)),
                     Some(_) => self.requeue(index),
                     None => {}
@@ -920,12 +921,12 @@ impl Server {
     }
 
     /// What a client's request takes, and who looks. Answers it here if no pass is needed.
-    fn prepare(&mut self, index: usize, request: &Request) -> Option<(Ask, Facts, Eyes)> {
+    fn prepare(&mut self, index: usize, request: &Request, known: &mut Known) -> Option<(Ask, Facts, Eyes)> {
         let client = self.clients[index].as_ref()?;
         let Request { seq, .. } = self.waits_for(index)?;
         let groups = encode::groups_read(request).0;
         let found = client.before.as_ref().map_err(|errno| *errno).and_then(|before| {
-            let facts = self.finder.find(&mut self.passes, &client.peer)?;
+            let facts = self.finder.find_once(&mut self.passes, &client.peer, known)?;
             let as_task = self.finder.look_as(&facts, groups)?;
             let eyes = eyes(before, &facts);
             Ok((facts, as_task, eyes))
