@@ -143,17 +143,15 @@ struct Packets<'a> {
 impl Packets<'_> {
     /// Makes messages of records, and sends what makes whole packets.
     fn take(&mut self, records: &[u8]) {
-        let mut rest = records;
-        while let (Some((record, behind)), Ok(())) = (Record::split_first(rest), self.result) {
+        let taken = each(records, |record| {
+            self.result?;
             encode::put(self.request, self.eyes, record, &mut self.part);
-            rest = behind;
             if self.part.len() >= self.due {
                 self.send(wire::PACKET);
             }
-        }
-        if !rest.is_empty() && self.result.is_ok() {
-            self.result = Err(libc::EIO);
-        }
+            self.result
+        });
+        self.result = self.result.and(taken);
         self.send(wire::PACKET);
     }
 
@@ -243,12 +241,10 @@ impl Files {
         records: &[u8],
         told: &mut impl FnMut(&mut [u8], usize, &Dump),
     ) -> Result<(), i32> {
-        let mut rest = records;
-        while let Some((record, behind)) = Record::split_first(rest) {
+        each(records, |record| {
             self.messages += u64::from(encode::put(request, eyes, record, &mut self.bytes));
-            rest = behind;
             if self.bytes.len() < CHUNK {
-                continue;
+                return Ok(());
             }
             self.flush()?;
             if self.dump.as_ref().is_some_and(|dump| dump.len() >= FILE) {
@@ -258,11 +254,8 @@ impl Files {
                 let announcement = &mut self.announcements[at..];
                 file.into_iter().for_each(|file| told(announcement, at, file));
             }
-        }
-        match rest {
-            [] => Ok(()),
-            _ => Err(libc::EIO),
-        }
+            Ok(())
+        })
     }
 
     /// Writes what is left.
@@ -1271,20 +1264,16 @@ impl Server {
         let Some(first) = askers.first() else {
             return;
         };
-        let (mut bytes, mut is_torn) = (Vec::new(), false);
+        let (mut bytes, mut put) = (Vec::new(), Ok(()));
         let made = make(&mut self.passes, &mut |records| {
-            let mut rest = records;
-            while let Some((record, behind)) = Record::split_first(rest) {
+            put = put.and(each(records, |record| {
                 encode::put(request, eyes, record, &mut bytes);
-                rest = behind;
-            }
-            is_torn |= !rest.is_empty();
+                Ok(())
+            }));
         });
         let mut answer = self.empty_answer(first.index);
         let made = made.and_then(|apart| {
-            if is_torn {
-                return Err(libc::EIO);
-            }
+            put?;
             if bytes.is_empty() && is_about_one(request) {
                 return Err(libc::ESRCH);
             }
@@ -1511,6 +1500,19 @@ fn sees_any(eyes: &Eyes, records: &Records) -> bool {
     records.each().any(|record| eyes.observer || may_see(record))
 }
 
+/// Tells of records, one by one. What is not whole is an error: it would be missing from the answer.
+fn each(records: &[u8], mut told: impl FnMut(Record<'_>) -> Result<(), i32>) -> Result<(), i32> {
+    let mut rest = records;
+    while let Some((record, behind)) = Record::split_first(rest) {
+        told(record)?;
+        rest = behind;
+    }
+    match rest {
+        [] => Ok(()),
+        _ => Err(libc::EIO),
+    }
+}
+
 /// Whether an answer with these groups can be the same for several processes at all.
 fn is_shareable(request: &Request) -> bool {
     let special = Groups::NONE.with(Group::Cpu).with(Group::Layout).with(Group::Fds);
@@ -1519,7 +1521,7 @@ fn is_shareable(request: &Request) -> bool {
 
 /// Finds those of several clients that see more of their own process than others would with the same eyes.
 struct Apart<'b> {
-    /// By their numbers. None of a single client: it has its own eyes.
+    /// By their numbers.
     clients: Vec<(u32, usize, &'b Eyes)>,
     found: Vec<usize>,
 }
@@ -1527,7 +1529,7 @@ struct Apart<'b> {
 impl Apart<'_> {
     fn among(batch: &[(usize, Facts, Eyes)]) -> Apart<'_> {
         let clients = batch.iter().map(|(index, _, eyes)| (eyes.now.pid, *index, eyes));
-        let mut clients: Vec<_> = clients.filter(|_| batch.len() > 1).collect();
+        let mut clients: Vec<_> = clients.collect();
         clients.sort_unstable_by_key(|(pid, ..)| *pid);
         Apart {
             clients,
@@ -1537,6 +1539,7 @@ impl Apart<'_> {
 
     /// Looks for the clients' own records.
     fn look(&mut self, records: &[u8]) {
+        // A single one looks with its own eyes.
         let [(first, ..), .., (last, ..)] = self.clients[..] else {
             return;
         };

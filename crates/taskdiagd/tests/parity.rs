@@ -327,7 +327,9 @@ fn plain_users_see_their_own() {
 #[test]
 fn who_sees_itself_alone_is_told_of_itself() {
     // Enough for files.
-    let _farm = child::part().is_none().then(|| taskdiag_zoo::Farm::start(1000, 1));
+    let _farm = child::part()
+        .is_none()
+        .then(|| taskdiag_zoo::Farm::start(1000, 1).expect("a farm"));
     let _scene = scene();
     let test = test_name!();
     let asks = |is_dumpable: bool| {
