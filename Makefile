@@ -2,15 +2,19 @@
 
 CARGO ?= cargo
 # What of the matrix to run: make matrix KERNELS=6.1
-KERNELS ?= 6.1 6.12
+KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
+# How long the broker is attacked
+SECONDS ?= 1200
+# How often fuzzers run
+FUZZ_RUNS ?= 10000000
 # Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test matrix bench lint format docs clean
+.PHONY: help build run test soak soak-broker fuzz matrix matrix-full bench lint format docs clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build target/release/taskdiag and taskdiagd
 	@dev/setup.sh build
@@ -23,9 +27,24 @@ test: ## Run all tests on this machine's kernel
 	@dev/setup.sh test
 	@dev/test.sh
 
-matrix: ## Run the tests on Debian's kernels, in virtual machines
+soak: ## Ask all sources for a quarter of an hour while everything around changes
+	@dev/setup.sh test
+	@dev/soak.sh
+
+matrix: ## Run the library's tests on Debian's kernels, in virtual machines; on arm64 some of them
 	@dev/setup.sh matrix
 	@dev/matrix.sh $(KERNELS)
+
+matrix-full: ## The same with all tests, which takes long
+	@dev/setup.sh matrix
+	@dev/matrix.sh --full $(KERNELS)
+
+soak-broker: ## Attack the broker for SECONDS, and measure what others get meanwhile
+	@dev/setup.sh test
+	@SECONDS=$(SECONDS) $(CARGO) test --release --quiet --package taskdiagd --test soak_broker -- --ignored --nocapture
+
+fuzz: ## Feed the broker's encoder and the client's decoder with what nobody would send, FUZZ_RUNS times
+	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd fuzz -- --nocapture
 
 bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
 	@dev/setup.sh bench

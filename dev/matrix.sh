@@ -1,63 +1,94 @@
 #!/usr/bin/env bash
-# Runs the tests that ask a kernel on Debian's kernels, in virtual machines: dev/matrix.sh [6.1] [6.12]
+# Runs the tests that ask a kernel on Debian's kernels, in virtual machines: dev/matrix.sh [--full | --tests REGEX] KERNEL...
 #
-# The tests are built once, on this machine, and copied into each virtual machine with the shared libraries they need.
+# The kernels are 6.1 and 6.12 (x86-64), arm64-4k and arm64-16k (6.12 with pages of 4 and 16 KiB). The tests are built on this
+# machine, and copied into each virtual machine with the shared libraries they need. What runs without options is what every
+# change needs: the library's tests whose outcome is the kernel's, on arm64 those that compare what BPF says with the kernel's own
+# text. With --full all tests run; with --tests those whose "PACKAGE NAME" it matches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ $# -gt 0 ] || set -- 6.1 6.12
+full='' meant='^taskdiag (amounts|arguments|events|isolation|memory|oracle)$'
+case ${1:-} in
+--full)
+    full=1 meant=.
+    shift
+    ;;
+--tests)
+    full=1 meant=$2
+    shift 2
+    ;;
+esac
 export TASKDIAG_REQUIRE_BPF=1
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 mkdir -p target
 
 # Emulation is slow: a fraction of the repetitions, and patience.
-scale=10
+environment=(--env TASKDIAG_TEST_SCALE=10 --env PROPTEST_CASES=16)
 timeout=2700
+# Debian's security modules without TOMOYO, AppArmor and Yama, for which the broker shows less than /proc (docs/kernel-support.md).
+modules=landlock,lockdown,loadpin,safesetid,integrity,bpf
 
-cargo build --quiet --workspace --bins
-messages=$(cargo test --quiet --no-run --package taskdiag --message-format=json)
-
-# The executables of integration tests, by name: target/debug/deps/NAME-HASH.
-tests=()
-while read -r executable; do
-    case $(basename "$executable") in
-    taskdiag-* | layout-*) ;; # unit tests and a compiler's work: not a matter of the kernel
-    *) tests+=("$executable") ;;
-    esac
-done < <(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | sort -u)
-
-zoo=$PWD/target/debug/zoo
-taskdiag=$PWD/target/debug/taskdiag
-
-# Becomes the virtual machine of a kernel, which runs all tests.
-in_machine() {
-    local kernel=$1 script=target/matrix-$1-tests.sh test files
-    {
-        echo "status=0"
-        echo "'$taskdiag' doctor"
-        for source in bpf procfs; do
-            echo "'$taskdiag' ps -o all --source $source --json >/dev/null || status=1"
-        done
-        for test in "${tests[@]}"; do
-            echo "echo '## $(basename "${test%-*}")'"
-            echo "'$test' --test-threads=2 || status=1"
-        done
-        echo "exit \$status"
-    } >"$script"
-    files=(--file "$script:/tests.sh" --file "$zoo" --file "$taskdiag")
-    for test in "${tests[@]}"; do
-        files+=(--file "$test")
-    done
-    exec dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" "${files[@]}" \
-        --env "TASKDIAG_ZOO=$zoo" --env "TASKDIAG_TEST_SCALE=$scale" -- sh /tests.sh
+# Builds what a kernel runs, and prints of each test the package, the name and the executable.
+build() {
+    local target=() packages=(--package taskdiag --package taskdiag-cli --package taskdiagd) messages
+    if [[ $1 == arm64-* ]]; then
+        target=(--target aarch64-unknown-linux-gnu)
+        [ -n "$full" ] || packages=(--package taskdiag --test oracle)
+    fi
+    cargo build --quiet "${target[@]}" --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+    messages=$(cargo test --quiet --no-run "${target[@]}" "${packages[@]}" --message-format=json)
+    # The test of layouts is a compiler's work, not a matter of the kernel.
+    sed -n 's/.*\/\([^/"]*\)\/Cargo.toml","target":{[^}]*"name":"\([^"]*\)".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
+        <<<"$messages" | awk -v meant="$meant" '$2 != "layout" && $2 !~ /^soak/ && $1 " " $2 ~ meant' | sort -u
 }
 
-# A machine keeps one core busy, so the kernels run side by side.
+# Becomes the virtual machine of a kernel, which runs the tests.
+in_machine() {
+    local kernel=$1 directory=$PWD/target script=target/matrix-$1-tests.sh files=() filter='' package name executable file
+    if [[ $kernel == arm64-* ]]; then
+        directory+=/aarch64-unknown-linux-gnu
+        [ -n "$full" ] || filter=bpf_
+    fi
+    directory+=/debug
+    for file in zoo taskdiag taskdiagd; do
+        files+=(--file "$directory/$file")
+    done
+    # The command is compared with its documents, which are found from its package.
+    for file in docs/fields.md docs/events.md crates/taskdiag-cli/Cargo.toml; do
+        files+=(--file "$PWD/$file")
+    done
+    {
+        echo "status=0"
+        echo "'$directory/taskdiag' doctor"
+        for source in bpf procfs; do
+            echo "'$directory/taskdiag' ps -o all --source $source --json >/dev/null || status=1"
+        done
+        while read -r package name executable; do
+            files+=(--file "$executable")
+            echo "echo \"## \$(cut -d. -f1 /proc/uptime) s: $package, $name\""
+            echo "'$executable' --test-threads=2 $filter || status=1"
+        done <<<"${tests[$kernel]}"
+        echo "exit \$status"
+    } >"$script"
+    exec dev/vm/run.sh --kernel "$kernel" --timeout "$timeout" --append "lsm=$modules" --file "$script:/tests.sh" "${files[@]}" \
+        --env "TASKDIAG_ZOO=$directory/zoo" "${environment[@]}" -- sh /tests.sh
+}
+
 dev/vm/kernels.sh "$@"
-machines=()
-trap '[ ${#machines[@]} -eq 0 ] || kill "${machines[@]}"' EXIT
+declare -A tests machines
 for kernel in "$@"; do
+    tests[$kernel]=$(build "$kernel")
+done
+
+# A machine keeps one core busy, so as many run side by side as there are cores.
+trap '[ ${#machines[@]} -eq 0 ] || kill "${machines[@]}" 2>/dev/null' EXIT
+for kernel in "$@"; do
+    while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do
+        wait -n || true # its status is asked for below
+    done
     in_machine "$kernel" >"target/matrix-$kernel.log" 2>&1 &
-    machines+=($!)
+    machines[$kernel]=$!
 done
 
 failures=0
@@ -65,8 +96,8 @@ total_passed=0
 total_failed=0
 for kernel in "$@"; do
     log=target/matrix-$kernel.log status=0
-    wait "${machines[0]}" || status=$?
-    machines=("${machines[@]:1}")
+    wait "${machines[$kernel]}" || status=$?
+    unset "machines[$kernel]"
     read -r passed failed < <(awk '
         /^test result:/ { passed += $4; failed += $6 }
         END { print passed + 0, failed + 0 }' "$log")

@@ -1,15 +1,29 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a command of the Makefile needs: dev/setup.sh build|test|matrix|bench|lint
+# Installs the Debian packages that a command of the Makefile needs, and for the matrix Rust's libraries for arm64:
+# dev/setup.sh build|test|matrix|bench|lint
 #
 # Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
 # clang is a build without the BPF source, which still works.
 set -euo pipefail
 
+add_rust_target() {
+    [ ! -d "$(rustc --print target-libdir --target "$1")" ] || return 0
+    if ! command -v rustup >/dev/null; then
+        echo "setup: this Rust has no libraries for $1, and there is no rustup to install them" >&2
+        exit 1
+    fi
+    echo "setup: installing Rust's libraries for $1" >&2
+    rustup --quiet target add "$1"
+}
+
 packages=(gcc clang libbpf-dev)
 case ${1:-} in
 build) ;;
 test) packages+=(bpftool procps util-linux) ;;
-matrix) packages+=(qemu-system-x86 busybox-static cpio binutils zstd lz4) ;;
+matrix)
+    packages+=(qemu-system-x86 qemu-system-arm cpio binutils xz-utils gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+    add_rust_target aarch64-unknown-linux-gnu
+    ;;
 bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem) ;;
 lint) packages+=(shellcheck) ;;
 *)

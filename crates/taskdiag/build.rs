@@ -11,39 +11,15 @@ use recipes::Source;
 /// One entry for each object to embed: `recipe::NAME` in the library.
 const SOURCES: &[Source] = &[
     Source {
-        name: "TASK",
+        name: "TASK_CALLED",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0", "TD_WALKS=0"],
-        only_for_tests: false,
-    },
-    Source {
-        name: "TASK_SLEEPABLE",
-        file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0", "TD_WALKS=0"],
+        defines: &["TD_WALKS=0"],
         only_for_tests: false,
     },
     Source {
         name: "TASK_WALK",
         file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=0", "TD_SHARED=0", "TD_WALKS=1"],
-        only_for_tests: false,
-    },
-    Source {
-        name: "TASK_SLEEPABLE_WALK",
-        file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=1", "TD_SHARED=0", "TD_WALKS=1"],
-        only_for_tests: false,
-    },
-    Source {
-        name: "TASK_SHARED",
-        file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=0", "TD_SHARED=1", "TD_WALKS=0"],
-        only_for_tests: false,
-    },
-    Source {
-        name: "TASK_SLEEPABLE_SHARED",
-        file: "task.bpf.c",
-        defines: &["TD_SLEEPABLE=1", "TD_SHARED=1", "TD_WALKS=0"],
+        defines: &["TD_WALKS=1"],
         only_for_tests: false,
     },
     Source {
@@ -53,15 +29,9 @@ const SOURCES: &[Source] = &[
         only_for_tests: false,
     },
     Source {
-        name: "VMA",
-        file: "vma.bpf.c",
-        defines: &["TD_WALKS=0"],
-        only_for_tests: false,
-    },
-    Source {
         name: "VMA_WALK",
         file: "vma.bpf.c",
-        defines: &["TD_WALKS=1"],
+        defines: &[],
         only_for_tests: false,
     },
     Source {

@@ -1,89 +1,90 @@
 #!/bin/bash
-# Fetches Debian's cloud kernels into .cache/kernels/<6.1|6.12>/ of the repository:
-#   vmlinuz  vmlinux.btf (raw)  config  version (package, version)
-# Usage: kernels.sh [--update] [6.1|6.12]...     (both without arguments; what is in the cache stays)
+# Fetches Debian's kernels into .cache/kernels/<kernel>/ of the repository, with what a machine needs that runs one:
+#   vmlinuz  config  version (package, version)  modules/ (in the order of loading)  busybox  sleep
+# Usage: kernels.sh [--update] [6.1|6.12|arm64-4k|arm64-16k]...     (all without arguments; what is in the cache stays)
 set -euo pipefail
 umask 022
 
 CACHE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.cache/kernels
 readonly CACHE
+# File systems and the like that tests ask for, where the kernel has them as modules.
+readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag'
 
 die() { echo "kernels.sh: $*" >&2; exit 1; }
 
-# The meta package whose dependency is the kernel image Debian ships today.
-meta_package() {
+# Sets of kernel $1: the meta package whose dependency is the image Debian ships today, the version, the architecture.
+describe() {
   case $1 in
-    6.1) echo linux-image-cloud-amd64 ;;
-    6.12) echo linux-image-6.12-cloud-amd64 ;;
-    *) die "unknown kernel '$1': want 6.1 or 6.12" ;;
+    6.1) meta=linux-image-cloud-amd64 series=6.1 architecture=amd64 ;;
+    6.12) meta=linux-image-6.12-cloud-amd64 series=6.12 architecture=amd64 ;;
+    arm64-4k) meta=linux-image-6.12-cloud-arm64 series=6.12 architecture=arm64 ;;
+    arm64-16k) meta=linux-image-6.12-arm64-16k series=6.12 architecture=arm64 ;;
+    *) die "unknown kernel '$1': want 6.1, 6.12, arm64-4k or arm64-16k" ;;
   esac
 }
 
-# "package=version" of the image that meta package $1 depends on; nothing when apt does not know it.
+# A command of apt for $architecture, with package lists of our own: this system's stay as they are, and nobody need be root.
+of_architecture() {
+  local command=$1 lists=$CACHE/../apt/$architecture
+  shift
+  mkdir -p "$lists/partial"
+  "$command" -qq -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o "Dir::State::Lists=$lists/" \
+    -o "Dir::Cache=$lists/" -o Dir::State::status=/dev/null -o APT::Sandbox::User= "$@"
+}
+
+# What the meta package $1 depends on: the package of the image.
 image_package() {
-  { apt-cache show --no-all-versions "$1" 2>/dev/null || true; } |
-    sed -n 's/^Depends:.*\(linux-image-[^ ,]*\) (= \([^)]*\)).*/\1=\2/p' | head -n 1
+  { of_architecture apt-cache show --no-all-versions "$1" 2>/dev/null || true; } |
+    sed -n 's/^Depends:.*\(linux-image-[^ ,]*\) (= [^)]*).*/\1/p' | head -n 1
 }
 
-# apt-get download into the current directory, trying again with fresh lists: old ones name packages that are gone.
+# Downloads the package $1 into the current directory and prints the name of its file.
 download() {
-  local meta=$1 image
-  image=$(image_package "$meta")
-  if [[ -n $image ]] && apt-get -qq download "$image" 2>apt.log; then return; fi
-  apt-get -qq update >>apt.log 2>&1 || true
-  image=$(image_package "$meta")
-  [[ -n $image ]] || { cat apt.log >&2; die "apt does not know $meta: is this Debian 12 with bookworm-security in its sources, and were you root for 'apt-get update'?"; }
-  apt-get -qq download "$image" 2>>apt.log || { cat apt.log >&2; die "could not download $image"; }
+  local files
+  of_architecture apt-get download "$1" >>apt.log 2>&1 || { cat apt.log >&2; die "could not download $1"; }
+  files=("$1"_*.deb)
+  [[ -f ${files[0]} ]] || die "apt-get download left no package $1"
+  echo "${files[0]}"
 }
 
-le_bytes() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; } # FILE OFFSET SIZE: one little-endian number
-
-# The ELF kernel in bzImage $1. The header says where the payload lies (Documentation/arch/x86/boot.rst);
-# its first bytes say how it is packed. All but gzip carry four more bytes, the unpacked size.
-unpack_vmlinux() {
-  local image=$1 sectors start length magic unpack
-  sectors=$(le_bytes "$image" $((0x1f1)) 1)
-  start=$(((sectors + 1) * 512 + $(le_bytes "$image" $((0x248)) 4)))
-  length=$(le_bytes "$image" $((0x24c)) 4)
-  magic=$(od -An -t x1 -j "$start" -N 4 "$image" | tr -d ' ')
-  case $magic in
-    1f8b*) unpack=(gzip -dc) length=$((length + 4)) ;;
-    28b52ffd) unpack=(zstd -dc) ;;
-    fd377a58) unpack=(xz -dc) ;;
-    5d0000*) unpack=(xz -dc --format=lzma) ;;
-    425a68*) unpack=(bzip2 -dc) ;;
-    02214c18) unpack=(lz4 -dc) ;;
-    894c5a4f) unpack=(lzop -dc) ;;
-    *) die "$image: no compression known by the magic number $magic" ;;
+# Unpacks the module $1 and what it depends on into out/modules. What the kernel has built in has no file.
+take_module() {
+  local file module
+  for file in out/modules/*-"$1.ko"; do if [[ -e $file ]]; then return; fi; done
+  file=$(find kernel/lib/modules -name "$1.ko*" -print -quit)
+  [[ -n $file ]] || return 0
+  case $file in
+    *.xz) xz -dc "$file" >"$1.ko" ;;
+    *) cp "$file" "$1.ko" ;;
   esac
-  command -v "${unpack[0]}" >/dev/null || die "$image: needs the program '${unpack[0]}'"
-  dd if="$image" bs=1M skip="$start" count=$((length - 4)) iflag=skip_bytes,count_bytes status=none | "${unpack[@]}"
+  for module in $(tr '\0' '\n' <"$1.ko" | sed -n 's/^depends=//p' | tr ',' ' '); do take_module "$module"; done
+  mv "$1.ko" "out/modules/$(printf '%02d' "$(find out/modules -type f | wc -l)")-$1.ko"
 }
 
 fetch() {
-  local kernel=$1 meta deb release
-  meta=$(meta_package "$kernel")
+  local kernel=$1 image deb release module meta series architecture
+  describe "$kernel"
   work=$(mktemp -d "$CACHE/.fetch.XXXXXX") # not local: the trap outlives the function
   trap 'rm -rf "$work"' EXIT
   cd "$work"
-  # apt drops its privileges for the download where it can.
-  if [[ $EUID == 0 ]] && id _apt >/dev/null 2>&1; then chown _apt . 2>/dev/null || true; fi
-  download "$meta"
-  deb=$(echo linux-image-*.deb)
-  [[ -f $deb ]] || die "apt-get download left no package in $work"
-  dpkg -x "$deb" package
-  release=$(basename package/boot/vmlinuz-*)
+  of_architecture apt-get update >apt.log 2>&1 || true # a source that is of no use may fail
+  image=$(image_package "$meta")
+  [[ -n $image ]] || { cat apt.log >&2; die "apt does not know $meta: is this Debian 12 with bookworm-security in its sources?"; }
+  deb=$(download "$image")
+  dpkg -x "$deb" kernel
+  release=$(basename kernel/boot/vmlinuz-*)
   release=${release#vmlinuz-}
-  [[ $release == "$kernel".* ]] || die "$meta gives kernel $release here, not $kernel"
+  [[ $release == "$series".* ]] || die "$meta gives kernel $release here, not $series"
+  mkdir -p out/modules
+  cp kernel/boot/vmlinuz-* out/vmlinuz
+  cp kernel/boot/config-* out/config
+  for module in $MODULES; do take_module "$module"; done
+  printf '%s %s\n' "$image" "$(dpkg-deb -f "$deb" Version)" >out/version
 
-  mkdir out
-  cp package/boot/vmlinuz-* out/vmlinuz
-  cp package/boot/config-* out/config
-  unpack_vmlinux out/vmlinuz >vmlinux || die "could not unpack the kernel in $deb"
-  objcopy -O binary --only-section=.BTF vmlinux out/vmlinux.btf
-  [[ $(od -An -t x2 -N 2 out/vmlinux.btf) == ' eb9f' ]] || die "no BTF in the kernel of $deb"
-  printf '%s %s\n' "$(dpkg-deb -f "$deb" Package)" "$(dpkg-deb -f "$deb" Version)" >out/version
-  chmod 644 out/*
+  dpkg -x "$(download busybox-static)" programs
+  dpkg -x "$(download coreutils)" programs
+  cp programs/bin/busybox programs/bin/sleep out/
+  chmod -R u=rwX,go=rX out
   rm -rf "${CACHE:?}/$kernel"
   mv out "$CACHE/$kernel"
   echo "kernels.sh: $kernel is $(cat "$CACHE/$kernel/version")" >&2
@@ -95,14 +96,14 @@ for argument; do
   case $argument in
     --update) update=1 ;;
     -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit ;;
-    *) meta_package "$argument" >/dev/null; kernels+=("$argument") ;;
+    *) describe "$argument"; kernels+=("$argument") ;;
   esac
 done
-[[ ${#kernels[@]} -gt 0 ]] || kernels=(6.1 6.12)
+[[ ${#kernels[@]} -gt 0 ]] || kernels=(6.1 6.12 arm64-4k arm64-16k)
 
 mkdir -p "$CACHE"
 exec 9>"$CACHE/.lock"
 flock 9 # two runs at once: the second finds the first one's kernels
 for kernel in "${kernels[@]}"; do
-  if [[ -n $update || ! -s $CACHE/$kernel/version ]]; then (fetch "$kernel"); fi
+  if [[ -n $update || ! -s $CACHE/$kernel/version || ! -e $CACHE/$kernel/sleep ]]; then (fetch "$kernel"); fi
 done

@@ -3,7 +3,7 @@
 #
 # Usage: run.sh [OPTION]... -- COMMAND [ARGUMENT]...
 #        run.sh [OPTION]... --shell
-#   --kernel 6.1|6.12|PATH   Debian's cloud kernel (fetched by kernels.sh) or a bzImage; 6.12 unless told
+#   --kernel NAME            Debian's kernel 6.1, 6.12, arm64-4k or arm64-16k (fetched by kernels.sh); 6.12 unless told
 #   --file SRC[:DST]         copy a file or directory in, with the shared libraries it needs; at its own path unless told
 #   --env K=V                set a variable for COMMAND
 #   --mem SIZE               memory of the machine (3G)
@@ -59,14 +59,25 @@ done
 [[ $# -gt 0 || -n $shell ]] || usage "no command"
 [[ $# -eq 0 || -z $shell ]] || usage "a command or --shell, not both"
 
-for program in qemu-system-x86_64 busybox cpio ldd strip; do
+# What differs between processors: the emulator, the console, the port for the output, the tools' prefix, the machine in an ELF
+# header, and where Debian keeps the libraries of programs that are built here.
+case $kernel in
+  arm64-*)
+    emulator=(qemu-system-aarch64 -M virt -cpu 'max,pauth-impdef=on')
+    console=ttyAMA0 output=ttyS0 output_device=(-chardev 'file,id=output,path=OUTPUT' -device 'pci-serial,chardev=output')
+    tools=aarch64-linux-gnu- elf=b700 libraries=/usr/aarch64-linux-gnu/lib
+    ;;
+  *)
+    emulator=(qemu-system-x86_64 -cpu max)
+    console=ttyS0 output=ttyS1 output_device=(-serial file:OUTPUT)
+    tools='' elf=3e00 libraries=/lib/x86_64-linux-gnu
+    ;;
+esac
+for program in "${emulator[0]}" cpio "${tools}readelf" "${tools}strip"; do
   command -v "$program" >/dev/null || usage "the program '$program' is not installed (README.md lists the packages)"
 done
-case $kernel in
-  6.1 | 6.12) "$HERE/kernels.sh" "$kernel" || exit 3; image=$CACHE/$kernel/vmlinuz ;;
-  *) image=$kernel ;;
-esac
-[[ -r $image ]] || usage "no kernel at '$image'"
+"$HERE/kernels.sh" "$kernel" || exit 3
+readonly DEBIAN=$CACHE/$kernel
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/taskdiag-vm.XXXXXX")
 qemu='' follower=''
@@ -84,7 +95,7 @@ trap 'exit 143' TERM HUP
 
 root=$work/root
 
-is_elf_program() { [[ $(od -An -t x1 -N 20 "$1" 2>/dev/null | tr -d ' \n') =~ ^7f454c4602.{22}0[23]003e00$ ]]; }
+is_elf_program() { [[ $(od -An -t x1 -N 20 "$1" 2>/dev/null | tr -d ' \n') =~ ^7f454c4602.{22}0[23]00$elf$ ]]; }
 
 # Copies file $1 to $2 of the root file system. (Symbolic links are followed: the name asked for has to work.)
 copy_file() {
@@ -93,16 +104,19 @@ copy_file() {
   if is_elf_program "$1"; then copy_libraries "$1"; fi
 }
 
+# The interpreter and the libraries that $1 names, and what those name.
 copy_libraries() {
-  local libraries library
-  libraries=$(ldd "$1" 2>/dev/null || true) # fails for static executables
-  if [[ $libraries == *"not found"* ]]; then fail "$1 lacks libraries here:"$'\n'"$(grep 'not found' <<<"$libraries")"; fi
-  while read -r library; do
-    if [[ ! -e $root$library ]]; then
-      mkdir -p "$(dirname "$root$library")"
-      cp -L --preserve=mode,timestamps -- "$library" "$root$library"
-    fi
-  done < <(sed -nE 's/^[[:space:]]*(.* => )?(\/[^ ]+) \(0x[0-9a-f]+\)$/\2/p' <<<"$libraries")
+  local interpreter library
+  interpreter=$("${tools}readelf" -lW "$1" | sed -n 's/.*interpreter: \(.*\)]$/\1/p')
+  if [[ -n $interpreter && ! -e $root$interpreter ]]; then
+    cp -L --preserve=mode,timestamps -- "$libraries/${interpreter##*/}" "$root$interpreter"
+  fi
+  for library in $("${tools}readelf" -dW "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)]$/\1/p'); do
+    if [[ -e $root/lib/$library ]]; then continue; fi
+    [[ -e $libraries/$library ]] || fail "$1 needs $library, which is not in $libraries"
+    cp -L --preserve=mode,timestamps -- "$libraries/$library" "$root/lib/$library"
+    copy_libraries "$libraries/$library"
+  done
 }
 
 copy() {
@@ -126,12 +140,10 @@ copy() {
 mkdir -p "$root"/{dev,etc,home/tester,mnt,proc,root,run,sys,tmp,usr/bin,usr/lib,usr/lib64,usr/sbin,var/tmp}
 for directory in bin lib lib64 sbin; do ln -s "usr/$directory" "$root/$directory"; done # as on Debian
 ln -s ../run "$root/var/run"
-cp "$(command -v busybox)" "$root/usr/bin/busybox"
-if ! busybox --list >"$work/applets"; then fail "busybox --list failed"; fi
-while read -r applet; do
-  [[ $applet == busybox ]] || ln -s busybox "$root/usr/bin/$applet"
-done <"$work/applets"
-copy_libraries "$(command -v busybox)" # none when it is busybox-static
+cp "$DEBIAN/busybox" "$root/usr/bin/busybox"
+ln -s busybox "$root/usr/bin/sh" # the rest is up to /init
+copy_file "$DEBIAN/sleep" /usr/bin/sleep # tests call it by other names, which busybox would take for other programs
+cp -r "$DEBIAN/modules" "$root/usr/lib/modules"
 cp "$HERE/init" "$root/init"
 chmod 755 "$root/init" "$root"
 cat >"$root/etc/passwd" <<'PASSWD'
@@ -148,14 +160,14 @@ chmod 1777 "$root/tmp" "$root/var/tmp"
 for file in ${files[@]+"${files[@]}"}; do copy "$file"; done
 
 find "$root" -xdev -type f -size "+$STRIP_ABOVE" -perm /111 -print0 | while IFS= read -r -d '' file; do
-  if is_elf_program "$file"; then strip --strip-debug --preserve-dates "$file" || true; fi
+  if is_elf_program "$file"; then "${tools}strip" --strip-debug --preserve-dates "$file" || true; fi
 done
 
 # What /init runs, and the word that makes its report unmistakable.
 nonce=$(od -An -t x8 -N 8 /dev/urandom | tr -d ' ')
 {
   echo "nonce=$nonce"
-  echo "shell=$shell"
+  echo "shell=$shell console=/dev/$console output=/dev/$output"
   printf 'run() { exec env -i HOME=/root USER=root LOGNAME=root PATH=/usr/sbin:/usr/bin:/sbin:/bin'
   for word in ${environment[@]+"${environment[@]}"} "$@"; do printf ' %s' "$(quote "$word")"; done
   printf '; }\n'
@@ -170,19 +182,19 @@ rm -rf "$root"
 # One thread emulates both processors. With a thread for each, one may go on with an instruction that the other has replaced:
 # Linux, which rewrites itself wherever a tracepoint is switched or a clock turns out unsteady, then panics with "Oops: int3".
 
-machine=(qemu-system-x86_64 -accel 'tcg,thread=single' -cpu max -m "$memory" -smp 2 -display none -monitor none -no-reboot
-  -nodefaults -no-user-config -kernel "$image" -initrd "$work/initramfs"
-  -append "console=ttyS0 quiet panic=-1 log_buf_len=4M $append")
+machine=("${emulator[@]}" -accel 'tcg,thread=single' -m "$memory" -smp 2 -display none -monitor none -no-reboot
+  -nodefaults -no-user-config -kernel "$DEBIAN/vmlinuz" -initrd "$work/initramfs"
+  -append "console=$console quiet panic=-1 log_buf_len=4M $append")
 
 if [[ -n $shell ]]; then
-  "${machine[@]}" -chardev stdio,id=console,mux=on,signal=off -serial chardev:console -serial null || fail "QEMU failed"
+  "${machine[@]}" -chardev stdio,id=console,mux=on,signal=off -serial chardev:console || fail "QEMU failed"
   exit 0
 fi
 
 # A file takes the output and "tail" follows it: QEMU drops what a full pipe or terminal does not take.
 : >"$work/output"
 timeout --kill-after=5 "$timeout" \
-  "${machine[@]}" -serial "file:$work/console" -serial "file:$work/output" </dev/null >"$work/qemu.log" 2>&1 &
+  "${machine[@]}" -serial "file:$work/console" "${output_device[@]/OUTPUT/$work/output}" </dev/null >"$work/qemu.log" 2>&1 &
 qemu=$!
 tail -c +1 -f -s 0.2 --pid="$qemu" "$work/output" 2>/dev/null &
 follower=$!

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Query, SourceId, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Query, Snapshot, SourceId, Verdict};
 
-use crate::library::BrokerOptions;
+use crate::library::SourceOptions;
 use crate::outcome::{Failure, Outcome};
 use crate::output::table::{Align, Table};
 use crate::output::{cell, json, Output};
@@ -15,7 +15,7 @@ use crate::output::{cell, json, Output};
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
-    broker: BrokerOptions,
+    from: SourceOptions,
     /// As a JSON document
     #[arg(long)]
     json: bool,
@@ -33,6 +33,8 @@ struct Report {
 
 impl Report {
     fn new(mut handle: Handle) -> Report {
+        // In a pid namespace, /proc/loadavg has the tasks of the whole machine.
+        let threads = Handle::new().one_shot().query(&Query::threads().fields(Field::Tid));
         let plan = Group::ALL.into_iter().map(|group| {
             let fields: Fields = Field::ALL
                 .iter()
@@ -65,22 +67,27 @@ impl Report {
             .chain(events.facts().map(|(name, fact)| (name, fact.clone())))
             .collect();
         Report {
-            host: host(support.tasks),
+            host: host(threads.map(|threads| tasks(&threads)).ok()),
             facts,
             plan,
         }
     }
 
-    /// Whether processes can be asked about at all.
-    fn can_answer(&self) -> bool {
-        self.plan
-            .iter()
-            .any(|(group, answer)| *group == Group::Base && answer.is_ok())
+    /// Why processes can't be asked about at all, if that is so.
+    fn why_not(&self) -> Option<&str> {
+        let of_base = self.plan.iter().find(|(group, _)| *group == Group::Base);
+        of_base?.1.as_ref().err().map(String::as_str)
     }
 }
 
-/// The host and the caller.
-fn host(tasks: Option<u32>) -> Vec<(&'static str, String)> {
+/// How many there are, without the threads that read for this command: of itself there is one.
+fn tasks(threads: &Snapshot) -> usize {
+    let own = std::process::id();
+    1 + threads.tasks().filter(|task| task.pid() != Ok(own)).count()
+}
+
+/// The host and the caller, with the tasks that it can ask about, if that is known.
+fn host(tasks: Option<usize>) -> Vec<(&'static str, String)> {
     let system = rustix::system::uname();
     let mut host = vec![
         ("taskdiag", env!("CARGO_PKG_VERSION").to_owned()),
@@ -118,18 +125,16 @@ fn host(tasks: Option<u32>) -> Vec<(&'static str, String)> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let report = Report::new(args.broker.handle().one_shot());
+    let report = Report::new(args.from.handle());
     let mut output = Output::new();
     match args.json {
         true => as_json(&report, output.buffer()),
         false => as_text(&report, &mut output)?,
     }
     output.finish()?;
-    match report.can_answer() {
-        true => Ok(Outcome::Complete),
-        false => Err(Failure::Unanswered(
-            "processes can't be asked about on this host".to_owned(),
-        )),
+    match report.why_not() {
+        None => Ok(Outcome::Complete),
+        Some(why) => Err(Failure::Unanswered(format!("processes can't be asked about: {why}"))),
     }
 }
 

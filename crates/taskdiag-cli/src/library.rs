@@ -1,7 +1,9 @@
 //! Handles as commands make them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use taskdiag::{Handle, SourceId};
 
@@ -23,16 +25,41 @@ pub enum Source {
 #[derive(Clone, Debug, Args)]
 pub struct SourceOptions {
     /// What is to answer
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        default_value_if("socket", ArgPredicate::IsPresent, "broker")
+    )]
     source: Source,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     broker: BrokerOptions,
 }
 
-/// Options that are about the broker.
+/// How long processes are waited for.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Patience {
+    /// How long a process may keep its reader waiting before it goes without an answer
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", env = "TASKDIAG_PATIENCE", value_parser = patience)]
+    pub patience: Duration,
+}
+
+/// What `--patience` takes.
+pub fn patience(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it takes seconds, like 0.2")?;
+    let wait = Duration::try_from_secs_f64(seconds).map_err(|_| "it takes seconds, like 0.2")?;
+    match wait < Duration::from_millis(10) {
+        true => Err("less than 0.01 seconds gives nobody a chance to answer".to_owned()),
+        false => Ok(wait),
+    }
+}
+
+/// Options that are about the broker. Whoever takes `--source` beside them has the broker for its default where they are given.
 #[derive(Clone, Debug, Args)]
 pub struct BrokerOptions {
-    /// Where the broker listens [default: /run/taskdiag/taskdiag.sock]
+    /// Ask the broker, which listens there [default: /run/taskdiag/taskdiag.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
@@ -45,22 +72,16 @@ impl SourceOptions {
 
     /// A handle for many queries.
     pub fn handle_for_many(&self) -> Handle {
-        let handle = self.broker.handle();
+        let handle = Handle::new().with_patience(self.patience.patience);
+        let handle = match &self.broker.socket {
+            Some(path) => handle.with_socket(path),
+            None => handle,
+        };
         match self.source {
             Source::Broker => handle.with_source(SourceId::Broker),
             Source::Auto => handle,
             Source::Bpf => handle.with_source(SourceId::Bpf),
             Source::Procfs => handle.with_source(SourceId::Procfs),
-        }
-    }
-}
-
-impl BrokerOptions {
-    /// A handle that would ask the broker there.
-    pub fn handle(&self) -> Handle {
-        match &self.socket {
-            Some(path) => Handle::new().with_socket(path),
-            None => Handle::new(),
         }
     }
 }

@@ -9,7 +9,8 @@ use taskdiag::plan::{BpfWay, Explanation};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
 
 use crate::library::SourceOptions;
-use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
+use crate::output::named::Total;
 use crate::output::names::Names;
 use crate::output::{cell, csv, json, Absences, Extra, Output};
 
@@ -94,7 +95,7 @@ impl Formats {
 }
 
 /// What the library answered.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answers {
     snapshot: Snapshot,
     /// Processes that were asked about and don't exist.
@@ -105,24 +106,27 @@ pub struct Answers {
 impl Answers {
     /// Asks.
     pub fn ask(handle: &mut Handle, query: &Query) -> Result<Answers, Failure> {
+        let mut answers = Answers::default();
+        answers.ask_again(handle, query)?;
+        Ok(answers)
+    }
+
+    /// Asks, and puts the answer into the place of an earlier one.
+    pub fn ask_again(&mut self, handle: &mut Handle, query: &Query) -> Result<(), Failure> {
         let started = Instant::now();
-        let mut missing = Vec::new();
-        let snapshot = match (handle.query(query), query.scope) {
-            (Ok(snapshot), _) => snapshot,
+        self.missing.clear();
+        match (handle.query_into(query, &mut self.snapshot), query.scope) {
+            (Ok(()), _) => self.missing.extend(self.snapshot.missing()),
             (Err(error), Scope::ChildrenOf(pid) | Scope::DescendantsOf(pid))
                 if error.kind() == ErrorKind::NoSuchTask =>
             {
-                missing.push(pid);
-                Snapshot::default()
+                self.snapshot = Snapshot::default();
+                self.missing.push(pid);
             }
             (Err(error), _) => return Err(error.into()),
-        };
-        missing.extend(snapshot.missing());
-        Ok(Answers {
-            snapshot,
-            missing,
-            elapsed: started.elapsed(),
-        })
+        }
+        self.elapsed = started.elapsed();
+        Ok(())
     }
 
     /// The answer itself.
@@ -169,16 +173,26 @@ impl Answers {
                 who_may()
             )),
         }
+        if counters.no_answer > 0 {
+            partial(format_args!("{}", no_answer_from(&self.silent())));
+        }
         match counters.malformed {
             0 => {}
             count => partial(format_args!(
                 "{count} answers of the kernel made no sense and were left out: please report this"
             )),
         }
-        match report_absences(absences) {
-            Outcome::Partial => Outcome::Partial,
-            Outcome::Complete => outcome,
-        }
+        outcome.and(report_absences(absences))
+    }
+
+    /// The processes that held who read them.
+    fn silent(&self) -> Vec<u32> {
+        let fields = self.snapshot.fields();
+        let is_silent = |task: &Task<'_>| fields.iter().any(|field| task.value(field) == Err(Absent::NoAnswer));
+        let pids = self.snapshot.tasks().filter(is_silent).flat_map(|task| task.pid());
+        let mut pids: Vec<u32> = pids.collect();
+        pids.dedup();
+        pids
     }
 
     /// Says which part of the filter was decided where, and what was read for whom.
@@ -239,7 +253,7 @@ impl Answers {
             .filter(|(name, count)| {
                 matches!(
                     *name,
-                    "gone" | "denied" | "deferred" | "over_budget" | "unchanged" | "malformed"
+                    "gone" | "denied" | "deferred" | "no_answer" | "over_budget" | "unchanged" | "malformed"
                 ) && *count > 0
             })
             .map(|(name, count)| format!(", {count} {name}"))
@@ -344,7 +358,7 @@ pub struct Listing<'a> {
     /// Which sample it is, if there are several.
     pub sample: Option<u64>,
     /// What the tasks add up to, which a JSON document has behind its rows.
-    pub total: &'a [(&'static str, u64)],
+    pub total: Total<'a>,
     /// Whether there is a header above CSV.
     pub header: bool,
     /// Whether numbers that have names are written by them.
@@ -352,12 +366,12 @@ pub struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn extra(&self, index: usize) -> Option<(&'static str, Option<Extra>)> {
+    fn extra(&self, index: usize) -> Option<(&'static str, Result<Extra, &'static str>)> {
         let number = match (self.sample, self.depths) {
             (Some(sample), _) => sample,
             (None, depths) => depths?[index].into(),
         };
-        Some((self.extra_name()?, Some(Extra::Count(number))))
+        Some((self.extra_name()?, Ok(Extra::Count(number))))
     }
 
     fn extra_name(&self) -> Option<&'static str> {
@@ -395,6 +409,7 @@ fn next_step(reason: Absent) -> &'static str {
     match reason {
         Absent::Denied => who_may(),
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
+        Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",
     }

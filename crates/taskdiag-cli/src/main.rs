@@ -29,6 +29,7 @@ use clap::{Parser, Subcommand};
 /// Ask a Linux kernel about its processes: through BPF task iterators where it can be had, through /proc where not.
 #[derive(Debug, Parser)]
 #[command(
+    name = "taskdiag",
     version,
     arg_required_else_help = true,
     disable_help_subcommand = true,
@@ -47,9 +48,11 @@ enum Command {
     /// Watch what tasks do: processor time, page faults, input and output per second
     ///
     /// Every two seconds, or as --watch says, a table of the tasks that used processor time since, the busiest first; those that
-    /// did nothing are not even transferred from the kernel. The first table has every task, without rates. -o and --sort also
-    /// take cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv
-    /// have the number of their sample in `sample`. --explain and --stats are about a single answer, and say nothing here.
+    /// did nothing are not even transferred from the kernel, unless there is a filter. The first table has every task. Rates are
+    /// about the time between two samples: a task that was not in the sample before, or did not match then, has none yet; one that
+    /// started since then has them at once, from all its life. -o and --sort also take cpu_percent, min_faults_per_s,
+    /// maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv have the number of their sample in
+    /// `sample`. --explain and --stats are about a single answer, and say nothing here.
     #[command(after_help = "Examples:\n  taskdiag watch --watch 1 --limit 20\n  \
         taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl")]
     Watch(ps::Args),

@@ -1,12 +1,15 @@
 //! `taskdiag maps`.
 
+use std::time::Duration;
+
+use clap::builder::ArgPredicate;
 use clap::{Args as ClapArgs, ValueEnum};
 use taskdiag::maps::{Broker, BuildId, Filter, Known, Machine, Mapping, Mappings, Maps, Source, Wants};
 use taskdiag::{Absent, ErrorKind, Value};
 
-use crate::library::BrokerOptions;
+use crate::library::{BrokerOptions, Patience};
 use crate::listing::{Format, Formats};
-use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{cell, people, text, Output};
@@ -54,8 +57,15 @@ pub struct Args {
 #[derive(Clone, Debug, ClapArgs)]
 pub struct SourceOptions {
     /// What is to answer
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        default_value_if("socket", ArgPredicate::IsPresent, "broker")
+    )]
     source: Choice,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     broker: BrokerOptions,
 }
@@ -90,8 +100,13 @@ pub enum Choice {
     Broker,
 }
 
-/// Who is asked.
-pub enum Asked {
+/// Who is asked, and how long that may take.
+pub struct Asked {
+    whom: Whom,
+    patience: Duration,
+}
+
+enum Whom {
     /// The kernel, by a source if only that one may answer.
     Kernel(Option<Source>),
     /// The kernel, by files that the broker opens.
@@ -101,12 +116,16 @@ pub enum Asked {
 impl SourceOptions {
     /// Who is to be asked.
     pub fn asked(&self) -> taskdiag::Result<Asked> {
-        Ok(match self.source {
-            Choice::Auto => Asked::Kernel(None),
-            Choice::Procmap => Asked::Kernel(Some(Source::Procmap)),
-            Choice::Bpf => Asked::Kernel(Some(Source::Bpf)),
-            Choice::Procfs => Asked::Kernel(Some(Source::Procfs)),
-            Choice::Broker => Asked::Broker(Broker::connect(self.broker.socket.as_deref())?),
+        let whom = match self.source {
+            Choice::Auto => Whom::Kernel(None),
+            Choice::Procmap => Whom::Kernel(Some(Source::Procmap)),
+            Choice::Bpf => Whom::Kernel(Some(Source::Bpf)),
+            Choice::Procfs => Whom::Kernel(Some(Source::Procfs)),
+            Choice::Broker => Whom::Broker(Broker::connect(self.broker.socket.as_deref())?),
+        };
+        Ok(Asked {
+            whom,
+            patience: self.patience.patience,
         })
     }
 }
@@ -114,27 +133,28 @@ impl SourceOptions {
 impl Asked {
     /// A handle on the mappings of a process.
     pub fn open(&self, pid: u32) -> taskdiag::Result<Maps> {
-        match self {
-            Asked::Kernel(None) => Maps::open(pid),
-            Asked::Kernel(Some(source)) => Ok(Maps::open(pid)?.with_source(*source)),
-            Asked::Broker(broker) => broker.open(pid),
+        match &self.whom {
+            Whom::Kernel(None) => Maps::open_within(pid, self.patience),
+            Whom::Kernel(Some(source)) => Ok(Maps::open_within(pid, self.patience)?.with_source(*source)),
+            Whom::Broker(broker) => Ok(broker.open(pid)?.with_patience(self.patience)),
         }
     }
 
     /// A handle on the mappings of all processes.
     fn machine(&self) -> Machine {
-        match self {
-            Asked::Kernel(None) => Machine::new(),
-            Asked::Kernel(Some(source)) => Machine::new().with_source(*source),
-            Asked::Broker(broker) => Machine::new().with_broker(broker.clone()),
+        let machine = Machine::new().with_patience(self.patience);
+        match &self.whom {
+            Whom::Kernel(None) => machine,
+            Whom::Kernel(Some(source)) => machine.with_source(*source),
+            Whom::Broker(broker) => machine.with_broker(broker.clone()),
         }
     }
 
     /// Who answered, where the kernel did so by `source`.
     pub fn name(&self, source: Source) -> &'static str {
-        match self {
-            Asked::Kernel(_) => source.name(),
-            Asked::Broker(_) => "broker",
+        match self.whom {
+            Whom::Kernel(_) => source.name(),
+            Whom::Broker(_) => "broker",
         }
     }
 }
@@ -217,12 +237,16 @@ impl Args {
                 all.malformed
             ));
         }
+        if !all.silent.is_empty() {
+            answers.lacks(&no_answer_from(&all.silent));
+        }
         answers.counters = vec![
             ("denied", all.denied),
             ("gone", all.gone),
             ("malformed", all.malformed),
             ("hidden", all.hidden),
             ("deferred", all.deferred),
+            ("no_answer", all.silent.len() as u64),
         ];
         answers.lists.push(all.mappings);
         Ok(())
@@ -246,7 +270,7 @@ impl Args {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&format!("pid {pid}: no such process")),
-                    ErrorKind::NoMemory | ErrorKind::Denied => answers.lacks(&error.to_string()),
+                    ErrorKind::NoMemory | ErrorKind::Denied | ErrorKind::NoAnswer => answers.lacks(&error.to_string()),
                     _ => return Err(error.into()),
                 },
             }
@@ -270,14 +294,25 @@ impl Answers {
         })
     }
 
-    /// Says for how many mappings a build id could not be read.
-    fn report_build_ids(&mut self) {
-        let denied = self
-            .rows()
-            .filter(|(_, mapping)| mapping.build_id == Err(Absent::Denied))
-            .count();
+    /// Says for how many mappings a name or build id could not be read.
+    fn report_missing(&mut self) {
+        let nameless = self.rows().filter(|(_, mapping)| mapping.name == Err(Absent::Denied));
+        let nameless = nameless.count();
+        if nameless > 0 {
+            self.lacks(&format!("names: denied for {nameless} mappings ({})", who_may()));
+        }
+        let count = |reason| {
+            let is_missing = |(_, mapping): &(u32, Mapping<'_>)| mapping.build_id == Err(reason);
+            self.rows().filter(is_missing).count()
+        };
+        let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));
         if denied > 0 {
             self.lacks(&format!("build ids: denied for {denied} mappings ({})", who_may()));
+        }
+        if silent > 0 {
+            self.lacks(&format!(
+                "build ids: no answer for {silent} mappings (--patience waits longer)"
+            ));
         }
     }
 }
@@ -314,7 +349,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             rows.finish()?;
         }
     }
-    answers.report_build_ids();
+    answers.report_missing();
     Ok(answers.outcome)
 }
 

@@ -101,7 +101,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             output.finish()?;
         }
     }
-    let denied = rows().filter(|row| row.build_id == Err(Absent::Denied)).count();
+    let lacking = |reason| rows().filter(|row| row.build_id == Err(reason)).count();
+    let (denied, silent) = (lacking(Absent::Denied), lacking(Absent::NoAnswer));
     if unmapped > 0 {
         say(format_args!(
             "nothing is mapped at {unmapped} of {} addresses",
@@ -111,7 +112,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if denied > 0 {
         say(format_args!("build ids: denied for {denied} addresses ({})", who_may()));
     }
-    Ok(match unmapped + denied {
+    if silent > 0 {
+        say(format_args!(
+            "build ids: no answer for {silent} addresses (--patience waits longer)"
+        ));
+    }
+    Ok(match unmapped + denied + silent {
         0 => Outcome::Complete,
         _ => Outcome::Partial,
     })

@@ -16,6 +16,16 @@ pub enum Outcome {
     Partial,
 }
 
+impl Outcome {
+    /// That of two parts together.
+    pub fn and(self, other: Outcome) -> Outcome {
+        match self {
+            Outcome::Complete => other,
+            Outcome::Partial => Outcome::Partial,
+        }
+    }
+}
+
 /// Why a command could not do what it was asked to.
 #[derive(Debug)]
 pub enum Failure {
@@ -51,6 +61,16 @@ pub fn who_may() -> &'static str {
         (false, _) => "root may: try sudo",
         (true, Ok(held)) if held.effective.contains(needed) => "the kernel keeps it from root too",
         (true, _) => "root may, but this one lacks capabilities, as in containers",
+    }
+}
+
+/// Says of whom there is no answer.
+pub fn no_answer_from(pids: &[u32]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> = pids.iter().take(NAMED).map(|pid| format!("pid {pid}")).collect();
+    match pids.len().saturating_sub(NAMED) {
+        0 => format!("no answer from {}", named.join(", ")),
+        others => format!("no answer from {} and {others} others", named.join(", ")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Fields, Query};
+use taskdiag::{Field, Fields, Handle, Query};
 
 use crate::listing::{Answers, Format, Listing, Machine, Options};
 use crate::outcome::{Failure, Outcome};
@@ -194,6 +194,11 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
     selection::narrow(query, &args.users, args.cgroup.as_deref(), args.filter.as_deref())
 }
 
+/// Says of a cgroup without tasks if it is none.
+pub fn check_cgroup(args: &Args, handle: &Handle, answers: &Answers) -> Outcome {
+    selection::check_cgroup(handle, args.cgroup.as_deref(), answers)
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     if let Some(seconds) = args.watch {
@@ -240,7 +245,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 tasks: &tasks,
                 depths: None,
                 sample: None,
-                total: &[],
+                total: None,
                 header: !options.no_header,
                 names: options.names,
             };
@@ -253,5 +258,6 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     if options.stats {
         answers.say_stats(tasks.len());
     }
-    Ok(answers.report(&[(&hidden, considered), (&missing, tasks.len())]))
+    let outcome = answers.report(&[(&hidden, considered), (&missing, tasks.len())]);
+    Ok(outcome.and(check_cgroup(&args, &handle, &answers)))
 }

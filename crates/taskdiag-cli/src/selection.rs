@@ -5,9 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use taskdiag::value::{CpuSet, Ids, Limits};
-use taskdiag::{Field, Fields, Filter, Group, Kind, Query, Task, Value};
+use taskdiag::{Field, Fields, Filter, Group, Handle, Kind, Query, Task, Value};
 
-use crate::outcome::Failure;
+use crate::listing::Answers;
+use crate::outcome::{say, Failure, Outcome};
 use crate::output::Absences;
 
 /// The fields that `-o` options name, in order, each once.
@@ -162,6 +163,19 @@ pub fn narrow(
         query = query.filter(filter(expression)?);
     }
     Ok(query)
+}
+
+/// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
+pub fn check_cgroup(handle: &Handle, cgroup: Option<&OsStr>, answers: &Answers) -> Outcome {
+    match cgroup {
+        Some(path) if answers.snapshot().is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
+            say(format_args!(
+                "cgroup {path:?}: no such cgroup (`taskdiag ps -o cgroup` shows those that have processes)"
+            ));
+            Outcome::Partial
+        }
+        _ => Outcome::Complete,
+    }
 }
 
 /// What `--where` says. Names in it stand for users and groups.

@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
                 tasks: &tasks,
                 depths: Some(&depths),
                 sample: None,
-                total: &[],
+                total: None,
                 header: !options.no_header,
                 names: options.names,
             };

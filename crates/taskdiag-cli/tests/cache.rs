@@ -324,9 +324,35 @@ fn nobody_is_told_of_roots_files() {
         // No sum is made of what nobody told.
         let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
         let document = run.json();
-        assert_eq!(document["rows"][0]["absent"]["cached_bytes"], "denied", "{document}");
+        let row = &document["rows"][0];
+        assert_eq!(row["absent"]["cached_bytes"], "denied", "{document}");
+        assert_eq!((&row["files_count"], &row["missing_count"]), (&json!(4), &json!(4)));
         assert_eq!(document["counters"]["denied"], 4);
+        // One of a part says what it is a part of, and no percentage.
+        let own = scratch.path("four");
+        std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("root may");
+        let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
+        let row = &run.json()["rows"][0];
+        assert!(row["cached_bytes"].as_u64() > Some(0), "{row}");
+        assert_eq!((&row["files_count"], &row["missing_count"]), (&json!(4), &json!(3)));
+        let args = ["cache", "-s", "--source", source, &scratch.root()];
+        let table = run_as_nobody(&args).expect("as before").text();
+        assert!(table.lines().next().expect("a header").contains(" FILES "), "{table}");
+        let sum: Vec<&str> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert!(
+            sum[1] == "-" && sum.windows(3).any(|words| words == ["1", "of", "4"]),
+            "{table}"
+        );
+        std::os::unix::fs::chown(&own, Some(0), Some(0)).expect("root may");
     }
+    // Nor of the files that processes hold, which are root's as well.
+    let top = run_as_nobody(&["cache", "--top", "3"]).expect("as before");
+    assert_eq!(top.code, Some(1));
+    assert!(
+        top.stderr.contains("looked at: what is cached may not be told;") && !top.stderr.contains(" 0B cached"),
+        "{}",
+        top.stderr
+    );
     let map = run_as_nobody(&["cache", "--map", &scratch.path("four")]).expect("as before");
     assert_eq!((map.code, map.stdout.len()), (Some(2), 0));
     assert!(map.stderr.contains("owner"), "{}", map.stderr);

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{free_pid, run, run_as_nobody, Sleeper};
+use common::{free_pid, run, run_as_nobody, Run, Sleeper};
 use serde_json::json;
 
 /// Check that a process stands below its parent, in the table and in JSON.
@@ -139,6 +139,62 @@ fn the_doctor_tries_the_broker() {
     drop(listener);
     std::fs::remove_file(&path).expect("it is ours");
     assert!(why.contains(socket) && !why.contains("not tried"), "{why}");
+}
+
+/// Check that in a pid namespace the doctor counts the tasks of that one.
+#[test]
+fn the_doctor_counts_the_tasks_of_its_namespace() {
+    let tasks = |run: Run| -> usize {
+        let text = run.json()["host"]["tasks"].as_str().expect("a number").to_owned();
+        text.parse().expect("a number")
+    };
+    let mut command = Command::new("unshare");
+    command.args([
+        "--fork",
+        "--pid",
+        "--mount-proc",
+        env!("CARGO_BIN_EXE_taskdiag"),
+        "doctor",
+        "--json",
+    ]);
+    assert_eq!(tasks(Run::new(command.output().expect("unshare exists"))), 1);
+    let _sleeper = Sleeper::new("one more");
+    assert!(tasks(run(&["doctor", "--json"])) > 2);
+}
+
+/// Check that a socket alone means the broker, for every command that asks it.
+#[test]
+fn a_socket_means_the_broker() {
+    let socket = std::env::temp_dir().join(format!("taskdiag-test-no-{}.sock", std::process::id()));
+    let socket = socket.to_str().expect("the path is UTF-8");
+    for args in [
+        &["ps"][..],
+        &["tree"],
+        &["watch", "--count", "1"],
+        &["mem"],
+        &["mem", "--system"],
+        &["maps", "1"],
+        &["normalize", "1", "1"],
+        &["doctor"],
+    ] {
+        let run = run(&[args, &["--socket", socket]].concat());
+        assert_eq!(run.code, Some(2), "{args:?}");
+        assert!(
+            run.stderr.contains(socket) && run.stderr.contains("broker"),
+            "{}",
+            run.stderr
+        );
+    }
+    run(&["ps", "-p", "1", "--socket", socket, "--source", "procfs"]).complete();
+}
+
+/// Check what the command calls itself.
+#[test]
+fn the_version_has_the_name_of_the_command() {
+    for option in ["-V", "--version"] {
+        let expected = format!("taskdiag {}\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(run(&[option]).complete(), expected);
+    }
 }
 
 /// Check that pinning says why it can't be done and what then.

@@ -1,11 +1,8 @@
-//! `taskdiag ps --where` and its like, and `taskdiag watch`, from outside.
+//! `taskdiag ps --where` and its like from outside.
 
 mod common;
 
-use std::process::Command;
-
 use common::{free_pid, run, run_as_nobody, Sleeper};
-use serde_json::Value;
 
 fn pids(text: &str) -> Vec<u32> {
     let pids = text.lines().filter_map(|line| line.trim().parse().ok());
@@ -128,43 +125,25 @@ fn numbers_have_names() {
     assert!(row["uid"].is_u64() && row["cap_effective"].as_str().is_some_and(|set| set.starts_with("0x")));
 }
 
-/// Check that watching shows samples, with rates from the second one on, and refuses what makes no sense.
+/// Check that a cgroup which is none is said to be missing, like a process, and that an empty answer about one is an answer.
 #[test]
-fn watching_shows_rates() {
-    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
-    let pid = busy.pid();
-    let args = [
-        "watch",
-        "--watch",
-        "0.3",
-        "--count",
-        "3",
-        "-p",
-        &pid,
-        "-o",
-        "pid,cpu_percent,comm",
-    ];
-    let lines = run(&[&args[..], &["--jsonl"]].concat()).complete();
-    let rows: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("rows are JSON"))
-        .collect();
-    assert_eq!(rows.len(), 3, "{lines}");
-    assert!(rows[0].get("cpu_percent").is_none());
-    for (index, row) in rows.iter().enumerate().skip(1) {
-        assert_eq!(row["sample"].as_u64(), Some(index as u64));
-        let percent = row["cpu_percent"].as_f64().expect("a rate");
-        assert!(percent > 0.0 && percent < 150.0, "{row}");
-    }
-    let csv = run(&[&args[..], &["--csv"]].concat()).complete();
-    assert_eq!(csv.lines().next(), Some("pid,comm,sample,cpu_percent"));
-    assert_eq!(csv.lines().count(), 4);
-    for wrong in [
-        &["watch", "--json"][..],
-        &["ps", "--watch", "0"],
-        &["watch", "--sort", "cpu_percents"],
+fn cgroups_that_are_none_are_said() {
+    for command in [
+        &["ps"][..],
+        &["ps", "-T", "--json"],
+        &["mem"],
+        &["mem", "--by", "user"],
+        &["watch", "--watch", "0.01", "--count", "2"],
     ] {
-        let run = run(wrong);
-        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{wrong:?}");
+        for name in ["/no such cgroup", "/cgroup.procs", "user.slice"] {
+            let run = run(&[command, &["--cgroup", name]].concat());
+            let said = format!(
+                "taskdiag: cgroup {name:?}: no such cgroup (`taskdiag ps -o cgroup` shows those that have processes)\n"
+            );
+            assert_eq!((run.code, run.stderr), (Some(1), said), "{command:?}");
+        }
+        run(&[command, &["--cgroup", "/", "--where", "pid == 0"]].concat()).complete();
     }
+    let all = run(&["ps", "--cgroup", "/", "--no-header", "-o", "pid"]).complete();
+    assert!(pids(&all).contains(&std::process::id()), "{all}");
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, Sleeper};
+use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, Run, Sleeper};
 use serde_json::{json, Value};
 
 /// The rows of a JSON document.
@@ -378,5 +378,61 @@ fn output_that_fails_is_said() {
         &["normalize", &pid, "0xffffffffff600000"],
     ] {
         check_full_disk(args);
+    }
+}
+
+/// Check that a process which keeps its memory locked, and one whose file does not answer, are said to be silent, that all ends soon, and
+/// that the rest is there.
+#[test]
+fn silent_processes_hold_nobody() {
+    let zoo = taskdiag_zoo::Zoo::new().expect("a zoo");
+    let [locker, file] = ["holds-lock", "silent-file"].map(|name| zoo.start(name).expect("an animal"));
+    let (locked, pid, at) = (locker.pid.to_string(), file.pid.to_string(), "0x200000000010");
+    let other = sleeper("beside-silent-ones");
+    let ask = |args: &[&str], times: u32| {
+        let patience = std::time::Duration::from_millis(300);
+        let start = std::time::Instant::now();
+        let mut command = common::command(args);
+        command.env("TASKDIAG_PATIENCE", "0.3");
+        let run = Run::new(command.output().expect("the binary runs"));
+        let taken = start.elapsed();
+        assert!(
+            taken < times * patience + std::time::Duration::from_secs(1),
+            "{args:?}: {taken:?}"
+        );
+        assert_eq!(run.code, Some(1), "{args:?}: {}", run.stderr);
+        run
+    };
+    let named = |run: &Run, pid: &str| {
+        assert!(
+            run.stderr.contains(&format!("no answer from pid {pid}")),
+            "{}",
+            run.stderr
+        )
+    };
+
+    let run = ask(&["maps", "-x", "--jsonl", &locked, &other.pid()], 1);
+    named(&run, &locked);
+    assert!(run.text().contains("/libc"), "the other one");
+    let run = ask(&["maps", "--build-id", "--jsonl", &pid], 1);
+    assert!(
+        run.stderr.contains("build ids: no answer for 1 mappings"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.text().contains("/libc"));
+    let run = ask(&["normalize", "--jsonl", &pid, at], 1);
+    assert!(
+        run.stderr.contains("build ids: no answer for 1 addresses"),
+        "{}",
+        run.stderr
+    );
+    let run = ask(&["cache", "--jsonl", "--of-process", &pid], 1);
+    assert!(run.stderr.contains("the file system does not answer"), "{}", run.stderr);
+    assert!(run.text().contains("/libc"));
+    for source in ["procfs", "auto"] {
+        let run = ask(&["maps", "--all", "--build-id", "--jsonl", "--source", source], 20);
+        let text = run.text();
+        assert!(text.contains(&format!("{{\"pid\":{},", other.pid())), "{source}");
     }
 }

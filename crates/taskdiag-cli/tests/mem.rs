@@ -27,7 +27,7 @@ fn values_are_the_kernels() {
     // What of libraries is shared, and clean or dirty, others change: the command itself among them.
     let is_so = (0..50).any(|_| {
         let before = [said(&pid, "Pss_Anon"), said(&pid, "Private_Dirty"), said(&pid, "Rss")];
-        let shown = "pid,pss_anon_bytes,private_dirty_bytes,rollup_rss_bytes,pss_bytes,uss_bytes,rss_bytes,swap_bytes";
+        let shown = "pid,pss_anon_bytes,private_dirty_bytes,rollup_rss_bytes,pss_bytes,uss_bytes,rollup_swap_bytes";
         let document = run(&["mem", "-p", &pid, "-o", shown, "--json"]);
         assert_eq!((document.code, document.stderr.as_str()), (Some(0), ""));
         let document = document.json();
@@ -36,8 +36,8 @@ fn values_are_the_kernels() {
         let row = &document["rows"][0];
         assert_eq!(row["pid"].to_string(), pid);
         let total = &document["total"];
-        for key in ["pss_bytes", "uss_bytes", "rss_bytes", "swap_bytes"] {
-            assert_eq!(row[key], total[key], "{key}");
+        for key in ["pss_bytes", "uss_bytes", "rollup_rss_bytes", "rollup_swap_bytes"] {
+            assert_eq!(number(row, key), number(total, key), "{key}");
         }
         ["pss_anon_bytes", "private_dirty_bytes", "rollup_rss_bytes"].map(|key| number(row, key)) == before
     });
@@ -79,15 +79,17 @@ fn groups_add_up() {
             "processes_count",
             "uss_bytes",
             "pss_bytes",
-            "rss_bytes",
-            "swap_bytes",
+            "rollup_rss_bytes",
+            "rollup_swap_bytes",
             "missing_count",
         ] {
-            let of_rows: u64 = rows.iter().map(|row| number(row, sum)).sum();
+            // Nothing of a group is missing unless all of it is.
+            let is_there = |row: &&Value| row[sum].is_u64() || row["missing_count"] != row["processes_count"];
+            let of_rows: u64 = rows.iter().filter(is_there).map(|row| number(row, sum)).sum();
             assert_eq!(of_rows, number(&document["total"], sum), "{by} {sum}");
         }
         assert!(rows.iter().any(|row| row[key].is_string()), "{by}: {rows:?}");
-        let sizes: Vec<u64> = rows.iter().map(|row| number(row, "pss_bytes")).collect();
+        let sizes: Vec<u64> = rows.iter().filter_map(|row| row["pss_bytes"].as_u64()).collect();
         assert!(sizes.is_sorted_by(|a, b| a >= b));
     }
     let sleeps = run(&["mem", "--by", "program", "--jsonl"]).text();
@@ -101,8 +103,102 @@ fn groups_add_up() {
         .expect("the sleepers' program");
     assert!(number(sleep, "processes_count") >= 2);
     let total = run(&["mem", "--total", "--csv"]).text();
-    assert!(total.starts_with("processes_count,missing_count,swap_bytes,uss_bytes,pss_bytes,rss_bytes\r\n"));
+    assert!(
+        total.starts_with("processes_count,missing_count,rollup_swap_bytes,uss_bytes,pss_bytes,rollup_rss_bytes\r\n")
+    );
     assert_eq!(total.lines().count(), 2);
+}
+
+/// Check that all sizes of a row are of one moment, also those of a process that grows: nothing of it is more than all of it.
+#[test]
+fn sizes_of_a_row_go_together() {
+    // The command itself grows while it looks.
+    for _ in 0..20 {
+        let text = run(&["mem", "--bytes", "--no-header"]).text();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.iter().any(|line| line.contains(&"--bytes")), "{text}");
+        for line in &lines {
+            // The last line has no user.
+            let sizes = if line[0] == "total" { &line[2..5] } else { &line[3..6] };
+            let sizes: Option<Vec<u64>> = sizes.iter().map(|size| size.parse().ok()).collect();
+            assert!(sizes.is_none_or(|sizes| sizes.is_sorted()), "{line:?}");
+        }
+        let document = run(&["mem", "--json"]).json();
+        let rows = document["rows"].as_array().expect("rows");
+        for row in rows.iter().chain([&document["total"]]) {
+            let sizes = ["uss_bytes", "pss_bytes", "rollup_rss_bytes"].map(|key| row[key].as_u64());
+            assert!(sizes.is_sorted(), "{row}");
+            assert_eq!((row.get("rss_bytes"), row.get("swap_bytes")), (None, None), "{row}");
+        }
+    }
+}
+
+/// Check that sums of what may not be seen are missing, and that others say how much is in them.
+#[test]
+fn sums_say_what_is_missing() {
+    let _sleeper = Sleeper::new("secret");
+    let Some(run) = run_as_nobody(&["mem", "--by", "user", "--json"]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let denied = serde_json::json!({
+        "rollup_swap_bytes": "denied", "uss_bytes": "denied", "pss_bytes": "denied", "rollup_rss_bytes": "denied",
+    });
+    let document = run.json();
+    let rows = document["rows"].as_array().expect("rows");
+    let of_user = |euid: u32| rows.iter().find(|row| row["euid"] == euid).expect("a row");
+    let (root, nobody) = (of_user(0), of_user(65534));
+    assert_eq!(root["absent"], denied, "{root}");
+    assert!(
+        number(root, "missing_count") > 0 && root["missing_count"] == root["processes_count"],
+        "{root}"
+    );
+    assert!(number(nobody, "pss_bytes") > 0, "{nobody}");
+    let total = &document["total"];
+    assert!(
+        number(total, "missing_count") < number(total, "processes_count"),
+        "{total}"
+    );
+
+    let table = |args: &[&str]| {
+        run_as_nobody(&[&["mem", "--no-header"], args].concat())
+            .expect("root")
+            .text()
+    };
+    let by_user = table(&["--by", "user"]);
+    let line = |name: &str| -> Vec<&str> {
+        let line = by_user.lines().find(|line| line.ends_with(name));
+        line.unwrap_or_else(|| panic!("{by_user}")).split_whitespace().collect()
+    };
+    let root = line(" root");
+    assert_eq!((root[0], root[1]), ("0", "of"), "{by_user}");
+    assert_eq!(root[3..], ["-", "-", "-", "-", "root"], "{by_user}");
+    let total = line(" total");
+    assert!(total[1] == "of" && total[0] != total[2] && total[4] != "-", "{by_user}");
+    let all = table(&[]);
+    let last = all.lines().last().expect("a total");
+    assert!(
+        last.contains(" total of ") && last.matches(" of ").count() == 2,
+        "{last}"
+    );
+    let system = table(&["--system"]);
+    let meaning = system.lines().find(|line| line.contains(" processes  "));
+    assert!(
+        meaning.is_some_and(|line| line.contains(" PSS of the ") && line.contains(" of ")),
+        "{system}"
+    );
+    assert!(!system.contains("PSS of all"), "{system}");
+    let system = common::run(&["mem", "--system", "--deadline", "0", "--json"]);
+    assert_eq!(system.code, Some(1), "{system:?}");
+    let rows = system.json()["rows"].clone();
+    let rows = rows.as_array().expect("rows");
+    let processes = rows
+        .iter()
+        .filter(|row| [&row["item"], &row["part_of"]].contains(&&"processes_bytes".into()));
+    assert_eq!(
+        processes.filter(|row| row["absent"]["bytes"] == "over budget").count(),
+        4
+    );
 }
 
 /// Check that the account of the machine adds up to its memory, to the byte.
@@ -135,7 +231,17 @@ fn budgets_are_said() {
     let sleeper = Sleeper::new("dear");
     let pid = sleeper.pid();
     for option in [["--deadline", "0"], ["--max-rss", "1K"]] {
-        let run = run(&["mem", "-p", &pid, option[0], option[1], "--json"]);
+        let args = [
+            "mem",
+            "-p",
+            &pid,
+            option[0],
+            option[1],
+            "--json",
+            "-o",
+            "pss_bytes,rss_bytes",
+        ];
+        let run = run(&args);
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(
             run.stderr.contains("over budget") && run.stderr.contains("--deadline"),
@@ -146,6 +252,7 @@ fn budgets_are_said() {
         assert_eq!(document["rows"][0]["absent"]["pss_bytes"], "over budget");
         assert_eq!(document["counters"]["over_budget"], 1);
         assert_eq!(document["total"]["missing_count"], 1);
+        assert_eq!(document["total"]["absent"]["pss_bytes"], "over budget");
         assert!(number(&document["rows"][0], "rss_bytes") > 0);
     }
     let all = run(&["mem", "-p", &pid, "--deadline", "none", "--max-rss", "none", "--jsonl"]).complete();

@@ -225,6 +225,7 @@ struct signal_struct {
 	seqlock_t stats_lock;
 	__u64 utime, stime, cutime, cstime;
 	struct prev_cputime prev_cputime;
+	unsigned long nvcsw, nivcsw;
 	unsigned long min_flt, maj_flt, cmin_flt, cmaj_flt;
 	unsigned long long sum_sched_runtime;
 	unsigned long maxrss;
@@ -330,10 +331,6 @@ struct task_delay_info {
 	__u64 blkio_delay;
 };
 
-typedef struct {
-	atomic_t refs;
-} refcount_t;
-
 /* Since 524e00b36e8c ("mm: remove rb tree.", 6.1). */
 struct maple_tree {
 	void *ma_root;
@@ -358,7 +355,6 @@ struct maple_arange_64 {
 
 struct mm_struct {
 	struct maple_tree mm_mt;
-	void *pgd;
 	atomic_t mm_users;
 	struct rw_semaphore mmap_lock;
 	seqcount_t mm_lock_seq;
@@ -393,10 +389,6 @@ struct mm_struct___bitmap {
 };
 
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
-
-struct vm_userfaultfd_ctx {
-	void *ctx;
-};
 
 /* With CONFIG_ANON_VMA_NAME (5.17). */
 struct anon_vma_name {
@@ -437,7 +429,6 @@ struct vm_area_struct {
 	unsigned long vm_pgoff;
 	struct file *vm_file;
 	void *vm_private_data;
-	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 };
 
 struct thread_info {
@@ -594,7 +585,6 @@ struct task_struct {
 	__u64 gtime;
 	__u64 timer_slack_ns;
 	struct task_delay_info *delays;
-	refcount_t rcu_users;
 	__u64 self_exec_id;
 	unsigned int user_dumpable : 1; /* since "ptrace: slightly saner 'get_dumpable()' logic", which went into stable kernels (6.18) */
 };
@@ -634,8 +624,6 @@ struct bpf_iter__task_vma {
 
 /* Since 6.2. */
 extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym __weak;
-extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
-extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
@@ -651,6 +639,7 @@ static __always_inline struct task_struct *untrusted(struct task_struct *task)
 	return task;
 }
 
+#define EXIT_DEAD 0x10
 #define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
 

@@ -11,7 +11,7 @@
 #define TASKDIAG_RECORD_H
 
 /* Changes with any change of this file or of what a field means. It is part of the path that programs are pinned under. */
-#define TD_ABI 4
+#define TD_ABI 5
 
 /* Groups of fields, as bits of td_config.groups and td_defer.groups. */
 #define TD_GROUP_BASE (1u << 0)
@@ -48,11 +48,12 @@
 #define TD_KERNEL_THREAD (1u << 0) /* PF_KTHREAD */
 #define TD_NO_MM (1u << 1)	   /* no address space: kernel thread, zombie, dead leader; told with groups that may need one */
 #define TD_DEFERRED (1u << 2)	   /* carries TD_ATTR_DEFER */
-#define TD_TITLE (1u << 3)	   /* args are a rewritten title, to be cut at its first NUL */
-#define TD_HAS_ABSENT (1u << 4)	   /* carries TD_ATTR_ABSENT */
-#define TD_ARGS_KEPT (1u << 5)	   /* carries TD_ATTR_ARGS_SLOT */
-#define TD_ARGS_SAME (1u << 6)	   /* carries TD_ATTR_ARGS_SAME instead of TD_ATTR_ARGS */
-#define TD_NO_READER (1u << 7)	   /* not a task: the program found no td_reader for whoever reads, and says so */
+#define TD_HAS_ABSENT (1u << 3)	   /* carries TD_ATTR_ABSENT */
+#define TD_AGAIN (1u << 4)	   /* no answer: while the task was read its number became another one's, or nobody's */
+#define TD_NO_READER (1u << 5)	   /* not a task: the program found no td_reader for whoever reads, and says so */
+
+/* In place of a number that this kernel was built without. Of those with 32 bits, the lower half. */
+#define TD_NO_NUMBER ~0ull
 
 struct td_record {
 	__u32 len; /* of the whole record */
@@ -78,8 +79,8 @@ enum td_attr_type {
 	TD_ATTR_AFFINITY = 7, /* __u64 mask[], processor 0 is bit 0 of mask[0] */
 	TD_ATTR_FAULTS = 8,
 	TD_ATTR_MEM = 9,
-	TD_ATTR_ARGS = 10,	/* the argument area, NULs included */
-	TD_ATTR_ARGS_SAME = 11, /* __u64: the slot that an earlier snapshot of this handle gave these arguments */
+	TD_ATTR_ARGS = 10, /* the argument area, NULs included. No program copies it: it is the memory of another process */
+	TD_ATTR_RUN = 11,  /* with TD_GROUP_ARGS, of a process whose arguments can't change unless this does */
 	TD_ATTR_OOM = 12,
 	TD_ATTR_NAMESPACES = 13,
 	TD_ATTR_NSPIDS = 14, /* __u32 nr[], from the reader's pid namespace inward */
@@ -87,11 +88,10 @@ enum td_attr_type {
 	TD_ATTR_CGROUP_PATH = 16,
 	TD_ATTR_DEFER = 17,  /* struct td_defer */
 	TD_ATTR_ABSENT = 18, /* struct td_absent[], written by sources that meet refusals */
-	TD_ATTR_ARGS_SLOT = 19, /* __u64: the slot that the arguments of this record are remembered under */
 	TD_ATTR_IO = 20,
 	TD_ATTR_SIGNALS = 21,
 	TD_ATTR_LIMITS = 22,
-	TD_ATTR_ENV = 23, /* the environment area, NULs included */
+	TD_ATTR_ENV = 23, /* the environment area, NULs included. No program copies it */
 	TD_ATTR_EXE = 24, /* paths, without a NUL */
 	TD_ATTR_CWD = 25,
 	TD_ATTR_ROOT = 26,
@@ -116,7 +116,7 @@ struct td_base {
 	__s32 exit_signal;
 	__u32 threads_count;
 	__u8 state; /* the letter of proc(5) */
-	__u8 reserved[7];
+	__u8 reserved[7]; /* 0, as all that is reserved, and the padding behind payloads: who reads it looks at none of it */
 	char comm[16];
 };
 
@@ -153,6 +153,15 @@ struct td_cpu {
 	__u64 block_delay_ns;
 	__u64 timer_slack_ns;
 	__u64 timeslices_count;
+};
+
+/*
+ * Of all threads, those that ended included: both grow when a process runs, and a process that has not run has not written to its memory.
+ * (Others may: a tracer, who shares the memory. A process with such has no TD_ATTR_RUN.)
+ */
+struct td_run {
+	__u64 runtime_ns;
+	__u64 switches;
 };
 
 struct td_faults {
@@ -281,11 +290,16 @@ struct td_user_ns {
 
 /* Where a task stands, to see what it would see. */
 #define TD_SECURITY_WORDS 32
+enum td_has_namespaces {
+	TD_VIEW_NOWHERE, /* it is ending, and has given up its namespaces or files */
+	TD_VIEW_WHOLE,
+	TD_VIEW_CHANGED, /* it went somewhere else meanwhile: none of this is known */
+};
 struct td_view {
 	__u64 task; /* for td_config.as_task */
 	__u64 root_mount, root_dentry;
 	__s64 boottime_ns; /* what its time namespace adds */
-	__u32 pid_ns, mnt_ns, cgroup_ns, has_namespaces;
+	__u32 pid_ns, mnt_ns, cgroup_ns, has_namespaces; /* the last: enum td_has_namespaces */
 	__u64 security[TD_SECURITY_WORDS]; /* of its credentials: what security modules keep there */
 };
 
@@ -293,21 +307,34 @@ struct td_view {
  * ---- between the library and its BPF programs ----
  */
 
-/* The largest argument or environment area that a program copies; longer ones are deferred. */
-#define TD_ARGS_MAX 8192
-/* Records are built here. All attributes begin within TD_SCRATCH_MASK, also those behind the longest areas. */
-#define TD_RECORD_MAX (0x8000 + TD_ARGS_MAX)
+/* Records are built here. All attributes begin within TD_SCRATCH_MASK; none is longer than what lies behind that. */
+#define TD_RECORD_MAX 0x8000
 #if TD_WALKS
 #define TD_SCRATCH_MASK 0x7ffff /* many records */
 #else
 #define TD_SCRATCH_MASK 0x7fff
 #endif
-#define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + TD_ARGS_MAX)
+#define TD_SCRATCH_SIZE (TD_SCRATCH_MASK + 1 + 0x2000)
 #define TD_GROUPS_MAX 256
 #define TD_AFFINITY_MAX_BYTES 1024
 #define TD_PATH_MAX 1024
 
-/* In td_groups: the program can be given tests. Not a group of fields. */
+/*
+ * How much of one task is looked at under RCU. Of a process with more threads, or with a longer table of files, what is added up over
+ * them is deferred.
+ */
+#define TD_THREADS_MAX 512
+#define TD_FD_WORDS_MAX 4096
+/* Processors whose parts of the memory counters are added up. On a machine with more, they are deferred. */
+#define TD_CPUS_MAX 512
+
+/* What is constant when a program is loaded. */
+struct td_constants {
+	__u32 groups; /* that it can be asked for: the others cost nothing */
+	__u32 page_shift;
+};
+
+/* In td_constants.groups: the program can be given tests. Not a group of fields. */
 #define TD_TESTABLE (1u << 31)
 
 /* What a test looks at. */
@@ -367,15 +394,13 @@ struct td_config {
 	__u32 rss_sum;	   /* 1: /proc adds up the per-processor parts of the memory counters */
 	__u32 cpus;	   /* possible processors */
 	__u32 full_names;  /* 1: /proc shows workqueue workers with their full names (Linux 6.11) */
-	__u32 remember;	   /* 1: remember arguments, and send a slot for those that did not change; 2: and some are known already */
-	__u32 epoch;	   /* arguments remembered under another epoch are forgotten */
-	__u32 remembered_mask; /* entries of `remembered`, less one */
-	__u32 tests_count;
 	__u64 total_pages; /* memory and swap, for oom_score */
+	__u32 tests_count;
 	__u32 changed;	   /* 1: only tasks that used processor time since this handle last asked so */
 	__u32 changed_epoch; /* what was seen under another epoch is forgotten */
 	__u32 seen_mask;   /* entries of `seen`, less one */
 	__u32 landlock;	   /* one more than the word of td_view.security that names the Landlock domain; 0 if that is not wanted */
+	__u32 reserved;
 	__u64 as_task;	   /* not 0: answer in the numbers and paths of this task's namespaces, not the reader's (Linux 6.2) */
 	struct td_test tests[TD_TESTS];
 };
@@ -384,10 +409,6 @@ struct td_config {
 #define TD_LISTED 1024
 /* How many tasks it looks at together. */
 #define TD_BLOCK 64
-
-/* Walkers that can share the numbers, a power of two. Each takes so many at a time. */
-#define TD_WALKERS 2
-#define TD_TURN_SHIFT 8
 
 enum td_walk_state {
 	TD_WALK_NOWHERE, /* the program did not run, or did not find the tree of numbers */
@@ -399,43 +420,43 @@ enum td_walk_state {
 /* Where a program stands that finds its tasks itself. */
 struct td_walk {
 	__u32 state;  /* enum td_walk_state */
-	__u32 budget; /* of visits before it pauses; looking at a block of numbers counts as one */
-	__u32 spent;  /* of that */
 	__u32 listed; /* processes in `list`, and no others are meant; 0: all. Of threads: 1 */
 	__u32 last;   /* number visited last; of listed processes its place in the list, from 1; at the beginning 0 */
 	__u32 filled; /* bytes of scratch with records */
 	__u32 met;    /* how many of `tasks` are to be visited */
+	__u32 at;     /* how many of them have been */
+	__u32 tries;  /* how often the next of them has been read in vain */
+	__u32 gone;   /* tasks that were met, and whose numbers led to nobody when they were visited */
 	__u32 behind; /* leaf_of_numbers() */
-	__u32 shift;  /* warm_table() */
-	__u32 walkers; /* that share the numbers: 1, or TD_WALKERS */
-	__u32 until;   /* the first number that is not this walker's to visit */
-	__u32 runner;  /* the thread that runs the second walker, in its own pid namespace; 0: none does */
-	__u64 turns;	  /* how many turns of numbers walkers have taken. The first one's is everyone's */
+	__u32 spent;  /* steps of this run: a visit is one, and what is looked at besides */
+	__u32 every;  /* steps between two looks at the clock */
+	__u32 look;   /* when it is looked at next */
+	__u64 stretch_ns; /* how long one run may be under RCU; it pauses at the first look behind that */
+	__u64 began_ns;
+	__u64 longest_ns; /* the longest run so far */
 	__u64 root;	  /* of the tree of numbers */
 	__u64 head, node; /* of the list of a process's threads */
-	__u64 page_offset; /* where the kernel has all memory mapped; 0: not known */
-	__u64 known_page;  /* physical address of a page that begins with the two words of `known`; 0: none */
-	__u64 known[2];
 	__u64 slots[TD_BLOCK];
+	__u64 pids[TD_BLOCK];  /* the struct pid by which a task was met */
 	__u64 tasks[TD_BLOCK];
-	__u64 tables[TD_BLOCK]; /* of pages; warm_table() */
 	__u32 places[TD_BLOCK];
 	__u32 list[TD_LISTED];
 };
 
-/* What is remembered of a task's arguments: all that changes when the task is another one, or has run. A cache line. */
-struct td_remembered {
-	__u64 start, mm;
-	__u64 arg_start, arg_end, env_end;
-	__u64 runtime, switches;
-	__u32 slot;
-	__u32 epoch;
+/* A process's memory counters while they are added up. */
+struct td_counters {
+	__s64 pages[4];
+	__s64 central[4]; /* without the parts of processors */
+	__s64 again[4];   /* the same, a moment later */
+	__s64 before[4];  /* as they were when they were last added up */
+	__u64 parts[4];	  /* where the parts are */
+	__u32 is_settled; /* nothing was moved from a part to the whole meanwhile */
+	__u32 reserved;
 };
 
 /* All that a program keeps for one reader. Private to it: two readers never share one. */
 struct td_reader {
 	struct td_config config;
-	__u64 next_slot;
 	__u64 address;
 	__u64 pid_ns;	/* the reader's pid namespace; 0 for the initial one */
 	__u32 level;	/* of that namespace */
@@ -445,21 +466,20 @@ struct td_reader {
 	__u32 clause;	/* of the test before */
 	__u32 holds;	/* whether a test of that clause did */
 	__u32 number;	/* of the task: of two that differ in this, neither knows what is remembered of the other */
-	__u32 reserved;
+	__u32 steps;	/* that the visit took besides */
 	__u64 cred;	/* that access was read from */
-	struct td_access again; /* as it is when the record is ended */
-	struct td_remembered now; /* put_args() */
+	struct td_counters counters;
+	__u64 per_cpu; /* what `offsets` were found by; 0: not yet */
+	__u64 offsets[TD_CPUS_MAX]; /* from a per-processor pointer to each processor's own data */
 	char scratch[TD_SCRATCH_SIZE];
 	char path[TD_PATH_MAX + 256];
 	char name[256];
 #if TD_WALKS
 	struct td_walk walk;
-} __attribute__((aligned(4096))); /* each walker's is mapped by itself */
-#else
-};
 #endif
+};
 
-/* Who reads, in the terms that a reader knows of itself: the key to its td_reader in pinned programs. */
+/* Who reads, in the terms that a reader knows of itself: the key to its td_reader in programs that are called. */
 struct td_reader_key {
 	__u32 pid_ns; /* inode number */
 	__u32 tid;    /* in that namespace */

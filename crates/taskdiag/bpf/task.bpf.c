@@ -2,20 +2,23 @@
 /*
  * The task iterator: it writes one record (record.h) for each task of a pass.
  *
- * It is compiled in six shapes:
- *   TD_SLEEPABLE  the program may sleep, and so can copy argument areas from user memory; the others can't but run under RCU;
- *   TD_SHARED     the program is pinned and serves many readers at once; the others belong to one handle;
- *   TD_WALKS      the program finds its tasks itself, and keeps the records until the library fetches them; the others are
- *                 called for each task and hand its record over at once. Never shared. Since 6.2.
+ * It is compiled in two shapes:
+ *   TD_WALKS=1  the program finds its tasks itself, and keeps the records until the library fetches them. It belongs to one
+ *               handle. Since 6.2;
+ *   TD_WALKS=0  the kernel calls the program for each task, and it hands the record over at once. It serves many readers at a
+ *               time, and can be pinned.
  *
- * A program can be preempted (and a sleepable one sleeps), so that other readers run it meanwhile on the same processor.
- * Per-CPU scratch memory would mix one process's bytes into another's record; all scratch is the reader's own (td_reader).
+ * It reads kernel memory only. The memory of another process may lie in a file whose file system never answers, and a program
+ * that waits for it holds up whoever reads, and RCU.
+ *
+ * A program can be preempted, so that other readers run it meanwhile on the same processor. Per-CPU scratch memory would mix one
+ * process's bytes into another's record; all scratch is the reader's own (td_reader).
  *
  * The verifier follows every path through a program, and two that meet are one only if all they carry along is alike. So
  * what outlives a group is kept in the reader's memory and not in variables: the verifier does not look at what is there.
- * That, and leaving out the groups that a handle never asked for (`td_groups`), is what loading time depends on.
+ * That, and leaving out the groups that a handle never asked for (`td_constants`), is what loading time depends on.
  *
- * Nothing here takes a lock. What is freed without RCU (an mm, another thread) is read first and verified afterwards; a
+ * Nothing here takes a lock. What is freed without RCU (an mm, namespaces, a terminal) is read first and verified afterwards; a
  * value that could be torn is deferred: the record says so, and the library asks procfs for that group of that task.
  */
 #include "compat.bpf.h"
@@ -24,14 +27,24 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define PAGE_SIZE 4096ul
-#define PAGE_SHIFT 12
 #define NSEC_PER_SEC 1000000000ull
 
-/* The groups that this program can be asked for: a constant when it is loaded, so that the others cost nothing. */
-const volatile __u32 td_groups SEC(".rodata") = 0xffffffff;
+const volatile struct td_constants td_constants SEC(".rodata") = { .groups = 0xffffffff, .page_shift = 12 };
+#define td_groups (td_constants.groups)
+#define PAGE_SHIFT (td_constants.page_shift)
+#define PAGE_SIZE (1ul << PAGE_SHIFT)
 
-#if TD_SHARED
+#if TD_WALKS
+struct td_reader own_reader SEC(".bss");
+
+/* Entry N is for tasks whose number ends in N. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct td_seen);
+} seen SEC(".maps");
+#else
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -39,32 +52,6 @@ struct {
 	__type(key, struct td_reader_key);
 	__type(value, struct td_reader);
 } readers SEC(".maps");
-#elif TD_WALKS
-/* Walkers share what there is to visit, each on a processor of its own. */
-struct td_reader walkers[TD_WALKERS] SEC(".bss");
-#else
-struct td_reader private_reader SEC(".bss");
-#endif
-
-#if !TD_SHARED
-
-/* Entry N is for tasks whose number ends in N, as below. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct td_seen);
-} seen SEC(".maps");
-
-#if TD_SLEEPABLE
-/* Entry N is for tasks whose number ends in N; a power of two of them. Made by the library, as long as it finds useful. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 65536);
-	__type(key, __u32);
-	__type(value, struct td_remembered);
-} remembered SEC(".maps");
-#endif
 #endif
 
 /* One value, never written: where the kernel put it tells where each processor's data lie (add_cpu()). */
@@ -92,8 +79,8 @@ static __always_inline void *next_payload(struct td_reader *reader)
 	return next_attribute(reader) + 1;
 }
 
-/* Appends an attribute with `len` bytes of payload and returns the payload. */
-static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
+/* Appends the header of an attribute, and returns its payload. Nothing of what lay there before is left behind the payload. */
+static __always_inline void *put_header(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
 {
 	struct td_attr *attr = next_attribute(reader);
 
@@ -104,10 +91,64 @@ static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u
 	return attr + 1;
 }
 
+/* Appends an attribute of a length that is known when this is compiled. The caller writes all of the payload. */
+static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
+{
+	char *payload = put_header(reader, type, len, flags);
+
+	if (len & 7)
+		*(__u64 *)(payload + (len & ~7u)) = 0;
+	return payload;
+}
+
+/* Appends an attribute whose payload has been written, `len` bytes of it. */
+static __always_inline void attribute_of(struct td_reader *reader, __u16 type, __u32 len)
+{
+	__u64 last = len & 0xff8;
+	char *payload = put_header(reader, type, len, 0);
+
+	if (len & 7)
+		*(__u64 *)(payload + last) &= (1ull << 8 * (len & 7)) - 1;
+}
+
 static __always_inline void defer(struct td_reader *reader, __u32 groups)
 {
 	*(volatile __u32 *)&reader->deferred |= groups;
 }
+
+/* A pointer as a number: through memory, since the verifier does not let a program calculate with most pointers. */
+static __always_inline __u64 address(struct td_reader *reader, const void *pointer)
+{
+	reader->address = (__u64)pointer;
+	barrier();
+	return *(volatile __u64 *)&reader->address;
+}
+
+/*
+ * What is loaded before this is loaded before what is loaded behind it. Strongly ordered processors do that anyway; for others, BPF
+ * has no barrier of its own, but atomic operations with a result are fully ordered.
+ */
+static __always_inline void read_barrier(struct td_reader *reader)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier();
+#else
+	asm volatile("" : : "r"(__sync_fetch_and_add(&reader->address, 1)));
+#endif
+}
+
+/* Counts what a visit looks at besides the task itself. */
+static __always_inline void add_steps(struct td_reader *reader, __u32 steps)
+{
+	*(volatile __u32 *)&reader->steps += steps;
+}
+
+/* Whether a pointer of the task is still the one that was followed. What it led to is freed without RCU. */
+#define STILL_HAS(reader, task, member, pointer)                                                                          \
+	({                                                                                                                \
+		read_barrier(reader);                                                                                     \
+		*(void *volatile *)&untrusted(task)->member == (void *)(pointer);                                         \
+	})
 
 /* ---- numbers as the reader sees them ---- */
 
@@ -232,7 +273,7 @@ static __always_inline void put_kernel_thread_name(struct td_reader *reader, str
 	/* The kernel's buffer for a name. */
 	if (n > 63)
 		n = 63;
-	attribute(reader, TD_ATTR_NAME, n, 0);
+	attribute_of(reader, TD_ATTR_NAME, n & 63);
 }
 
 static __always_inline void put_base(struct td_reader *reader, struct task_struct *task)
@@ -247,7 +288,10 @@ static __always_inline void put_base(struct td_reader *reader, struct task_struc
 	base->exit_signal = task->exit_signal;
 	base->threads_count = signal->nr_threads;
 	base->state = state_letter(task);
-	bpf_probe_read_kernel(base->comm, sizeof(base->comm), task->comm);
+	__builtin_memset(base->reserved, 0, sizeof(base->reserved));
+	/* Behind the end of a name there may be some of the one before. */
+	__builtin_memset(base->comm, 0, sizeof(base->comm));
+	bpf_probe_read_kernel_str(base->comm, sizeof(base->comm), task->comm);
 	if (task->flags & PF_KTHREAD)
 		put_kernel_thread_name(reader, task);
 }
@@ -263,15 +307,17 @@ static __always_inline __u32 tty_nr(struct tty_struct *tty)
 
 static __always_inline void put_tty(struct td_reader *reader, struct task_struct *task)
 {
-	struct td_tty *out = attribute(reader, TD_ATTR_TTY, sizeof(*out), 0);
 	struct tty_struct *tty = untrusted(task)->signal->tty;
+	struct td_tty found = { .tpgid = -1 }, *out;
 
-	out->tty_nr = 0;
-	out->tpgid = -1;
-	if (!tty)
-		return;
-	out->tty_nr = tty_nr(tty);
-	out->tpgid = pid_nr(reader, tty->ctrl.pgrp);
+	if (tty) {
+		found.tty_nr = tty_nr(tty);
+		found.tpgid = pid_nr(reader, tty->ctrl.pgrp);
+	}
+	if (!STILL_HAS(reader, task, signal->tty, tty))
+		return defer(reader, TD_GROUP_TTY);
+	out = attribute(reader, TD_ATTR_TTY, sizeof(*out), 0);
+	*out = found;
 }
 
 /* ---- credentials ---- */
@@ -285,15 +331,6 @@ static __always_inline void put_tty(struct td_reader *reader, struct task_struct
 			(out)->set = BPF_CORE_READ(old, member.cap[0]) | (__u64)BPF_CORE_READ(old, member.cap[1]) << 32;  \
 		}                                                                                                         \
 	} while (0)
-
-/*
- * Whether the credentials that were read are the task's. A program that may sleep is not under RCU: those that the task has given
- * up may be another one's by the time they are read.
- */
-static __always_inline bool are_its_cred(struct task_struct *task, struct cred *cred)
-{
-	return !TD_SLEEPABLE || *(struct cred *volatile *)&untrusted(task)->real_cred == cred;
-}
 
 static __always_inline void put_cred(struct td_reader *reader, struct task_struct *task)
 {
@@ -314,9 +351,7 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 	CAPABILITIES(out, cred, cap_bounding, cap_bset);
 	CAPABILITIES(out, cred, cap_ambient, cap_ambient);
 	out->no_new_privs = task->atomic_flags & 1;
-	out->seccomp = task->seccomp.mode;
-	if (!are_its_cred(task, cred))
-		defer(reader, TD_GROUP_CRED);
+	out->seccomp = bpf_core_field_exists(task->seccomp.mode) ? (__u32)task->seccomp.mode : (__u32)TD_NO_NUMBER;
 }
 
 static __always_inline void put_groups(struct td_reader *reader, struct task_struct *task)
@@ -327,22 +362,28 @@ static __always_inline void put_groups(struct td_reader *reader, struct task_str
 	__u32 *gids;
 
 	gids = next_payload(reader);
-	if (n > TD_GROUPS_MAX || (n && bpf_probe_read_kernel(gids, n * sizeof(*gids), info->gid)) || !are_its_cred(task, cred))
+	if (n > TD_GROUPS_MAX || (n && bpf_probe_read_kernel(gids, n * sizeof(*gids), info->gid)))
 		defer(reader, TD_GROUP_GROUPS);
 	else
-		attribute(reader, TD_ATTR_GROUPS, n * sizeof(*gids), 0);
+		attribute_of(reader, TD_ATTR_GROUPS, n * sizeof(*gids));
 }
 
 /* ---- times and faults ---- */
 
-/* What /proc/PID/stat adds up over the live threads of a process and those that ended. */
+/* What /proc/PID/stat adds up over the live threads of a process and those that ended, and what tells whether it ran. */
 struct sums {
 	__u64 utime, stime, gtime, runtime;
 	__u64 min_flt, maj_flt;
 	__u64 switches;
-	__u32 on_cpu;
+	__u32 on_cpu, traced;
 	struct list_head *node, *head;
 };
+
+/* Where a kernel does not tell, for there is one processor alone: it may be. */
+static __always_inline __u32 is_on_cpu(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->on_cpu) ? task->on_cpu : 1;
+}
 
 static long add_thread(__u32 index, struct sums *sums)
 {
@@ -358,7 +399,8 @@ static long add_thread(__u32 index, struct sums *sums)
 	sums->min_flt += BPF_CORE_READ(thread, min_flt);
 	sums->maj_flt += BPF_CORE_READ(thread, maj_flt);
 	sums->switches += BPF_CORE_READ(thread, nvcsw) + BPF_CORE_READ(thread, nivcsw);
-	sums->on_cpu |= BPF_CORE_READ(thread, on_cpu);
+	sums->on_cpu |= bpf_core_field_exists(thread->on_cpu) ? BPF_CORE_READ(thread, on_cpu) : 1;
+	sums->traced |= BPF_CORE_READ(thread, ptrace);
 	sums->node = next;
 	return 0;
 }
@@ -372,7 +414,8 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
 	sums->min_flt = task->min_flt;
 	sums->maj_flt = task->maj_flt;
 	sums->switches = task->nvcsw + task->nivcsw;
-	sums->on_cpu = task->on_cpu;
+	sums->on_cpu = is_on_cpu(task);
+	sums->traced = task->ptrace;
 }
 
 /*
@@ -381,22 +424,28 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
  */
 static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 {
-	return signal->stats_lock.seqcount.seqcount.sequence;
+	return *(volatile __u32 *)&signal->stats_lock.seqcount.seqcount.sequence;
 }
 
-/* thread_group_cputime() and the fault counts of do_task_stat(). Returns false if a thread was released meanwhile. */
-static __always_inline bool process_sums(struct sums *sums, struct task_struct *task)
+/*
+ * thread_group_cputime() and the fault counts of do_task_stat(). Returns false if a thread was released meanwhile, or there are too
+ * many of them.
+ */
+static __always_inline bool process_sums(struct td_reader *reader, struct sums *sums, struct task_struct *task)
 {
 	struct signal_struct *signal = untrusted(task)->signal;
-	__u32 sequence = stats_sequence(signal);
+	__u32 sequence = stats_sequence(signal), threads = signal->nr_threads;
 
-	if (signal->nr_threads == 1) {
+	read_barrier(reader);
+	if (threads == 1) {
 		own_sums(sums, task);
 	} else {
+		if (threads > TD_THREADS_MAX)
+			return false;
 		__builtin_memset(sums, 0, sizeof(*sums));
 		sums->head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
 		sums->node = signal->thread_head.next;
-		bpf_loop(1 << 22, add_thread, sums, 0);
+		add_steps(reader, bpf_loop(TD_THREADS_MAX + 1, add_thread, sums, 0));
 		if (sums->node != sums->head)
 			return false;
 	}
@@ -406,6 +455,8 @@ static __always_inline bool process_sums(struct sums *sums, struct task_struct *
 	sums->runtime += signal->sum_sched_runtime;
 	sums->min_flt += signal->min_flt;
 	sums->maj_flt += signal->maj_flt;
+	sums->switches += signal->nvcsw + signal->nivcsw;
+	read_barrier(reader);
 	return !(sequence & 1) && stats_sequence(signal) == sequence;
 }
 
@@ -430,18 +481,23 @@ static __always_inline void put_cpu(struct td_reader *reader, struct task_struct
 	out->cstime_ns = signal->cstime;
 	out->guest_ns = sums->gtime;
 	out->cguest_ns = signal->cgtime;
-	out->block_delay_ns = BPF_CORE_READ(task, delays, blkio_delay);
+	/* /proc prints 0 where nobody counts. */
+	out->block_delay_ns = bpf_core_field_exists(task->delays) ? BPF_CORE_READ(task, delays, blkio_delay) : 0;
 	out->timer_slack_ns = task->timer_slack_ns;
-	out->timeslices_count = task->sched_info.pcount;
 	out->runtime_ns = task->se.sum_exec_runtime;
-	out->run_delay_ns = task->sched_info.run_delay;
+	out->timeslices_count = TD_NO_NUMBER;
+	out->run_delay_ns = TD_NO_NUMBER;
+	if (bpf_core_field_exists(task->sched_info)) {
+		out->timeslices_count = task->sched_info.pcount;
+		out->run_delay_ns = task->sched_info.run_delay;
+	}
 	out->voluntary_switches = task->nvcsw;
 	out->involuntary_switches = task->nivcsw;
 	out->nice = task->static_prio - 120;
 	out->priority = task->prio - 100;
 	out->rt_priority = task->rt_priority;
 	out->policy = task->policy;
-	out->cpu = task->thread_info.cpu;
+	out->cpu = bpf_core_field_exists(task->thread_info.cpu) ? task->thread_info.cpu : 0;
 	out->reserved = 0;
 
 	affinity = affinity / 64 * 8;
@@ -463,13 +519,14 @@ static __always_inline void put_faults(struct td_reader *reader, struct task_str
 	out->child_maj_faults = signal->cmaj_flt;
 }
 
-static __noinline void put_sums(struct td_reader *reader, struct task_struct *task, __u32 groups)
+static __always_inline void put_sums(struct td_reader *reader, struct task_struct *task)
 {
+	__u32 groups = reader->config.groups;
 	struct sums sums;
 
 	if (reader->config.threads) {
 		own_sums(&sums, task);
-	} else if (!process_sums(&sums, task)) {
+	} else if (!process_sums(reader, &sums, task)) {
 		defer(reader, groups & (TD_GROUP_CPU | TD_GROUP_FAULTS));
 		return;
 	}
@@ -479,22 +536,25 @@ static __noinline void put_sums(struct td_reader *reader, struct task_struct *ta
 		put_faults(reader, task, &sums);
 }
 
-/* ---- memory ---- */
-
-struct counters {
-	__s64 pages[4];
-	void *parts[4];
-	struct td_reader *reader;
-	__u64 base;
-};
-
-/* A pointer as a number: through memory, since the verifier does not let a program calculate with most pointers. */
-static __always_inline __u64 address(struct td_reader *reader, const void *pointer)
+/*
+ * What tells that a process has not run since: who has read its arguments need not read them again. Nothing is told where somebody
+ * else may write to its memory, or it is running now.
+ */
+static __always_inline void put_run(struct td_reader *reader, struct task_struct *task)
 {
-	reader->address = (__u64)pointer;
-	barrier();
-	return *(volatile __u64 *)&reader->address;
+	struct mm_struct *mm = own_mm(task);
+	struct td_run *out;
+	struct sums sums;
+
+	if (!mm || reader->config.threads || mm->mm_users.counter != untrusted(task)->signal->nr_threads ||
+	    !process_sums(reader, &sums, task) || sums.on_cpu || sums.traced || !STILL_HAS(reader, task, mm, mm))
+		return;
+	out = attribute(reader, TD_ATTR_RUN, sizeof(*out), 0);
+	out->runtime_ns = *(volatile __u64 *)&sums.runtime;
+	out->switches = *(volatile __u64 *)&sums.switches;
 }
+
+/* ---- memory ---- */
 
 /* The per-processor pointer behind the map's value: the value of one processor lies at this plus that processor's offset. */
 static __always_inline __u64 per_cpu_base(struct td_reader *reader)
@@ -506,74 +566,150 @@ static __always_inline __u64 per_cpu_base(struct td_reader *reader)
 	return base;
 }
 
-static long add_cpu(__u32 cpu, struct counters *counters)
+struct adding {
+	struct td_reader *reader;
+	struct mm_struct *mm;
+};
+
+static long find_offset(__u32 cpu, struct adding *adding)
 {
+	struct td_reader *reader = adding->reader;
 	__u32 first = 0;
 	void *value = bpf_map_lookup_percpu_elem(&per_cpu, &first, cpu);
-	__u64 offset;
-	__s32 part;
 
 	if (!value)
 		return 1;
-	offset = address(counters->reader, value) - counters->base;
+	reader->offsets[cpu & (TD_CPUS_MAX - 1)] = address(reader, value) - reader->per_cpu;
+	return 0;
+}
+
+static long add_cpu(__u32 cpu, struct adding *adding)
+{
+	struct td_counters *counters = &adding->reader->counters;
+	__u64 offset = adding->reader->offsets[cpu & (TD_CPUS_MAX - 1)];
+	__s32 part;
+
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		if (!bpf_probe_read_kernel(&part, sizeof(part), counters->parts[i] + offset))
+		if (!bpf_probe_read_kernel(&part, sizeof(part), (void *)(counters->parts[i] + offset)))
 			counters->pages[i] += part;
 	return 0;
 }
 
-/* The memory counters in pages, added up over the processors where /proc does so; never below 0, as /proc never is. */
-static __always_inline void read_counters(struct td_reader *reader, struct counters *counters, struct mm_struct *mm, bool sum)
+/* Each by itself: the offset in an array is fitted to the kernel only where the index is a constant when this is compiled. */
+static __always_inline void read_central(__s64 *to, struct mm_struct *mm)
 {
+	to[0] = mm->rss_stat[0].count;
+	to[1] = mm->rss_stat[1].count;
+	to[2] = mm->rss_stat[2].count;
+	to[3] = mm->rss_stat[3].count;
+}
+
+/*
+ * Adds up a process's counters over the processors. Who moves a processor's part into the whole does so under a lock, in two steps.
+ * So a sum counts if no whole changed while it was made. Two moves of opposite signs would not show: where several threads change
+ * the same counters, a sum counts once it is like the one before.
+ */
+static long add_up(__u32 attempt, struct adding *adding)
+{
+	struct td_reader *reader = adding->reader;
+	struct td_counters *counters = &reader->counters;
+	struct mm_struct *mm = adding->mm;
+	const __s64 alike = 16;
+	__u32 is_settled = 1;
+
+	read_central(counters->central, mm);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		counters->before[i] = counters->pages[i];
+		counters->pages[i] = counters->central[i];
+	}
+	read_barrier(reader);
+	add_steps(reader, (__u32)bpf_loop(reader->config.cpus, add_cpu, adding, 0) / 8);
+	read_barrier(reader);
+	read_central(counters->again, mm);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__s64 moved = counters->pages[i] - counters->before[i];
+
+		if (counters->again[i] != counters->central[i])
+			is_settled = 0;
+		if (mm->mm_users.counter > 1 && (!attempt || moved > alike || moved < -alike))
+			is_settled = 0;
+	}
+	counters->is_settled = is_settled;
+	return is_settled;
+}
+
+/*
+ * Reads the memory counters, in pages: what they are without the parts of processors, and if wanted with them. Never below 0, as /proc
+ * never shows them. False if they can't be added up.
+ */
+static __always_inline bool read_counters(struct td_reader *reader, struct mm_struct *mm, bool sum)
+{
+	struct td_counters *counters = &reader->counters;
+	struct adding adding = { .reader = reader, .mm = mm };
+	__u32 cpus = reader->config.cpus;
+
 	if (bpf_core_type_exists(struct mm_rss_stat)) {
 		struct mm_struct___pre62 *old = (void *)mm;
 
-		counters->pages[0] = BPF_CORE_READ(old, rss_stat.count[0].counter);
-		counters->pages[1] = BPF_CORE_READ(old, rss_stat.count[1].counter);
-		counters->pages[2] = BPF_CORE_READ(old, rss_stat.count[2].counter);
-		counters->pages[3] = BPF_CORE_READ(old, rss_stat.count[3].counter);
+		counters->central[0] = BPF_CORE_READ(old, rss_stat.count[0].counter);
+		counters->central[1] = BPF_CORE_READ(old, rss_stat.count[1].counter);
+		counters->central[2] = BPF_CORE_READ(old, rss_stat.count[2].counter);
+		counters->central[3] = BPF_CORE_READ(old, rss_stat.count[3].counter);
+		sum = false;
+	} else if (!sum || !bpf_core_field_exists(mm->rss_stat[0].counters)) {
+		read_central(counters->central, mm);
+		sum = false;
 	} else {
-		counters->pages[0] = mm->rss_stat[0].count;
-		counters->pages[1] = mm->rss_stat[1].count;
-		counters->pages[2] = mm->rss_stat[2].count;
-		counters->pages[3] = mm->rss_stat[3].count;
-		if (sum) {
-			counters->parts[0] = mm->rss_stat[0].counters;
-			counters->parts[1] = mm->rss_stat[1].counters;
-			counters->parts[2] = mm->rss_stat[2].counters;
-			counters->parts[3] = mm->rss_stat[3].counters;
-			counters->reader = reader;
-			counters->base = per_cpu_base(reader);
-			bpf_loop(reader->config.cpus, add_cpu, counters, 0);
+		if (cpus > TD_CPUS_MAX)
+			return false;
+		if (!reader->per_cpu) {
+			reader->per_cpu = per_cpu_base(reader);
+			bpf_loop(cpus, find_offset, &adding, 0);
 		}
+		counters->parts[0] = (__u64)mm->rss_stat[0].counters;
+		counters->parts[1] = (__u64)mm->rss_stat[1].counters;
+		counters->parts[2] = (__u64)mm->rss_stat[2].counters;
+		counters->parts[3] = (__u64)mm->rss_stat[3].counters;
+		bpf_loop(8, add_up, &adding, 0);
+		if (!*(volatile __u32 *)&counters->is_settled)
+			return false;
 	}
 #pragma unroll
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
+		if (!sum)
+			counters->pages[i] = counters->central[i];
 		if (counters->pages[i] < 0)
 			counters->pages[i] = 0;
+		if (counters->central[i] < 0)
+			counters->central[i] = 0;
+	}
+	return true;
 }
 
 /* task_mem() of fs/proc/task_mmu.c. */
-static __noinline void put_mem(struct td_reader *reader, struct task_struct *task)
+static __always_inline void put_mem(struct td_reader *reader, struct task_struct *task)
 {
+	struct td_counters *counters = &reader->counters;
 	struct mm_struct *mm = own_mm(task);
 	__u32 start = reader->used;
-	struct counters counters;
 	struct td_mem *out;
 	unsigned long total_vm, hiwater, rss, text, exec;
 
 	if (!mm)
 		return;
+	if (!read_counters(reader, mm, reader->config.rss_sum))
+		return defer(reader, TD_GROUP_MEM);
 	out = attribute(reader, TD_ATTR_MEM, sizeof(*out), 0);
 	total_vm = mm->total_vm;
 	exec = mm->exec_vm << PAGE_SHIFT;
-	read_counters(reader, &counters, mm, reader->config.rss_sum);
-	out->rss_file_bytes = counters.pages[MM_FILEPAGES] << PAGE_SHIFT;
-	out->rss_anon_bytes = counters.pages[MM_ANONPAGES] << PAGE_SHIFT;
-	out->rss_shmem_bytes = counters.pages[MM_SHMEMPAGES] << PAGE_SHIFT;
-	out->swap_bytes = counters.pages[MM_SWAPENTS] << PAGE_SHIFT;
-	rss = counters.pages[MM_FILEPAGES] + counters.pages[MM_ANONPAGES] + counters.pages[MM_SHMEMPAGES];
+	out->rss_file_bytes = counters->pages[MM_FILEPAGES] << PAGE_SHIFT;
+	out->rss_anon_bytes = counters->pages[MM_ANONPAGES] << PAGE_SHIFT;
+	out->rss_shmem_bytes = counters->pages[MM_SHMEMPAGES] << PAGE_SHIFT;
+	out->swap_bytes = counters->pages[MM_SWAPENTS] << PAGE_SHIFT;
+	rss = counters->pages[MM_FILEPAGES] + counters->pages[MM_ANONPAGES] + counters->pages[MM_SHMEMPAGES];
 	hiwater = mm->hiwater_rss;
 	out->peak_rss_bytes = (hiwater > rss ? hiwater : rss) << PAGE_SHIFT;
 	hiwater = mm->hiwater_vm;
@@ -589,12 +725,12 @@ static __noinline void put_mem(struct td_reader *reader, struct task_struct *tas
 	out->locked_bytes = mm->locked_vm << PAGE_SHIFT;
 	out->pinned_bytes = mm->pinned_vm.counter << PAGE_SHIFT;
 	out->page_table_bytes = mm->pgtables_bytes.counter;
-	out->hugetlb_bytes = ~0ull;
+	out->hugetlb_bytes = TD_NO_NUMBER;
 	if (bpf_core_field_exists(mm->hugetlb_usage))
 		out->hugetlb_bytes = mm->hugetlb_usage.counter << PAGE_SHIFT;
 	/* A task that lost this mm meanwhile: all that we read may be another's. */
-	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm) {
-		reader->used = start;
+	if (!STILL_HAS(reader, task, mm, mm)) {
+		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_MEM);
 	}
 }
@@ -620,8 +756,8 @@ static __always_inline void put_layout(struct td_reader *reader, struct task_str
 	out->arg_end = mm->arg_end;
 	out->env_start = mm->env_start;
 	out->env_end = mm->env_end;
-	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm) {
-		reader->used = start;
+	if (!STILL_HAS(reader, task, mm, mm)) {
+		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_LAYOUT);
 	}
 }
@@ -673,21 +809,25 @@ static __always_inline void put_io(struct td_reader *reader, struct task_struct 
 		return defer(reader, TD_GROUP_IO);
 	__builtin_memset(next_payload(reader), 0, sizeof(struct td_io));
 	sequence = stats_sequence(signal);
+	read_barrier(reader);
 	if (reader->config.threads || signal->nr_threads == 1) {
 		add_io_of(reader, own);
 	} else {
+		if (signal->nr_threads > TD_THREADS_MAX)
+			return defer(reader, TD_GROUP_IO);
 		sums.head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
 		sums.node = signal->thread_head.next;
-		bpf_loop(1 << 22, add_thread_io, &sums, 0);
+		add_steps(reader, bpf_loop(TD_THREADS_MAX + 1, add_thread_io, &sums, 0));
 		if (sums.node != sums.head)
 			return defer(reader, TD_GROUP_IO);
 	}
 	if (!reader->config.threads) {
 		add_io_of(reader, (void *)signal + bpf_core_field_offset(struct signal_struct, ioac));
+		read_barrier(reader);
 		if (sequence & 1 || stats_sequence(signal) != sequence)
 			return defer(reader, TD_GROUP_IO);
 	}
-	attribute(reader, TD_ATTR_IO, sizeof(struct td_io), 0);
+	put_header(reader, TD_ATTR_IO, sizeof(struct td_io), 0);
 }
 
 /* task_sig() of fs/proc/array.c. */
@@ -699,29 +839,31 @@ static __always_inline void put_signals(struct td_reader *reader, struct task_st
 	struct ucounts *ucounts = untrusted(task)->real_cred->ucounts;
 	struct td_signals *out = next_payload(reader);
 	char *handlers = (void *)(out + 1);
-	__u64 ignored = 0, caught = 0;
 
 	if (!sighand || !bpf_core_field_exists(ucounts->rlimit) || stride > 64 ||
 	    bpf_probe_read_kernel(handlers, 63 * stride + sizeof(__u64), (void *)sighand + first))
 		return defer(reader, TD_GROUP_SIGNALS);
+	out->sig_ignored = 0;
+	out->sig_caught = 0;
+	/* Gathered in memory: before 6.2 the verifier tells ways through a function apart by every number in its registers. */
 #pragma nounroll
 	for (int i = 0; i < 64; i++) {
 		__u64 handler = *(__u64 *)(handlers + i * stride);
 
-		ignored |= (__u64)(handler == 1) << i;
-		caught |= (__u64)(handler > 1) << i;
+		if (handler == 1)
+			*(volatile __u64 *)&out->sig_ignored |= 1ull << i;
+		else if (handler)
+			*(volatile __u64 *)&out->sig_caught |= 1ull << i;
 	}
-	out->sig_ignored = ignored;
-	out->sig_caught = caught;
 	out->sig_pending = task->pending.signal.sig[0];
 	out->sig_shared_pending = untrusted(task)->signal->shared_pending.signal.sig[0];
 	out->sig_blocked = task->blocked.sig[0];
 	/* 6.1 can't follow typedefs in arrays. */
 	out->sig_queued_count = BPF_CORE_READ(ucounts, rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
 	/* Another one since: what we read of this one may be anything. */
-	if (*(struct sighand_struct *volatile *)&untrusted(task)->sighand != sighand)
+	if (!STILL_HAS(reader, task, sighand, sighand))
 		return defer(reader, TD_GROUP_SIGNALS);
-	attribute(reader, TD_ATTR_SIGNALS, sizeof(*out), 0);
+	put_header(reader, TD_ATTR_SIGNALS, sizeof(*out), 0);
 }
 
 static __always_inline void put_limits(struct td_reader *reader, struct task_struct *task)
@@ -731,7 +873,7 @@ static __always_inline void put_limits(struct td_reader *reader, struct task_str
 	if (bpf_core_read(out, sizeof(*out), &untrusted(task)->signal->rlim))
 		defer(reader, TD_GROUP_LIMITS);
 	else
-		attribute(reader, TD_ATTR_LIMITS, sizeof(*out), 0);
+		put_header(reader, TD_ATTR_LIMITS, sizeof(*out), 0);
 }
 
 static __always_inline void put_audit(struct td_reader *reader, struct task_struct *task)
@@ -756,36 +898,45 @@ static __always_inline __u64 mm_flags(struct mm_struct *mm)
 	return BPF_CORE_READ(mm, flags);
 }
 
-/* proc_oom_score() with oom_badness(). Asks to be deferred for a process whose leader alone has no memory any more. */
+/* The score of a process with so many pages, by proc_oom_score() and oom_badness(). BPF divides unsigned only; the kernel rounds to 0. */
+static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __s32 adj)
+{
+	__s64 total = reader->config.total_pages, points = pages + adj * (__s64)(reader->config.total_pages / 1000), scaled;
+
+	scaled = points < 0 ? -(__s64)((__u64)(-points * 1000) / (__u64)total) : (__s64)((__u64)(points * 1000) / (__u64)total);
+	scaled = (1000 + scaled) * 2;
+	return scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
+}
+
+/* Asks to be deferred for a process whose leader alone has no memory any more. */
 static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
 {
 	const __u32 mmf_oom_skip = 21;
+	struct td_counters *counters = &reader->counters;
 	struct mm_struct *mm = own_mm(task);
 	struct signal_struct *signal = untrusted(task)->signal;
-	__s64 total = reader->config.total_pages, points, scaled;
-	__s32 adj = signal->oom_score_adj;
-	struct counters counters;
+	__s32 adj = signal->oom_score_adj, score = 0;
+	__s64 tables;
 	struct td_oom *out;
 
 	if (!mm && !(task->flags & PF_KTHREAD) && signal->nr_threads > 1)
 		return defer(reader, TD_GROUP_OOM);
+	if (mm && task->tgid != 1 && adj != -1000 && reader->config.total_pages && !(mm_flags(mm) >> mmf_oom_skip & 1) &&
+	    !(untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)) {
+		/* Some kernels add the counters up for this, others take them as they are. Where that makes a difference, /proc knows. */
+		if (!read_counters(reader, mm, true))
+			return defer(reader, TD_GROUP_OOM);
+		tables = mm->pgtables_bytes.counter >> PAGE_SHIFT;
+		score = oom_score(reader, counters->pages[0] + counters->pages[1] + counters->pages[2] + counters->pages[3] + tables, adj);
+		if (score != oom_score(reader, counters->central[0] + counters->central[1] + counters->central[2] +
+					       counters->central[3] + tables, adj))
+			return defer(reader, TD_GROUP_OOM);
+	}
+	if (mm && !STILL_HAS(reader, task, mm, mm))
+		return defer(reader, TD_GROUP_OOM);
 	out = attribute(reader, TD_ATTR_OOM, sizeof(*out), 0);
 	out->oom_score_adj = adj;
-	out->oom_score = 0;
-	if (!mm || task->tgid == 1 || adj == -1000 || !total)
-		return;
-	if (mm_flags(mm) >> mmf_oom_skip & 1)
-		return;
-	if (untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)
-		return;
-	read_counters(reader, &counters, mm, false);
-	points = counters.pages[0] + counters.pages[1] + counters.pages[2] + counters.pages[3] +
-		 (mm->pgtables_bytes.counter >> PAGE_SHIFT);
-	points += adj * (__s64)(reader->config.total_pages / 1000);
-	/* BPF divides unsigned only; the kernel's division rounds towards 0. */
-	scaled = points < 0 ? -(__s64)((__u64)(-points * 1000) / (__u64)total) : (__s64)((__u64)(points * 1000) / (__u64)total);
-	scaled = (1000 + scaled) * 2;
-	out->oom_score = scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
+	out->oom_score = score;
 }
 
 /* ---- namespaces, cgroup ---- */
@@ -814,6 +965,7 @@ static __always_inline void put_namespaces(struct td_reader *reader, struct task
 	struct pid_numbers numbers = { .reader = reader, .level = reader->level };
 	struct nsproxy *nsproxy = untrusted(task)->nsproxy;
 	struct pid *pid = untrusted(task)->thread_pid;
+	__u32 start = *(volatile __u32 *)&reader->used - sizeof(struct td_attr) - sizeof(*out);
 
 	__builtin_memset(out, 0, sizeof(*out));
 	out->ns_user = untrusted(task)->real_cred->user_ns->ns.inum;
@@ -826,6 +978,10 @@ static __always_inline void put_namespaces(struct td_reader *reader, struct task
 		out->ns_cgroup = nsproxy->cgroup_ns->ns.inum;
 		out->ns_time = nsproxy->time_ns->ns.inum;
 	}
+	if (!STILL_HAS(reader, task, nsproxy, nsproxy)) {
+		*(volatile __u32 *)&reader->used = start;
+		return defer(reader, TD_GROUP_NAMESPACES);
+	}
 	if (!pid)
 		return;
 	out->ns_pid = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
@@ -833,7 +989,7 @@ static __always_inline void put_namespaces(struct td_reader *reader, struct task
 	if (pid->level < numbers.level)
 		return;
 	bpf_loop(pid->level - numbers.level + 1, add_number, &numbers, 0);
-	attribute(reader, TD_ATTR_NSPIDS, (numbers.count & 63) * sizeof(__u32), 0);
+	attribute_of(reader, TD_ATTR_NSPIDS, (numbers.count & 63) * sizeof(__u32));
 }
 
 static __always_inline struct kernfs_node *kernfs_parent(struct kernfs_node *node)
@@ -882,19 +1038,22 @@ static long climb_up(__u32 index, struct climb *climb)
 static __always_inline void put_cgroup(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
 {
 	const __u32 css_online = 1 << 1;
-	struct cgroup *cgroup = untrusted(task)->cgroups->dfl_cgrp;
 	struct nsproxy *nsproxy = current->nsproxy;
+	struct cgroup *cgroup;
 	struct climb climb = { .reader = reader };
 	struct td_cgroup *out;
 	__u32 position;
 	char *path;
 
-	if (!nsproxy || !(cgroup->self.flags & css_online))
+	if (!bpf_core_field_exists(task->cgroups) || !nsproxy)
+		return defer(reader, TD_GROUP_CGROUP);
+	cgroup = untrusted(task)->cgroups->dfl_cgrp;
+	if (!(cgroup->self.flags & css_online))
 		return defer(reader, TD_GROUP_CGROUP);
 	climb.node = cgroup->kn;
 	climb.root = nsproxy->cgroup_ns->root_cset->dfl_cgrp->kn;
 	*(volatile __u32 *)&reader->position = TD_PATH_MAX;
-	bpf_loop(256, climb_up, &climb, 0);
+	add_steps(reader, (__u32)bpf_loop(256, climb_up, &climb, 0) / 8);
 	position = *(volatile __u32 *)&reader->position;
 	if (climb.node != climb.root || position > TD_PATH_MAX)
 		return defer(reader, TD_GROUP_CGROUP);
@@ -905,7 +1064,7 @@ static __always_inline void put_cgroup(struct td_reader *reader, struct task_str
 	path = next_payload(reader);
 	if (bpf_probe_read_kernel(path, TD_PATH_MAX - position, &reader->path[position]))
 		return;
-	attribute(reader, TD_ATTR_CGROUP_PATH, TD_PATH_MAX - position, 0);
+	attribute_of(reader, TD_ATTR_CGROUP_PATH, TD_PATH_MAX - position);
 }
 
 /* ---- files ---- */
@@ -939,10 +1098,14 @@ static __always_inline void put_fds(struct td_reader *reader, struct task_struct
 		size = table->max_fds;
 		open.words = table->open_fds;
 		words = (size + 63) / 64;
-		if (bpf_loop(words, add_word, &open, 0) != words || files->fdt != table)
+		if (words > TD_FD_WORDS_MAX || bpf_loop(words, add_word, &open, 0) != words)
+			return defer(reader, TD_GROUP_FDS);
+		add_steps(reader, words / 8);
+		read_barrier(reader);
+		if (files->fdt != table)
 			return defer(reader, TD_GROUP_FDS);
 	}
-	if (*(struct files_struct *volatile *)&untrusted(task)->files != files)
+	if (!STILL_HAS(reader, task, files, files))
 		return defer(reader, TD_GROUP_FDS);
 	out = attribute(reader, TD_ATTR_FDS, sizeof(*out), 0);
 	out->fd_count = open.count;
@@ -999,6 +1162,7 @@ static long walk_up(__u32 index, struct walk *walk)
 	if (bpf_probe_read_kernel(&reader->path[position + 1], len & 0xff, name))
 		return 1;
 	/* Renamed meanwhile? */
+	read_barrier(reader);
 	if (sequence & 1 || BPF_CORE_READ(dentry, d_seq.seqcount.sequence) != sequence)
 		return 1;
 	*(volatile __u32 *)&reader->position = position;
@@ -1010,8 +1174,15 @@ arrived:
 }
 
 /* d_path() of fs/d_path.c. False where the path has to be asked of procfs. */
+#if TD_WALKS
+__noinline int put_path_at(__u64 type, __u64 from_address, __u64 root_address)
+{
+	struct td_reader *reader = &own_reader;
+	const struct path *from = (void *)from_address, *root = (void *)root_address;
+#else
 static __noinline bool put_path(struct td_reader *reader, __u16 type, const struct path *from, const struct path *root)
 {
+#endif
 	struct walk walk = { .reader = reader };
 	struct dentry *dentry;
 	struct vfsmount *mnt;
@@ -1030,7 +1201,8 @@ static __noinline bool put_path(struct td_reader *reader, __u16 type, const stru
 		__builtin_memcpy(&reader->path[TD_PATH_MAX - 10], " (deleted)", 10);
 	}
 	*(volatile __u32 *)&reader->position = end;
-	bpf_loop(512, walk_up, &walk, 0);
+	add_steps(reader, (__u32)bpf_loop(512, walk_up, &walk, 0) / 8);
+	read_barrier(reader);
 	if (!walk.arrived || BPF_CORE_READ(from, dentry) != dentry || BPF_CORE_READ(from, mnt) != mnt)
 		return false;
 	position = *(volatile __u32 *)&reader->position;
@@ -1042,9 +1214,18 @@ static __noinline bool put_path(struct td_reader *reader, __u16 type, const stru
 	reader->path[position] = '/';
 	if (bpf_probe_read_kernel(next_payload(reader), TD_PATH_MAX - position, &reader->path[position]))
 		return false;
-	attribute(reader, type, TD_PATH_MAX - position, 0);
+	attribute_of(reader, type, TD_PATH_MAX - position);
 	return true;
 }
+
+#if TD_WALKS
+static __always_inline bool put_path(struct td_reader *reader, __u16 type, const struct path *from, const struct path *root)
+{
+	__u64 from_address = address(reader, from);
+
+	return td_groups & TD_GROUP_PATHS && put_path_at(type, from_address, address(reader, root));
+}
+#endif
 
 static __always_inline void put_paths(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
 {
@@ -1059,155 +1240,19 @@ static __always_inline void put_paths(struct td_reader *reader, struct task_stru
 		exe = mm->exe_file;
 		if (exe)
 			done = put_path(reader, TD_ATTR_EXE, &exe->f_path, root) && mm->exe_file == exe &&
-			       *(struct mm_struct *volatile *)&untrusted(task)->mm == mm;
+			       STILL_HAS(reader, task, mm, mm);
 	}
 	if (fs && done) {
 		umask = attribute(reader, TD_ATTR_UMASK, sizeof(*umask), 0);
 		*umask = fs->umask;
 		done = put_path(reader, TD_ATTR_CWD, &fs->pwd, root) && put_path(reader, TD_ATTR_ROOT, &fs->root, root) &&
-		       *(struct fs_struct *volatile *)&untrusted(task)->fs == fs;
+		       STILL_HAS(reader, task, fs, fs);
 	}
 	if (!done) {
 		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_PATHS);
 	}
 }
-
-/* ---- arguments and environment ---- */
-
-#if TD_SLEEPABLE
-
-/* How much of an argument area lies in plain anonymous memory. */
-struct area {
-	unsigned long start, end;
-	bool plain;
-};
-
-static long check_area(struct task_struct *task, struct vm_area_struct *vma, struct area *area)
-{
-	area->plain = vma->vm_end >= area->end && !vma->vm_file && !vma->vm_userfaultfd_ctx.ctx;
-	return 0;
-}
-
-/* Copies `len` bytes, all of the area. False if that is not plain anonymous memory, or its memory map is being changed. */
-static __always_inline bool copy_area(char *text, __u32 len, struct task_struct *task, struct area *area)
-{
-	area->plain = 0;
-	return !bpf_find_vma(task, area->start, check_area, area, 0) && area->plain &&
-	       !bpf_copy_from_user_task(text, len, (void *)area->start, task, 0);
-}
-
-/*
- * Copies the argument area as get_mm_cmdline() of fs/proc/base.c reads it, except where that is not simple: a long area,
- * one that is not plain anonymous memory (the kernel refuses to read files there, because a file system can stall its
- * reader), one whose memory map is being changed. Those are procfs's to answer.
- */
-static __noinline void put_args(struct td_reader *reader, struct td_record *record, struct task_struct *task,
-				     struct mm_struct *mm, struct td_remembered **kept)
-{
-	unsigned long arg_start = mm->arg_start, arg_end = mm->arg_end, env_start = mm->env_start, env_end = mm->env_end;
-	struct area area = { .start = arg_start, .end = arg_end };
-	char *text = next_payload(reader);
-	__u64 len = arg_end - arg_start, whole;
-	__u32 title = 0;
-#if !TD_SHARED
-	struct td_remembered *now = &reader->now, *then = 0;
-	__u32 remember = reader->config.remember;
-#endif
-
-	if (arg_start >= arg_end) {
-		attribute(reader, TD_ATTR_ARGS, 0, 0);
-		return;
-	}
-	if (len > TD_ARGS_MAX)
-		return defer(reader, TD_GROUP_ARGS);
-
-#if !TD_SHARED
-	if (remember) {
-		__u32 entry = reader->number & reader->config.remembered_mask;
-
-		now->start = task->start_boottime;
-		now->mm = (__u64)mm;
-		now->arg_start = arg_start;
-		now->arg_end = arg_end;
-		now->env_end = env_end;
-		now->runtime = task->se.sum_exec_runtime;
-		now->switches = task->nvcsw + task->nivcsw;
-		now->epoch = reader->config.epoch;
-		/* Memory that others may write as well, or a task that is writing now: read it. */
-		if (task->ptrace || task->on_cpu || untrusted(task)->signal->nr_threads > 1 || mm->mm_users.counter > 1)
-			remember = 0;
-		else
-			then = bpf_map_lookup_elem(&remembered, &entry);
-		if (!then)
-			remember = 0;
-		else if (then->start == now->start && then->mm == now->mm && then->arg_start == now->arg_start &&
-			 then->arg_end == now->arg_end && then->env_end == now->env_end && then->runtime == now->runtime &&
-			 then->switches == now->switches && then->epoch == now->epoch) {
-			__u64 *slot = attribute(reader, TD_ATTR_ARGS_SAME, sizeof(*slot), 0);
-
-			*slot = then->slot;
-			record->flags |= TD_ARGS_SAME;
-			return;
-		}
-	}
-#endif
-
-	if (!copy_area(text, len, task, &area))
-		return defer(reader, TD_GROUP_ARGS);
-	/* The last byte, behind a mask that tells the verifier so. */
-	whole = (len - 1) & (TD_ARGS_MAX - 1);
-	if (text[whole]) {
-		/* Not NUL: a rewritten title. It may run on into the environment, up to a page in all. */
-		if (env_start != arg_end || env_end < env_start)
-			env_end = arg_end;
-		len = env_end - arg_start;
-		if (len > PAGE_SIZE)
-			len = PAGE_SIZE;
-		area.end = arg_start + len;
-		if (len == 0 || !copy_area(text, len, task, &area))
-			return defer(reader, TD_GROUP_ARGS);
-		title = TD_TITLE;
-	}
-	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
-		return defer(reader, TD_GROUP_ARGS);
-	record->flags |= title;
-	attribute(reader, TD_ATTR_ARGS, len, 0);
-#if !TD_SHARED
-	if (remember && !task->on_cpu) {
-		__u64 *slot = attribute(reader, TD_ATTR_ARGS_SLOT, sizeof(*slot), 0);
-
-		record->flags |= TD_ARGS_KEPT;
-		*slot = now->slot = reader->next_slot;
-#if TD_WALKS
-		reader->next_slot += reader->walk.walkers;
-#else
-		reader->next_slot++;
-#endif
-		*then = *now;
-		*kept = then;
-	}
-#endif
-}
-
-/* environ_read() of fs/proc/base.c. */
-static __always_inline void put_env(struct td_reader *reader, struct task_struct *task, struct mm_struct *mm)
-{
-	struct area area = { .start = mm->env_start, .end = mm->env_end };
-	__u64 len = area.end - area.start;
-
-	if (area.start >= area.end)
-		len = 0;
-	if (len > TD_ARGS_MAX)
-		return defer(reader, TD_GROUP_ENV);
-	if (len && !copy_area(next_payload(reader), len, task, &area))
-		return defer(reader, TD_GROUP_ENV);
-	if (*(struct mm_struct *volatile *)&untrusted(task)->mm != mm)
-		return defer(reader, TD_GROUP_ENV);
-	attribute(reader, TD_ATTR_ENV, len, 0);
-}
-
-#endif
 
 /* ---- access ---- */
 
@@ -1236,7 +1281,7 @@ static __always_inline void put_user_ns(struct td_reader *reader, __u16 type, st
 	struct outward outward = { .reader = reader, .ns = ns };
 
 	bpf_loop(33, add_user_ns, &outward, 0);
-	attribute(reader, type, (outward.count & 63) * sizeof(struct td_user_ns), 0);
+	attribute_of(reader, type, (outward.count & 63) * sizeof(struct td_user_ns));
 }
 
 /* Whether somebody holds exec_update_lock to change what a task is. Where that can't be seen, somebody may. */
@@ -1327,18 +1372,6 @@ static __always_inline void end_access(struct td_reader *reader, struct td_recor
 
 	if (!is_as_before(reader, task, access))
 		access->flags = 0;
-#if TD_SLEEPABLE
-	/* Not under RCU, others may have come to lie at that address. */
-	__u64 *before = (void *)access, *after = (void *)&reader->again;
-	__u64 changed = 0;
-
-	read_access(reader, task, &reader->again);
-#pragma unroll
-	for (int i = 0; i < sizeof(*access) / sizeof(__u64); i++)
-		changed |= before[i] ^ after[i];
-	if (changed)
-		access->flags = 0;
-#endif
 	if (access->user_ns_level)
 		put_user_ns(reader, TD_ATTR_USER_NS, untrusted(task)->real_cred->user_ns);
 	if (access->mm_user_ns_level && access->mm_user_ns != access->user_ns && access->mm)
@@ -1363,7 +1396,9 @@ static __always_inline void put_view(struct td_reader *reader, struct task_struc
 	out->pid_ns = BPF_CORE_READ(active_pid_ns(pid), ns.inum);
 	out->mnt_ns = nsproxy->mnt_ns->ns.inum;
 	out->cgroup_ns = nsproxy->cgroup_ns->ns.inum;
-	out->has_namespaces = 1;
+	out->has_namespaces = TD_VIEW_WHOLE;
+	if (!STILL_HAS(reader, task, nsproxy, nsproxy) || !STILL_HAS(reader, task, fs, fs))
+		out->has_namespaces = TD_VIEW_CHANGED;
 }
 
 /* ---- tests ---- */
@@ -1463,7 +1498,7 @@ static __always_inline bool test_holds(struct td_reader *reader, struct task_str
 	if (test->what == TD_VALUE_CGROUP) {
 		ancestry.id = test->value[0];
 		ancestry.css = (void *)untrusted(task)->cgroups->dfl_cgrp + bpf_core_field_offset(struct cgroup, self);
-		bpf_loop(256, look_above, &ancestry, 0);
+		add_steps(reader, (__u32)bpf_loop(256, look_above, &ancestry, 0) / 8);
 		return ancestry.found;
 	}
 	value = value_of(reader, task, test->what);
@@ -1509,9 +1544,9 @@ static __always_inline bool passes(struct td_reader *reader, struct task_struct 
 	return reader->holds;
 }
 
-#if !TD_SHARED
-/* Whether the task used processor time since it was last seen here, or was not seen; from now on it was, in `kept`. */
-static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task, struct td_seen **kept)
+#if TD_WALKS
+/* Whether the task used processor time since it was last seen here, or was not seen; from now on it was. */
+static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task)
 {
 	__u32 entry = reader->number & reader->config.seen_mask, epoch = reader->config.changed_epoch;
 	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
@@ -1522,44 +1557,28 @@ static __always_inline bool has_changed(struct td_reader *reader, struct task_st
 		return true;
 	if (!reader->config.threads && untrusted(task)->signal->nr_threads > 1)
 		/* volatile, or clang makes one load of this and others, whose addresses are of different kinds. */
-		runtime = process_sums(&sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
+		runtime = process_sums(reader, &sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
 	if (then->start == task->start_boottime && then->runtime == runtime && then->epoch == epoch && runtime != ~0ull &&
-	    !task->on_cpu)
+	    !is_on_cpu(task))
 		return false;
 	then->start = task->start_boottime;
 	then->runtime = runtime;
 	then->epoch = epoch;
-	*kept = then;
 	return true;
+}
+
+/* What was seen is not told. */
+static __always_inline void forget_seen(struct td_reader *reader)
+{
+	__u32 entry = reader->number & reader->config.seen_mask;
+	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+
+	if (then)
+		then->epoch = 0;
 }
 #endif
 
 /* ---- the program ---- */
-
-/*
- * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from its number
- * to the task, from there to its signal struct, credentials, address space). The processor waits for several places at once if
- * they are asked for together, before any is needed. What is loaded so is not used.
- */
-#define LOAD(value) asm volatile("" : : "r"(value))
-
-/* What to take back where a record does not get through. */
-struct kept {
-#if !TD_SHARED
-	struct td_seen *seen;
-#endif
-	struct td_remembered *remembered;
-};
-
-/* In whose numbers and paths the answer is to be: who reads, unless another task is named. */
-static __always_inline struct task_struct *standpoint(struct td_reader *reader, struct task_struct *current)
-{
-#if !TD_SHARED
-	if (bpf_rdonly_cast && reader->config.as_task)
-		return bpf_rdonly_cast((void *)reader->config.as_task, bpf_core_type_id_kernel(struct task_struct));
-#endif
-	return current;
-}
 
 /* Finds out who reads. */
 static __always_inline void look_at(struct td_reader *reader, struct task_struct *current)
@@ -1570,21 +1589,132 @@ static __always_inline void look_at(struct td_reader *reader, struct task_struct
 		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
 }
 
+/* The address of the task that a number leads to: a thread, or else a process; 0 if there is none. */
+static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, bool thread)
+{
+	__u64 offset = bpf_core_field_offset(struct task_struct, pid_links), link;
+
+	if (thread) {
+		link = address(reader, BPF_CORE_READ(pid, tasks[PIDTYPE_PID].first));
+	} else {
+		link = address(reader, BPF_CORE_READ(pid, tasks[PIDTYPE_TGID].first));
+		offset += PIDTYPE_TGID * bpf_core_type_size(struct hlist_node);
+	}
+	return link ? link - offset : 0;
+}
+
+/*
+ * Whether a task is being released, or the last thread of its process has been. Its numbers go a moment later, and so may already be
+ * gone from what was read.
+ */
+static __always_inline bool is_released(struct task_struct *task)
+{
+	return *(volatile int *)&task->exit_state == EXIT_DEAD || !*(volatile int *)&task->signal->nr_threads;
+}
+
+/* The record of a process whose number, or a thread's, became another task's: it is to be asked about in another way. */
+static __always_inline __u32 put_again(struct td_record *record, __u32 process)
+{
+	record->len = sizeof(*record);
+	record->flags = TD_AGAIN;
+	record->pid = process;
+	record->tid = process;
+	record->start_ns = 0;
+	return sizeof(*record);
+}
+
+/*
+ * The parts of a record, each a function of its own: then the verifier does not follow each of their ways together with each of all
+ * others'. Where the program finds its tasks itself they are global functions, which it looks at once and one by one. Those can be
+ * handed numbers alone, and have to know their reader.
+ */
+#if TD_WALKS
+
+/* The task at an address. */
+static __always_inline struct task_struct *task_at(__u64 address)
+{
+	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
+}
+
+/* In whose numbers and paths the answer is to be: who reads, unless another task is named. */
+static __always_inline struct task_struct *standpoint(struct td_reader *reader)
+{
+	if (reader->config.as_task)
+		return bpf_rdonly_cast((void *)reader->config.as_task, bpf_core_type_id_kernel(struct task_struct));
+	return untrusted(bpf_get_current_task_btf());
+}
+
+#define PART(name, of_groups, put)                                                                                        \
+	__noinline int name(__u64 at)                                                                                     \
+	{                                                                                                                 \
+		struct td_reader *reader = &own_reader;                                                                   \
+		struct task_struct *task = task_at(at);                                                                   \
+                                                                                                                          \
+		if (td_groups & (of_groups))                                                                              \
+			put;                                                                                              \
+		return 0;                                                                                                 \
+	}
+#define PUT(part) part(at)
+
+#else
+
+static __always_inline struct task_struct *standpoint(struct td_reader *reader)
+{
+	return untrusted(bpf_get_current_task_btf());
+}
+
+#define PART(name, of_groups, put)                                                                                        \
+	static __noinline int name(struct td_reader *reader, struct task_struct *task)                                    \
+	{                                                                                                                 \
+		put;                                                                                                      \
+		return 0;                                                                                                 \
+	}
+#define PUT(part) part(reader, task)
+
+#endif
+
+PART(part_access, TD_GROUP_ACCESS, begin_access(reader, task))
+PART(part_view, TD_GROUP_VIEW, put_view(reader, task))
+PART(part_base, TD_GROUP_BASE, put_base(reader, task))
+PART(part_tty, TD_GROUP_TTY, put_tty(reader, task))
+PART(part_cred, TD_GROUP_CRED, put_cred(reader, task))
+PART(part_groups, TD_GROUP_GROUPS, put_groups(reader, task))
+PART(part_sums, TD_GROUP_CPU | TD_GROUP_FAULTS, put_sums(reader, task))
+PART(part_mem, TD_GROUP_MEM, put_mem(reader, task))
+PART(part_run, TD_GROUP_ARGS, put_run(reader, task))
+PART(part_oom, TD_GROUP_OOM, put_oom(reader, task))
+PART(part_namespaces, TD_GROUP_NAMESPACES, put_namespaces(reader, task))
+PART(part_cgroup, TD_GROUP_CGROUP, put_cgroup(reader, task, standpoint(reader)))
+PART(part_io, TD_GROUP_IO, put_io(reader, task))
+PART(part_signals, TD_GROUP_SIGNALS, put_signals(reader, task))
+PART(part_limits, TD_GROUP_LIMITS, put_limits(reader, task))
+PART(part_paths, TD_GROUP_PATHS, put_paths(reader, task, standpoint(reader)))
+PART(part_fds, TD_GROUP_FDS, put_fds(reader, task))
+PART(part_audit, TD_GROUP_AUDIT, put_audit(reader, task))
+PART(part_layout, TD_GROUP_LAYOUT, put_layout(reader, task))
+PART(part_passes, TD_TESTABLE, return passes(reader, task))
+#if TD_WALKS
+PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
+#endif
+
 /*
  * Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. `number` is
  * the reader's number for the task, a thread or else a process.
  */
 static __always_inline __u32 put_task(struct td_reader *reader, struct td_record *record, __u32 filled,
-				      struct task_struct *task, __u32 number, struct task_struct *current, struct kept *kept)
+				      struct task_struct *task, __u32 number, struct task_struct *current)
 {
 	__u32 groups = reader->config.groups, len;
+#if TD_WALKS
+	__u64 at = address(reader, task);
+#endif
 
 	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
 		return 0;
-	if (td_groups & TD_TESTABLE && reader->config.tests_count && !passes(reader, task))
+	if (td_groups & TD_TESTABLE && reader->config.tests_count && !PUT(part_passes))
 		return 0;
-#if !TD_SHARED
-	if (td_groups & TD_TESTABLE && reader->config.changed && !has_changed(reader, task, &kept->seen))
+#if TD_WALKS
+	if (td_groups & TD_TESTABLE && reader->config.changed && !PUT(part_changed))
 		return 0;
 #endif
 
@@ -1593,57 +1723,48 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 	record->flags = 0;
 	record->pid = reader->config.threads ? task_tgid_nr(reader, task) : number;
 	record->tid = number;
-	/* Released while we were on the way to it. */
-	if (!record->pid || !record->tid)
-		return 0;
 	record->start_ns = start_ns(task, current);
 	if (task->flags & PF_KTHREAD)
 		record->flags |= TD_KERNEL_THREAD;
-	if (!own_mm(task))
-		record->flags |= TD_NO_MM;
 
 	if (td_groups & groups & TD_GROUP_ACCESS)
-		begin_access(reader, task);
+		PUT(part_access);
 	if (td_groups & groups & TD_GROUP_VIEW)
-		put_view(reader, task);
+		PUT(part_view);
 	if (td_groups & groups & TD_GROUP_BASE)
-		put_base(reader, task);
+		PUT(part_base);
 	if (td_groups & groups & TD_GROUP_TTY)
-		put_tty(reader, task);
+		PUT(part_tty);
 	if (td_groups & groups & TD_GROUP_CRED)
-		put_cred(reader, task);
+		PUT(part_cred);
 	if (td_groups & groups & TD_GROUP_GROUPS)
-		put_groups(reader, task);
+		PUT(part_groups);
 	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
-		put_sums(reader, task, groups);
+		PUT(part_sums);
 	if (td_groups & groups & TD_GROUP_MEM)
-		put_mem(reader, task);
+		PUT(part_mem);
+	if (td_groups & groups & TD_GROUP_ARGS)
+		PUT(part_run);
 	if (td_groups & groups & TD_GROUP_OOM)
-		put_oom(reader, task);
+		PUT(part_oom);
 	if (td_groups & groups & TD_GROUP_NAMESPACES)
-		put_namespaces(reader, task);
+		PUT(part_namespaces);
 	if (td_groups & groups & TD_GROUP_CGROUP)
-		put_cgroup(reader, task, current);
+		PUT(part_cgroup);
 	if (td_groups & groups & TD_GROUP_IO)
-		put_io(reader, task);
+		PUT(part_io);
 	if (td_groups & groups & TD_GROUP_SIGNALS)
-		put_signals(reader, task);
+		PUT(part_signals);
 	if (td_groups & groups & TD_GROUP_LIMITS)
-		put_limits(reader, task);
+		PUT(part_limits);
 	if (td_groups & groups & TD_GROUP_PATHS)
-		put_paths(reader, task, current);
+		PUT(part_paths);
 	if (td_groups & groups & TD_GROUP_FDS)
-		put_fds(reader, task);
+		PUT(part_fds);
 	if (td_groups & groups & TD_GROUP_AUDIT)
-		put_audit(reader, task);
+		PUT(part_audit);
 	if (td_groups & groups & TD_GROUP_LAYOUT)
-		put_layout(reader, task);
-#if TD_SLEEPABLE
-	if (td_groups & groups & TD_GROUP_ARGS && own_mm(task))
-		put_args(reader, record, task, untrusted(task)->mm, &kept->remembered);
-	if (td_groups & groups & TD_GROUP_ENV && own_mm(task))
-		put_env(reader, task, untrusted(task)->mm);
-#endif
+		PUT(part_layout);
 	if (td_groups & groups & TD_GROUP_ACCESS)
 		end_access(reader, record, task);
 	if (reader->deferred) {
@@ -1653,6 +1774,9 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		out->reserved = 0;
 		record->flags |= TD_DEFERRED;
 	}
+	/* Last, so that it says why what is missing is missing: memory that is gone does not come back. */
+	if (!own_mm(task))
+		record->flags |= TD_NO_MM;
 	len = *(volatile __u32 *)&reader->used - filled;
 	record->len = len;
 	return len > TD_RECORD_MAX ? 0 : len;
@@ -1660,61 +1784,37 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 
 #if TD_WALKS
 
-/* The walker that a run is of. It is what callbacks are handed. */
-static __always_inline struct td_reader *walker(const __u32 *which)
+/*
+ * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from its number
+ * to the task, from there to its signal struct, credentials, address space). The processor waits for several places at once if
+ * they are asked for together, before any is needed. What is loaded so is not used.
+ */
+#define LOAD(value) asm volatile("" : : "r"(value))
+
+static __always_inline struct pid *pid_at(__u64 address)
 {
-	return &walkers[*which & (TD_WALKERS - 1)];
+	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct pid));
 }
 
-/* The first walker, unless the thread that runs the program is the one that the second is to be run by. */
-static __always_inline __u32 which_walker(struct task_struct *current)
-{
-	struct pid *pid = current->thread_pid;
-	struct upid upid;
-
-	if (bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + pid->level * sizeof(upid)))
-		return 0;
-	return (__u32)upid.nr == walkers[1].walk.runner;
-}
-
-/* The task at an address. */
-static __always_inline struct task_struct *task_at(__u64 address)
-{
-	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
-}
-
-/* The address of the task that an entry of a leaf stands for: a thread, or else a process; 0 if there is none. */
-static __always_inline __u64 task_of(struct td_reader *reader, __u64 entry, bool thread)
-{
-	struct pid *pid = bpf_rdonly_cast((void *)entry, bpf_core_type_id_kernel(struct pid));
-	__u64 offset = bpf_core_field_offset(struct task_struct, pid_links), link;
-
-	/* Not in use, or no pointer. */
-	if (!entry || entry & 3)
-		return 0;
-	if (thread) {
-		link = address(reader, pid->tasks[PIDTYPE_PID].first);
-	} else {
-		link = address(reader, pid->tasks[PIDTYPE_TGID].first);
-		offset += PIDTYPE_TGID * bpf_core_type_size(struct hlist_node);
-	}
-	return link ? link - offset : 0;
-}
-
-static __always_inline __u64 find_task(struct td_reader *reader, __u32 number, bool thread)
+/* The struct pid of a number, 0 if there is none. */
+static __always_inline __u64 find_pid(struct td_reader *reader, __u32 number)
 {
 	__u64 leaf = leaf_of_numbers(reader->walk.root, number, &reader->walk.behind);
+	__u64 entry = leaf ? slot(leaf, number) : 0;
 
-	return leaf ? task_of(reader, slot(leaf, number), thread) : 0;
+	/* Not in use, or no pointer. */
+	return entry & 3 ? 0 : entry;
 }
 
 /* Puts a task down to be visited. `place` is where it was found: after the visit it is the last. */
-static __always_inline void meet(struct td_walk *walk, __u64 task, __u32 place)
+static __always_inline void meet(struct td_reader *reader, __u64 pid, __u64 task, __u32 place)
 {
+	struct td_walk *walk = &reader->walk;
 	__u32 at = *(volatile __u32 *)&walk->met & (SLOTS - 1);
 
 	if (!task)
 		return;
+	walk->pids[at] = pid;
 	walk->tasks[at] = task;
 	walk->places[at] = place;
 	*(volatile __u32 *)&walk->met = at + 1;
@@ -1729,40 +1829,49 @@ static __always_inline __u32 number_met(struct td_reader *reader, __u32 index)
 	return walk->listed && !reader->config.threads ? walk->list[(place - 1) & (TD_LISTED - 1)] : place;
 }
 
-static long meet_number(__u32 index, __u32 *which)
+static long meet_number(__u32 index, void *nothing)
 {
-	struct td_reader *reader = walker(which);
+	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
 	__u32 number = walk->last + 1 + index;
+	__u64 entry;
 
 	if (number >= walk->behind)
 		return 1;
-	meet(walk, task_of(reader, walk->slots[number & (SLOTS - 1)], reader->config.threads), number);
+	entry = walk->slots[number & (SLOTS - 1)];
+	if (entry && !(entry & 3))
+		meet(reader, entry, task_of(reader, pid_at(entry), reader->config.threads), number);
 	return 0;
 }
 
-static long meet_listed(__u32 index, __u32 *which)
+static long meet_listed(__u32 index, void *nothing)
 {
-	struct td_reader *reader = walker(which);
+	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
 	__u32 place = walk->last + 1 + index;
+	__u64 pid;
 
 	if (place > walk->listed)
 		return 1;
-	meet(walk, find_task(reader, walk->list[(place - 1) & (TD_LISTED - 1)], false), place);
+	pid = find_pid(reader, walk->list[(place - 1) & (TD_LISTED - 1)]);
+	if (pid)
+		meet(reader, pid, task_of(reader, pid_at(pid), false), place);
 	return 0;
 }
 
-static long meet_thread(__u32 index, __u32 *which)
+static long meet_thread(__u32 index, void *nothing)
 {
-	struct td_reader *reader = walker(which);
+	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
 	struct task_struct *task;
+	__u64 pid;
 
 	if (walk->node == walk->head)
 		return 1;
 	task = task_at(walk->node - bpf_core_field_offset(struct task_struct, thread_node));
-	meet(walk, walk->node - bpf_core_field_offset(struct task_struct, thread_node), task_tid_nr(reader, task));
+	pid = address(reader, task->thread_pid);
+	if (pid)
+		meet(reader, pid, address(reader, task), task_tid_nr(reader, task));
 	walk->node = address(reader, task->thread_node.next);
 	return 0;
 }
@@ -1771,20 +1880,25 @@ static long meet_thread(__u32 index, __u32 *which)
 static __always_inline bool find_threads(struct td_reader *reader)
 {
 	struct td_walk *walk = &reader->walk;
-	__u64 leader = find_task(reader, walk->list[0], false), thread = 0;
-	struct signal_struct *signal = task_at(leader)->signal;
+	__u64 pid = find_pid(reader, walk->list[0]), leader, thread;
+	struct signal_struct *signal;
 
 	walk->head = walk->node = 0;
+	leader = pid ? task_of(reader, pid_at(pid), false) : 0;
 	if (!leader)
 		return !walk->last;
+	signal = task_at(leader)->signal;
 	walk->head = address(reader, signal) + bpf_core_field_offset(struct signal_struct, thread_head);
 	if (!walk->last) {
 		walk->node = address(reader, signal->thread_head.next);
 		return true;
 	}
-	thread = find_task(reader, walk->last, true);
+	pid = find_pid(reader, walk->last);
+	thread = pid ? task_of(reader, pid_at(pid), true) : 0;
+	if (!thread)
+		return false;
 	walk->node = address(reader, task_at(thread)->thread_node.next);
-	return thread && task_at(thread)->signal == signal;
+	return task_at(thread)->signal == signal;
 }
 
 /* A word of the kernel's memory, 0 where there is none: the first of a structure that begins with a number. */
@@ -1796,14 +1910,14 @@ static __always_inline __u64 word_at(__u64 address)
 }
 
 /* Each step is made for all tasks of a block. */
-static long warm_task(__u32 index, __u32 *which)
+static long warm_task(__u32 index, void *nothing)
 {
-	struct td_walk *walk = &walker(which)->walk;
+	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 
 	LOAD(task->flags);
 	LOAD(task->start_boottime);
-	if (TD_SLEEPABLE || walker(which)->config.threads)
+	if (own_reader.config.threads)
 		LOAD(task->pid);
 	if (td_groups & ~TD_GROUPS_WITHOUT_MM)
 		LOAD(task->mm);
@@ -1815,11 +1929,9 @@ static long warm_task(__u32 index, __u32 *which)
 	}
 	if (td_groups & (TD_GROUP_NAMESPACES | TD_GROUP_IO | TD_GROUP_SIGNALS)) {
 		LOAD(task->nsproxy);
-		LOAD(task->ioac.rchar);
 		LOAD(task->blocked);
-		LOAD(task->cgroups);
 	}
-	if (td_groups & TD_GROUP_CRED)
+	if (td_groups & TD_GROUP_CRED && bpf_core_field_exists(task->seccomp.mode))
 		LOAD(task->seccomp.mode);
 	if (td_groups & TD_GROUP_ACCESS)
 		LOAD(task->self_exec_id);
@@ -1830,9 +1942,9 @@ static long warm_task(__u32 index, __u32 *which)
 	return 0;
 }
 
-static long warm_parts(__u32 index, __u32 *which)
+static long warm_parts(__u32 index, void *nothing)
 {
-	struct td_walk *walk = &walker(which)->walk;
+	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 	struct signal_struct *signal = task->signal;
 	struct cred *cred = task->real_cred;
@@ -1855,333 +1967,7 @@ static long warm_parts(__u32 index, __u32 *which)
 		if (bpf_core_field_exists(signal->exec_update_lock.count))
 			LOAD(signal->exec_update_lock.count.counter);
 	}
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
-		LOAD(signal->min_flt);
-	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
-		LOAD(task->sighand->action[0].sa.sa_handler);
-		LOAD(signal->rlim[0].rlim_cur);
-	}
-	if (td_groups & TD_GROUP_PATHS) {
-		LOAD(task->fs->umask);
-		LOAD(mm->exe_file->f_path.dentry);
-	}
-	if (td_groups & TD_GROUP_FDS)
-		LOAD(task->files->fdt);
-	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS | TD_GROUP_ENV)) {
-		LOAD(mm->total_vm);
-		LOAD(mm->arg_start);
-		LOAD(mm->mm_users.counter);
-	}
-#if TD_SLEEPABLE
-	LOAD(task->rcu_users.refs.counter);
-	LOAD(mm->mm_mt.ma_root);
-#endif
-	return 0;
-}
-
-/* What security modules keep in a task's credentials, a structure of its own. */
-static long warm_security(__u32 index, __u32 *which)
-{
-	struct td_reader *reader = walker(which);
-	struct task_struct *task = task_at(reader->walk.tasks[index & (SLOTS - 1)]);
-
-	LOAD(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
-	return 0;
-}
-
-#if TD_SLEEPABLE
-/* What was remembered of the arguments of a task that was met, or else what finding them begins with: the tree of mappings. */
-static long warm_args(__u32 index, __u32 *which)
-{
-	struct td_reader *reader = walker(which);
-	struct td_walk *walk = &reader->walk;
-	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
-	__u32 entry = number_met(reader, index) & reader->config.remembered_mask, line;
-	struct td_remembered *then;
-	__u64 root;
-
-	if (reader->config.remember == 2) {
-		then = bpf_map_lookup_elem(&remembered, &entry);
-		if (then)
-			LOAD(*(volatile __u64 *)&then->start);
-		return 0;
-	}
-	/* The address of its root carries flags in the lower bits. */
-	root = address(reader, task->mm->mm_mt.ma_root) & ~0xffull;
-	for (line = 0; line < 4; line++)
-		LOAD(word_at(root + line * 64));
-	return 0;
-}
-#endif
-
-#if TD_SLEEPABLE && defined(__TARGET_ARCH_x86)
-
-/*
- * All memory is mapped at one place, which is chosen anew at each start of the machine, by whole GiB, somewhere below each page
- * table. It is found by the page that the reader told of.
- */
-static long try_page_offset(__u32 gib, __u32 *which)
-{
-	struct td_walk *walk = &walker(which)->walk;
-	__u64 offset = (walk->root & ~((1ull << 30) - 1)) - ((__u64)gib << 30);
-
-	if (word_at(offset + walk->known_page) != walk->known[0] || word_at(offset + walk->known_page + 8) != walk->known[1])
-		return 0;
-	walk->page_offset = offset;
-	return 1;
-}
-
-static long first_table(__u32 index, __u32 *which)
-{
-	struct td_reader *reader = walker(which);
-	struct td_walk *walk = &reader->walk;
-	__u32 at = index & (SLOTS - 1);
-
-	walk->tables[at] = address(reader, task_at(walk->tasks[at])->mm->pgd);
-	return 0;
-}
-
-/* From a page table to the next, on the way to a task's arguments. */
-static long warm_table(__u32 index, __u32 *which)
-{
-	struct td_walk *walk = &walker(which)->walk;
-	__u32 at = index & (SLOTS - 1);
-	__u64 table = walk->tables[at], entry;
-
-	if (!table)
-		return 0;
-	entry = word_at(table + (task_at(walk->tasks[at])->mm->arg_start >> walk->shift & 511) * sizeof(entry));
-	/* Present, and no large page. */
-	walk->tables[at] = (entry & 0x81) == 1 ? walk->page_offset + (entry & 0xffffffffff000) : 0;
-	return 0;
-}
-
-static long warm_page(__u32 index, __u32 *which)
-{
-	struct td_walk *walk = &walker(which)->walk;
-	__u32 at = index & (SLOTS - 1);
-
-	if (walk->tables[at])
-		LOAD(word_at(walk->tables[at] + (task_at(walk->tasks[at])->mm->arg_start & (PAGE_SIZE - 8))));
-	return 0;
-}
-
-/* Loads what leads to the arguments in memory: four tables, or five. */
-static __always_inline void warm_pages(struct td_walk *walk, __u32 *which)
-{
-	if (!walk->page_offset)
-		return;
-	bpf_loop(walk->met, first_table, which, 0);
-#define WARM_TABLES(at_shift)                                                                                             \
-	walk->shift = at_shift;                                                                                           \
-	bpf_loop(walk->met, warm_table, which, 0)
-	if (walk->page_offset >> 47 != 0x1ffff) {
-		WARM_TABLES(48);
-	}
-	WARM_TABLES(39);
-	WARM_TABLES(30);
-	WARM_TABLES(21);
-	WARM_TABLES(12);
-	bpf_loop(walk->met, warm_page, which, 0);
-}
-
-#endif
-
-/* Makes the record of a task that was met, under its number for who reads. */
-static __always_inline __u32 visit_met(struct td_reader *reader, __u64 met, __u32 number, __u32 filled)
-{
-	struct td_record *record = (void *)(reader->scratch + filled);
-	struct task_struct *current = standpoint(reader, untrusted(bpf_get_current_task_btf()));
-	struct kept kept = {};
-
-	/* The tree is that of the reader's own namespace. */
-	if (reader->config.as_task)
-		number = reader->config.threads ? task_tid_nr(reader, task_at(met)) : task_tgid_nr(reader, task_at(met));
-#if TD_SLEEPABLE
-	struct task_struct *task = bpf_task_from_pid(task_at(met)->pid);
-	__u32 len = 0;
-
-	if (!task)
-		return 0;
-	/* Another one, if the one that we met has ended since. */
-	if (address(reader, task) == met)
-		len = put_task(reader, record, filled, task, number, current, &kept);
-	bpf_task_release(task);
-	return len;
-#else
-	return put_task(reader, record, filled, task_at(met), number, current, &kept);
-#endif
-}
-
-static long visit(__u32 index, __u32 *which)
-{
-	struct td_reader *reader = walker(which);
-	struct td_walk *walk = &reader->walk;
-	__u64 filled = *(volatile __u32 *)&walk->filled;
-	__u32 number;
-
-	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX) {
-		walk->state = TD_WALK_GOES_ON;
-		return 1;
-	}
-	walk->last = walk->places[index & (SLOTS - 1)];
-	number = reader->number = number_met(reader, index);
-	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
-	filled += visit_met(reader, walk->tasks[index & (SLOTS - 1)], number, filled);
-	*(volatile __u32 *)&walk->filled = filled;
-	return 0;
-}
-
-/* Goes on to the next numbers that no walker has taken, so that none waits for one whose processor has other work. */
-static __always_inline void take_turn(struct td_walk *walk)
-{
-	__u64 turn;
-
-	if (walk->last + 1 < walk->until)
-		return;
-	turn = __sync_fetch_and_add(&walkers[0].walk.turns, 1);
-	walk->last = (turn << TD_TURN_SHIFT) - 1;
-	walk->until = (turn + 1) << TD_TURN_SHIFT;
-}
-
-/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
-static long visit_some(__u32 index, __u32 *which)
-{
-	struct td_reader *reader = walker(which);
-	struct td_walk *walk = &reader->walk;
-	__u32 end = 0;
-	__u64 leaf;
-
-	if (walk->spent >= walk->budget)
-		return 1;
-	walk->met = 0;
-	walk->state = TD_WALK_ENDED;
-#if TD_SLEEPABLE
-	bpf_rcu_read_lock();
-#endif
-	walk->root = root_of_numbers();
-	if (!walk->listed) {
-		take_turn(walk);
-		leaf = leaf_of_numbers(walk->root, walk->last + 1, &walk->behind);
-		if (walk->behind)
-			end = walk->behind - 1;
-		if (leaf) {
-			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
-					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
-			bpf_loop(SLOTS, meet_number, which, 0);
-		}
-	} else if (!reader->config.threads) {
-		bpf_loop(SLOTS, meet_listed, which, 0);
-	} else if (find_threads(reader)) {
-		bpf_loop(SLOTS, meet_thread, which, 0);
-	} else {
-		walk->state = TD_WALK_LOST;
-	}
-	bpf_loop(walk->met, warm_task, which, 0);
-	bpf_loop(walk->met, warm_parts, which, 0);
-	if (td_groups & TD_GROUP_ACCESS && reader->config.landlock)
-		bpf_loop(walk->met, warm_security, which, 0);
-#if TD_SLEEPABLE
-	bpf_loop(walk->met, warm_args, which, 0);
-#ifdef __TARGET_ARCH_x86
-	if (reader->config.remember != 2)
-		warm_pages(walk, which);
-#endif
-	bpf_rcu_read_unlock();
-#endif
-	if (!walk->met && !end)
-		return 1;
-	bpf_loop(walk->met, visit, which, 0);
-	if (walk->state == TD_WALK_GOES_ON)
-		return 1;
-	walk->state = TD_WALK_GOES_ON;
-	walk->spent += walk->met + 1;
-	if (end)
-		walk->last = end;
-	return 0;
-}
-
-/*
- * The kernel's iterator finds one number after the other, and takes and gives back a reference to each task: it takes longer
- * than most of our visits. So we read the tree of numbers ourselves, which leads to many tasks at once.
- *
- * What that leads to stays valid as long as the program runs, which is under RCU; and so it may not run for long. It makes
- * some thousand visits and is run again, to go on behind the last number: what lives all the time is visited once. (The
- * program that may sleep is under RCU only while it meets tasks, and gets a reference to each that it then visits.)
- */
-#if TD_SLEEPABLE
-SEC("iter.s/task")
-#else
-SEC("iter/task")
-#endif
-int task_record(struct bpf_iter__task *ctx)
-{
-	struct task_struct *current = untrusted(bpf_get_current_task_btf());
-	__u32 which = which_walker(current);
-	struct td_reader *reader = walker(&which);
-	struct td_walk *walk = &reader->walk;
-
-	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
-	if (ctx->task)
-		return 0;
-	look_at(reader, standpoint(reader, current));
-	walk->filled = 0;
-	walk->spent = 0;
-	walk->state = TD_WALK_NOWHERE;
-	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
-		return 0;
-#if TD_SLEEPABLE && defined(__TARGET_ARCH_x86)
-	if (walk->known_page) {
-		walk->root = root_of_numbers();
-		bpf_loop(4096, try_page_offset, &which, 0);
-		return 0;
-	}
-#endif
-	bpf_loop(walk->budget, visit_some, &which, 0);
-	return 0;
-}
-
-#else
-
-/* The task that a list's node is within. */
-static __always_inline struct task_struct *containing_task(struct td_reader *reader, struct list_head *node, __u64 offset)
-{
-	return bpf_rdonly_cast((void *)(address(reader, node) - offset), bpf_core_type_id_kernel(struct task_struct));
-}
-
-/*
- * Loads the third step of the next task and the second of the one after that. They are a guess: the process that was made
- * next, which has the next number until numbers wrap. A wrong guess costs time only.
- */
-static __always_inline void warm_up(struct td_reader *reader, struct task_struct *task)
-{
-	const __u64 offset = bpf_core_field_offset(struct task_struct, tasks);
-	struct task_struct *next, *after;
-	struct signal_struct *signal;
-	struct cred *cred;
-	struct mm_struct *mm;
-	struct pid *pid;
-
-	/* The threads of a process share what is worth it, and have no next process. */
-	if (!bpf_rdonly_cast || task->pid != task->tgid)
-		return;
-	next = containing_task(reader, untrusted(task)->tasks.next, offset);
-	after = containing_task(reader, next->tasks.next, offset);
-	signal = next->signal;
-	cred = next->real_cred;
-	mm = next->mm;
-	pid = next->thread_pid;
-	LOAD(pid->level);
-	LOAD(pid->numbers[0].nr);
-	LOAD(signal->nr_threads);
-	LOAD(signal->pids[PIDTYPE_PGID]);
-	LOAD(signal->pids[PIDTYPE_SID]);
-	if (td_groups & TD_GROUP_CRED) {
-		LOAD(cred->uid.val);
-		if (bpf_core_field_exists(cred->cap_ambient.val))
-			LOAD(cred->cap_ambient.val);
-	}
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS))
 		LOAD(signal->min_flt);
 	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
 		LOAD(task->sighand->action[0].sa.sa_handler);
@@ -2195,29 +1981,173 @@ static __always_inline void warm_up(struct td_reader *reader, struct task_struct
 		LOAD(task->files->fdt);
 	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
 		LOAD(mm->total_vm);
-		LOAD(mm->arg_start);
 		LOAD(mm->mm_users.counter);
 	}
-	LOAD(after->__state);
-	LOAD(after->exit_signal);
-	LOAD(after->pid);
-	LOAD(after->real_parent);
-	LOAD(after->thread_pid);
-	LOAD(after->start_boottime);
-	LOAD(after->real_cred);
-	LOAD(after->signal);
-	LOAD(after->seccomp.mode);
-	LOAD(after->tasks.next);
-	LOAD(after->mm);
-	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS)) {
-		LOAD(after->se.sum_exec_runtime);
-		LOAD(after->nvcsw);
-	}
+	return 0;
 }
+
+/* What security modules keep in a task's credentials, a structure of its own. */
+static long warm_security(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &own_reader;
+	struct task_struct *task = task_at(reader->walk.tasks[index & (SLOTS - 1)]);
+
+	LOAD(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
+	return 0;
+}
+
+/* Whether it is time to let RCU go on. The clock is looked at only now and then. */
+static __always_inline bool is_time_up(struct td_walk *walk)
+{
+	if (walk->spent < walk->look)
+		return false;
+	walk->look = walk->spent + walk->every;
+	return bpf_ktime_get_ns() - walk->began_ns >= walk->stretch_ns;
+}
+
+/* How often a number is looked up again whose task lost it while it was read. */
+#define TRIES 4
+
+/*
+ * Makes the record of the next task that was met. The number counts, not the task: in an exec, another thread can take the place of
+ * the first one, and one that has ended lends its number to nobody. So it is looked up before, and the answer counts if it leads to the
+ * same task behind.
+ */
+static long visit(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &own_reader;
+	struct td_walk *walk = &reader->walk;
+	__u64 filled = *(volatile __u32 *)&walk->filled;
+	__u32 at = *(volatile __u32 *)&walk->at, number, len = 0;
+	struct task_struct *current;
+	struct td_record *record;
+	struct pid *pid;
+	__u64 task;
+
+	if (at >= walk->met)
+		return 1;
+	at &= SLOTS - 1;
+	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX || is_time_up(walk)) {
+		walk->state = TD_WALK_GOES_ON;
+		return 1;
+	}
+	current = standpoint(reader);
+	number = reader->number = number_met(reader, at);
+	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
+	record = (void *)(reader->scratch + filled);
+	pid = pid_at(walk->pids[at]);
+	task = task_of(reader, pid, reader->config.threads);
+	if (!task) {
+		walk->gone++;
+	} else {
+		/* The tree is that of the reader's own namespace. */
+		if (reader->config.as_task)
+			number = pid_nr(reader, pid);
+		*(volatile __u32 *)&reader->steps = 1;
+		if (number)
+			len = put_task(reader, record, filled, task_at(task), number, current);
+		walk->spent += *(volatile __u32 *)&reader->steps;
+		read_barrier(reader);
+		if (task_of(reader, pid, reader->config.threads) != task) {
+			if (td_groups & TD_TESTABLE && reader->config.changed)
+				forget_seen(reader);
+			if (++walk->tries < TRIES)
+				return 0;
+			len = put_again(record, task_tgid_nr(reader, task_at(task)));
+		} else if (is_released(task_at(task))) {
+			walk->gone++;
+			len = 0;
+		}
+	}
+	walk->tries = 0;
+	walk->last = walk->places[at];
+	*(volatile __u32 *)&walk->at = at + 1;
+	*(volatile __u32 *)&walk->filled = filled + len;
+	return 0;
+}
+
+/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
+static long visit_some(__u32 index, void *nothing)
+{
+	struct td_reader *reader = &own_reader;
+	struct td_walk *walk = &reader->walk;
+	__u32 end = 0;
+	__u64 leaf;
+
+	walk->met = 0;
+	walk->at = 0;
+	walk->state = TD_WALK_ENDED;
+	walk->root = root_of_numbers();
+	if (!walk->listed) {
+		leaf = leaf_of_numbers(walk->root, walk->last + 1, &walk->behind);
+		if (walk->behind)
+			end = walk->behind - 1;
+		if (leaf) {
+			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
+					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
+			bpf_loop(SLOTS, meet_number, 0, 0);
+		}
+	} else if (!reader->config.threads) {
+		bpf_loop(SLOTS, meet_listed, 0, 0);
+	} else if (find_threads(reader)) {
+		bpf_loop(SLOTS, meet_thread, 0, 0);
+	} else {
+		walk->state = TD_WALK_LOST;
+	}
+	bpf_loop(walk->met, warm_task, 0, 0);
+	bpf_loop(walk->met, warm_parts, 0, 0);
+	if (td_groups & TD_GROUP_ACCESS && reader->config.landlock)
+		bpf_loop(walk->met, warm_security, 0, 0);
+	if (!walk->met && !end)
+		return 1;
+	bpf_loop(TRIES * SLOTS, visit, 0, 0);
+	if (walk->state == TD_WALK_GOES_ON)
+		return 1;
+	walk->state = TD_WALK_GOES_ON;
+	walk->spent++;
+	if (end)
+		walk->last = end;
+	return is_time_up(walk);
+}
+
+/*
+ * The kernel's iterator finds one number after the other, and takes and gives back a reference to each task: it takes longer
+ * than most of our visits. So we read the tree of numbers ourselves, which leads to many tasks at once.
+ *
+ * What that leads to stays valid as long as the program runs, which is under RCU; and so it may not run for long. It pauses after
+ * `stretch_ns` and is run again, to go on behind the last number: what lives all the time is visited once.
+ */
+SEC("iter/task")
+int task_record(struct bpf_iter__task *ctx)
+{
+	struct td_reader *reader = &own_reader;
+	struct td_walk *walk = &reader->walk;
+	__u64 took_ns;
+
+	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
+	if (ctx->task)
+		return 0;
+	look_at(reader, standpoint(reader));
+	walk->filled = 0;
+	walk->spent = 0;
+	walk->gone = 0;
+	walk->tries = 0;
+	walk->look = walk->every;
+	walk->began_ns = bpf_ktime_get_ns();
+	walk->state = TD_WALK_NOWHERE;
+	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
+		return 0;
+	bpf_loop(1 << 22, visit_some, 0, 0);
+	took_ns = bpf_ktime_get_ns() - walk->began_ns;
+	if (walk->longest_ns < took_ns)
+		walk->longest_ns = took_ns;
+	return 0;
+}
+
+#else
 
 static __always_inline struct td_reader *find_reader(struct task_struct *current)
 {
-#if TD_SHARED
 	struct pid *pid = current->thread_pid;
 	struct td_reader_key key = {};
 	struct upid upid;
@@ -2227,24 +2157,21 @@ static __always_inline struct td_reader *find_reader(struct task_struct *current
 	key.pid_ns = BPF_CORE_READ(upid.ns, ns.inum);
 	key.tid = upid.nr;
 	return bpf_map_lookup_elem(&readers, &key);
-#else
-	return &private_reader;
-#endif
 }
 
-/* Called by the kernel for each task. */
-#if TD_SLEEPABLE
-SEC("iter.s/task")
-#else
+/*
+ * Called by the kernel for each task. It has a reference to the task, but the number may be another one's by now: see visit(). Here the
+ * number is not looked up again, for the iterator goes on behind it; the library asks about it.
+ */
 SEC("iter/task")
-#endif
 int task_record(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task, *current;
 	struct seq_file *seq = ctx->meta->seq;
 	struct td_reader *reader;
-	struct kept kept = {};
-	__u32 number, len;
+	struct td_record *record;
+	struct pid *pid;
+	__u32 number, process, len;
 
 	if (!task)
 		return 0;
@@ -2256,27 +2183,24 @@ int task_record(struct bpf_iter__task *ctx)
 		bpf_seq_write(seq, &complaint, sizeof(complaint));
 		return 0;
 	}
-	if (!reader->config.threads && task->pid != task->tgid)
+	/* The first thread of a process that another one took the place of has its number. */
+	if (!reader->config.threads && task->pid != task->tgid && task->exit_state != EXIT_DEAD)
 		return 0;
-	current = standpoint(reader, current);
 	look_at(reader, current);
-	number = reader->config.threads ? task_tid_nr(reader, task) : task_tgid_nr(reader, task);
-	reader->number = number;
-	len = put_task(reader, (void *)reader->scratch, 0, task, number, current, &kept);
+	record = (void *)reader->scratch;
+	pid = untrusted(task)->thread_pid;
+	process = task_tgid_nr(reader, task);
+	number = reader->config.threads ? task_tid_nr(reader, task) : process;
+	len = number ? put_task(reader, record, 0, task, number, current) : 0;
+	read_barrier(reader);
+	if (!pid || task_of(reader, pid, reader->config.threads) != address(reader, task) || is_released(untrusted(task)))
+		len = put_again(record, process);
 	/* Once more in the verifier's words: clang makes a sum of the test behind it. */
 	barrier_var(len);
 	if (!len || len > TD_RECORD_MAX)
 		return 0;
-	warm_up(reader, task);
-	/* The buffer is full: the kernel drops what we wrote and calls again for this task at the next read. */
-	if (bpf_seq_write(seq, reader->scratch, len)) {
-		if (kept.remembered)
-			kept.remembered->epoch = 0;
-#if !TD_SHARED
-		if (kept.seen)
-			kept.seen->epoch = 0;
-#endif
-	}
+	/* Where the buffer is full, the kernel drops what we wrote and calls again for this task at the next read. */
+	bpf_seq_write(seq, reader->scratch, len);
 	return 0;
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Mappings: one record (vma.h) for each. It is compiled in two shapes:
- *   TD_WALKS=0  the kernel's iterator over mappings calls the program for each mapping of each process;
- *   TD_WALKS=1  a system call runs the program, which finds processes and mappings itself. Since 6.11.
+ * Mappings: one record (vma.h) for each. A system call runs the program, which finds processes and mappings itself, since 6.11. It
+ * waits for nothing and takes no lock of a process.
  *
- * Most files are mapped by many processes, and making a path of one is what takes longest. So a path is made once in a pass, and
- * later records tell the number it was given.
+ * Most files are mapped by many processes, and making a path of one is what takes longest. So a name has a number in a pass, and the
+ * library finds out what it is.
  */
 #include "compat.bpf.h"
 #include "numbers.bpf.h"
@@ -13,21 +12,18 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define PAGE_SIZE 4096u
-#define PAGE_SHIFT 12
+#define PAGE_SHIFT (pass.page_shift & 31)
+#define PAGE_SIZE (1ull << PAGE_SHIFT)
+/* Below this there is nothing in memory: numbers that are no pointers. The same on all hosts. */
+#define FIRST_POINTER 4096u
 
 #define VM_MAYSHARE 0x80ul
 #define VM_HUGETLB 0x400000ul
 #define S_IFMT 0170000
 #define S_IFCHR 0020000
 
-#if TD_WALKS
 struct td_vma_walk walk SEC(".bss");
 #define pass walk.pass
-#else
-struct td_vma_reader reader SEC(".bss");
-#define pass reader.pass
-#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -43,7 +39,6 @@ static __always_inline long anonymous_name(struct vm_area_struct *vma, char *out
 	struct vm_operations_struct *ops = vma->vm_ops;
 	struct mm_struct *mm = vma->vm_mm;
 	unsigned long start = vma->vm_start, end = vma->vm_end;
-	bool is_heap;
 
 	if (ops && ops->name) {
 		struct vm_special_mapping *special = vma->vm_private_data;
@@ -52,8 +47,7 @@ static __always_inline long anonymous_name(struct vm_area_struct *vma, char *out
 		BPF_CORE_READ_INTO(&name, special, name);
 		return name ? bpf_probe_read_kernel_str(out, 64, name) : 0;
 	}
-	is_heap = pass.touching_heap ? start <= mm->brk && end >= mm->start_brk : start < mm->brk && end > mm->start_brk;
-	if (is_heap) {
+	if (start < mm->brk && end > mm->start_brk) {
 		__builtin_memcpy(out, "[heap]", 7);
 		return 7;
 	}
@@ -88,7 +82,7 @@ static __always_inline long given_name(struct vm_area_struct *vma, char *out, bo
 }
 
 /* vma_kernel_pagesize(). Only the devices of persistent memory have page sizes that we can't tell. */
-static __always_inline __u32 page_size(struct vm_area_struct *vma, struct file *file, unsigned long flags)
+static __always_inline __u64 page_size(struct vm_area_struct *vma, struct file *file, unsigned long flags)
 {
 	struct vm_operations_struct *ops = vma->vm_ops;
 
@@ -158,12 +152,10 @@ static __always_inline long other_name(struct vm_area_struct *vma, struct file *
 	long n;
 
 	if (file)
-		return pass.shared_names ? given_name(vma, out, true) : 0;
+		return given_name(vma, out, true);
 	n = anonymous_name(vma, out);
 	return n ? n : given_name(vma, out, false);
 }
-
-#if TD_WALKS
 
 /* A number of pointer size, at an address. */
 #define AT(type, address) ((struct type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(struct type)))
@@ -197,6 +189,7 @@ static __always_inline bool is_quiet(struct mm_struct *mm, __u64 *sequence)
 	const __u64 writer = 1; /* RWSEM_WRITER_LOCKED */
 	__u64 count = *(volatile long *)&mm->mmap_lock.count.counter;
 
+	fence();
 	if (bpf_core_field_exists(mm->mm_lock_seq.sequence)) {
 		*sequence = *(volatile unsigned int *)&mm->mm_lock_seq.sequence;
 		return !(count & writer) && !(*sequence & 1);
@@ -241,7 +234,7 @@ static __always_inline __u64 word_in(const __u64 *node, __u32 offset, __u32 inde
 
 static __always_inline bool copy_node(__u64 *copy, __u64 entry)
 {
-	return entry >= PAGE_SIZE && !bpf_probe_read_kernel(copy, NODE_SIZE, (void *)(entry & ~(NODE_SIZE - 1ull)));
+	return entry >= FIRST_POINTER && !bpf_probe_read_kernel(copy, NODE_SIZE, (void *)(entry & ~(NODE_SIZE - 1ull)));
 }
 
 /* 1 if a is below b, else 0: without a branch, each of which the verifier would follow. */
@@ -328,7 +321,7 @@ static __always_inline void put_deferred(void)
 		return;
 	__builtin_memset(record, 0, sizeof(*record));
 	record->len = sizeof(*record);
-	record->pid = record->tid = pass.pid;
+	record->pid = pass.pid;
 	record->flags = TD_VMA_DEFER;
 	walk.filled += sizeof(*record);
 }
@@ -384,7 +377,7 @@ static __always_inline bool put_mapping(__u64 at)
 		if (file && n == 0)
 			record->name_id = name_id(file, record);
 	}
-	record->pid = record->tid = pass.pid;
+	record->pid = pass.pid;
 	record->flags = flags;
 	/* Without its NUL, which then is padding. */
 	n = n > 0 && n < 256 ? n - 1 : 0;
@@ -402,7 +395,7 @@ static long put_slot(__u32 index, void *nothing)
 	__u64 vma = SLOT(walk.leaf, maple_range_64, walk.slot + index);
 
 	/* A gap, or a mark. */
-	if (vma < PAGE_SIZE || vma & 3)
+	if (vma < FIRST_POINTER || vma & 3)
 		return 0;
 	/* Where it went on, this leaf may begin before. */
 	if (walk.from && AT(vm_area_struct, vma)->vm_end <= walk.from)
@@ -605,7 +598,6 @@ static __always_inline bool begin_process(__u32 index)
 	}
 	pass.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
 	if (!walk.from) {
-		pass.processes++;
 		walk.task = address(task);
 		walk.mm = mm;
 		walk.start_ns = task->start_boottime;
@@ -700,10 +692,9 @@ static long visit_some(__u32 index, void *nothing)
 }
 
 /*
- * Run by a system call. The kernel's iterator takes the lock of a process's memory, a reference to it and the tree from its root again
- * for each mapping, and calls a program for those that nobody asked for; PROCMAP_QUERY is a system call for each. Here the tree is
- * read as it lies in memory, and checked afterwards that it stayed as it was. Names of files are not made here: the library asks
- * PROCMAP_QUERY for one of each.
+ * Run by a system call. The kernel's iterator over mappings waits for the lock of a process's memory, which the process can keep, and
+ * holds up RCU meanwhile; PROCMAP_QUERY is a system call for each mapping. Here the tree is read as it lies in memory, and checked
+ * afterwards that it stayed as it was. Names of files are not made here: the library asks PROCMAP_QUERY for one of each.
  */
 SEC("syscall")
 int vma_walk(void *ctx)
@@ -721,102 +712,3 @@ int vma_walk(void *ctx)
 		put_deferred();
 	return 0;
 }
-
-#else
-
-/* The number of a process in the pid namespace of whoever reads. */
-static __always_inline __u32 reader_pid(struct task_struct *task)
-{
-	struct task_struct *current = untrusted(bpf_get_current_task_btf());
-	__u32 level = current->thread_pid->level;
-	struct pid *pid;
-	struct upid upid;
-
-	if (level == 0)
-		return task->tgid;
-	pid = untrusted(task)->signal->pids[PIDTYPE_TGID];
-	if (!pid || pid->level < level ||
-	    bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + level * sizeof(upid)))
-		return 0;
-	return *(volatile int *)&upid.nr;
-}
-
-/*
- * Called by the kernel for each mapping.
- *
- * It visits the mappings of every task whose open files are not its leader's. That is meant to leave out threads, but shows the
- * mappings of a process once for each thread when its leader has ended, and again for threads with files of their own. Only leaders
- * are recorded here, and threads without a living leader: the library takes the first one of those.
- */
-SEC("iter/task_vma")
-int vma_record(struct bpf_iter__task_vma *ctx)
-{
-	struct vm_area_struct *vma = ctx->vma;
-	struct task_struct *task = ctx->task;
-	struct td_vma *record = &reader.record;
-	struct td_vma_name_key key = {};
-	struct td_vma_name *known, fresh = {};
-	unsigned long vm_flags;
-	struct file *file = 0;
-	__u32 flags, len;
-	long n = 0;
-
-	if (!task || !vma)
-		return 0;
-	if (pass.tgid != task->tgid) {
-		pass.tgid = task->tgid;
-		pass.processes++;
-		pass.pid = reader_pid(task);
-		if (pass.pid == 1)
-			pass.saw_first = 1;
-	}
-	vm_flags = vma->vm_flags;
-	if (!pass.pid || !passes(vma, vm_flags, &file, &flags))
-		return 0;
-	if (task->pid != task->tgid && untrusted(task)->group_leader->mm)
-		return 0;
-
-	record->pid = pass.pid;
-	record->tid = task->pid == task->tgid ? pass.pid : task->pid | TD_VMA_OTHER_THREAD;
-	describe(record, vma, file, vm_flags);
-	if (file && file->f_mode & pass.backing_mode)
-		flags |= TD_VMA_DEFER;
-	else if (pass.names) {
-		n = other_name(vma, file, reader.name);
-		if (file && n == 0) {
-			make_key(&key, file, record);
-			known = bpf_map_lookup_elem(&names, &key);
-			if (known && known->epoch == pass.epoch) {
-				record->name_id = known->id;
-			} else {
-				n = bpf_d_path(&file->f_path, reader.name, TD_VMA_NAME_MAX);
-				if (n < 0) {
-					flags |= TD_VMA_LONG_NAME;
-					n = 0;
-				} else {
-					fresh.epoch = pass.epoch;
-					fresh.id = ++pass.next_name;
-					if (!bpf_map_update_elem(&names, &key, &fresh, 0))
-						record->name_id = fresh.id;
-					else
-						fresh.id = 0;
-				}
-			}
-		}
-	}
-
-	record->flags = flags;
-	/* Without its NUL, which then is padding. */
-	n = n > 0 ? n - 1 : 0;
-	if (n > TD_VMA_NAME_MAX)
-		return 0;
-	record->name_len = n;
-	len = (sizeof(*record) + n + 7) & ~7u;
-	record->len = len;
-	/* The buffer is full: the kernel drops what we wrote and calls again for this mapping at the next read. */
-	if (bpf_seq_write(ctx->meta->seq, record, len) && fresh.id)
-		bpf_map_delete_elem(&names, &key);
-	return 0;
-}
-
-#endif

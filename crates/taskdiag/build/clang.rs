@@ -25,8 +25,9 @@ pub fn compile(source: &Source, object: &Path) -> Result<(), String> {
         .args(["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-sign-compare"])
         .arg(format!("-D__TARGET_ARCH_{}", kernel_arch(&arch)))
         .args(source.defines.iter().map(|define| format!("-D{define}")))
-        // Debian keeps asm/ where only a compiler for the machine itself looks.
+        // Debian keeps asm/ where only a compiler for the machine looks: one that runs on it, and one that runs on others.
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
+        .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])
         .args(["-I", "bpf", "-c", "-o"])
         .arg(object)
         .arg(Path::new("bpf").join(source.file))

@@ -1,6 +1,6 @@
 //! Writes recipes as Rust constants.
 
-use super::program::{Attach, Program, Recipe};
+use super::program::{Attach, Described, Program, Recipe};
 use super::Source;
 
 /// The constant of one source: the recipe, or why there is none.
@@ -53,10 +53,9 @@ fn program(program: &Program) -> String {
         .map(|(at, target)| format!("Relocation {{ instruction: {at}, target: {target} }}"))
         .collect();
     format!(
-        "Program {{ name: {:?}, attach: {}, sleepable: {}, instructions: {}, relocations: {}, functions: {} }}",
+        "Program {{ name: {:?}, attach: {}, instructions: {}, relocations: {}, functions: {} }}",
         program.name,
         attach(&program.attach),
-        program.sleepable,
         list(&instructions),
         list(&relocations),
         program
@@ -76,13 +75,17 @@ fn attach(attach: &Attach) -> String {
 }
 
 const PROTOTYPE: u32 = 2;
-const FIRST_FUNCTION: u32 = 3;
+const LONG: u32 = 3;
+/// Prototypes of functions with one argument, with two, and so on.
+const GLOBAL_PROTOTYPE: u32 = 4;
+const MOST_ARGUMENTS: usize = 5;
+const FIRST_FUNCTION: u32 = GLOBAL_PROTOTYPE + MOST_ARGUMENTS as u32;
 
-fn functions_text(functions: &[(usize, String)]) -> String {
+fn functions_text(functions: &[Described]) -> String {
     let records: Vec<_> = functions
         .iter()
         .zip(FIRST_FUNCTION..)
-        .map(|((start, _), id)| format!("[{start}, {id}]"))
+        .map(|(function, id)| format!("[{}, {id}]", function.start))
         .collect();
     format!(
         "Some(Functions {{ btf: b\"{}\", records: {} }})",
@@ -91,18 +94,29 @@ fn functions_text(functions: &[(usize, String)]) -> String {
     )
 }
 
-/// A BTF with nothing but the functions. The kernel wants to know of each that it exists, that it returns a number, and
-/// that it is not global: it verifies those for themselves, without knowledge of their arguments.
-fn function_types(functions: &[(usize, String)]) -> Vec<u8> {
-    let mut strings = b"\0int\0".to_vec();
+/// A BTF with nothing but the functions. The kernel wants to know of each that it exists, that it returns a number, and whether it is
+/// global: it verifies those for themselves, and what it then knows of their arguments is that they are numbers.
+fn function_types(functions: &[Described]) -> Vec<u8> {
+    const INTEGER: u32 = 1;
+    let mut strings = b"\0int\0long\0".to_vec();
+    let (int_name, long_name) = (1, 5);
     let mut types: Vec<u32> = Vec::new();
-    let integer = [1, 1 << 24, 4, 1 << 24 | 32];
-    let prototype = [0, 13 << 24, 1];
-    types.extend(integer);
-    types.extend(prototype);
-    for (_, name) in functions {
-        types.extend([strings.len() as u32, 12 << 24, PROTOTYPE]);
-        strings.extend(name.bytes());
+    types.extend([int_name, 1 << 24, 4, 1 << 24 | 32]);
+    types.extend([0, 13 << 24, INTEGER]);
+    types.extend([long_name, 1 << 24, 8, 64]);
+    for arguments in 1..=MOST_ARGUMENTS {
+        types.extend([0, 13 << 24 | arguments as u32, INTEGER]);
+        // Each has to have a name.
+        (0..arguments).for_each(|_| types.extend([long_name, LONG]));
+    }
+    for function in functions {
+        let (is_global, prototype) = match function.arguments {
+            None => (0, PROTOTYPE),
+            Some(0) => (1, PROTOTYPE),
+            Some(arguments) => (1, GLOBAL_PROTOTYPE + arguments as u32 - 1),
+        };
+        types.extend([strings.len() as u32, 12 << 24 | is_global, prototype]);
+        strings.extend(function.name.bytes());
         strings.push(0);
     }
     let types_len = types.len() as u32 * 4;

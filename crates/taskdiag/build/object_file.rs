@@ -25,6 +25,8 @@ pub struct Function {
     pub start: usize,
     /// Number of instructions.
     pub len: usize,
+    /// Not static: the kernel verifies it for itself, once, however often it is called.
+    pub is_global: bool,
 }
 
 /// What a relocation refers to.
@@ -84,6 +86,7 @@ impl<'d> ObjectFile<'d> {
                     section: symbol.section_index().ok_or("a function without section")?,
                     start: symbol.address() as usize / INSTRUCTION_LEN,
                     len: symbol.size() as usize / INSTRUCTION_LEN,
+                    is_global: symbol.is_global(),
                 })
             })
             .collect()

@@ -16,12 +16,19 @@ pub struct Recipe {
 pub struct Program {
     pub name: String,
     pub attach: Attach,
-    pub sleepable: bool,
     pub instructions: Vec<u64>,
     /// (instruction, `Target` as Rust text)
     pub relocations: Vec<(usize, String)>,
-    /// Start and name of each function, if the kernel has to know them.
-    pub functions: Option<Vec<(usize, String)>>,
+    /// What the kernel has to know of each function, if it has to know them.
+    pub functions: Option<Vec<Described>>,
+}
+
+/// A function of a program.
+pub struct Described {
+    pub start: usize,
+    pub name: String,
+    /// How many numbers it is called with, if it is global.
+    pub arguments: Option<usize>,
 }
 
 /// What a program is attached to.
@@ -85,8 +92,8 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     let mut programs = Vec::new();
     for function in builder.functions.clone() {
         let section = builder.object.section_name(function.section)?;
-        if let Some((attach, sleepable)) = program_section(section) {
-            programs.push(builder.program(&function, attach, sleepable)?);
+        if let Some(attach) = program_section(section) {
+            programs.push(builder.program(&function, attach)?);
         } else if section != ".text" {
             return Err(format!("{}: what is a section {section}?", function.name));
         }
@@ -98,17 +105,15 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     })
 }
 
-/// What the programs of a section are attached to, and whether they may sleep.
-fn program_section(name: &str) -> Option<(Attach, bool)> {
+/// What the programs of a section are attached to.
+fn program_section(name: &str) -> Option<Attach> {
     if name == "syscall" {
-        // The kernel lets these sleep, and no others.
-        return Some((Attach::Nothing, true));
+        return Some(Attach::Nothing);
     }
     let (kind, target) = name.split_once('/')?;
     match kind {
-        "iter" => Some((Attach::Iterator(target.to_owned()), false)),
-        "iter.s" => Some((Attach::Iterator(target.to_owned()), true)),
-        "tp_btf" => Some((Attach::Tracepoint(target.to_owned()), false)),
+        "iter" => Some(Attach::Iterator(target.to_owned())),
+        "tp_btf" => Some(Attach::Tracepoint(target.to_owned())),
         _ => None,
     }
 }
@@ -134,7 +139,7 @@ struct Assembly {
 }
 
 impl<'d> Builder<'d> {
-    fn program(&mut self, main: &Function, attach: Attach, sleepable: bool) -> Result<Program, String> {
+    fn program(&mut self, main: &Function, attach: Attach) -> Result<Program, String> {
         let mut assembly = Assembly::default();
         self.place(main, &mut assembly)?;
         let mut next = 0;
@@ -153,14 +158,44 @@ impl<'d> Builder<'d> {
         Ok(Program {
             name: main.name.clone(),
             attach,
-            sleepable,
-            functions: assembly.has_callbacks.then(|| {
-                let named = |(start, function): &(usize, Function)| (*start, function.name.clone());
-                assembly.placed.iter().map(named).collect()
-            }),
+            functions: match assembly.has_callbacks {
+                true => Some(self.described(main, &assembly)?),
+                false => None,
+            },
             instructions: assembly.instructions,
             relocations: assembly.relocations,
         })
+    }
+
+    fn described(&self, main: &Function, assembly: &Assembly) -> Result<Vec<Described>, String> {
+        let describe = |(start, function): &(usize, Function)| {
+            let is_global = function.is_global && function.name != main.name;
+            Ok(Described {
+                start: *start,
+                name: function.name.clone(),
+                arguments: match is_global {
+                    true => Some(self.arguments(&function.name)?),
+                    false => None,
+                },
+            })
+        };
+        assembly.placed.iter().map(describe).collect()
+    }
+
+    /// How many arguments a function is declared with. We tell the kernel that they are 64-bit numbers.
+    fn arguments(&self, name: &str) -> Result<usize, String> {
+        let wanted = Wanted {
+            name,
+            kinds: Kinds::compatible_with(Kind::Function),
+        };
+        let missing = || format!("{name} is not in the object's type information");
+        let (_, found) = Types::scan(self.btf, &[wanted]).map_err(|error| error.to_string())?;
+        let id = *found[0].first().ok_or_else(missing)?;
+        let prototype = self
+            .types
+            .get(id)
+            .and_then(|function| self.types.get(function.referred()));
+        Ok(prototype.map_err(|error| error.to_string())?.parameters())
     }
 
     fn subprogram(&self, start: usize) -> Result<Function, String> {

@@ -20,6 +20,8 @@ pub enum Absent {
     Truncated = 6,
     /// It would have taken longer than the query's [`Budget`](crate::Budget) allows, or be dearer for a single process.
     OverBudget = 7,
+    /// The process did not answer: it held what reading it takes for longer than [`Query::patience`](crate::Query::patience).
+    NoAnswer = 8,
 }
 
 impl Absent {
@@ -33,6 +35,7 @@ impl Absent {
             Absent::Gone => "gone",
             Absent::Truncated => "truncated",
             Absent::OverBudget => "over budget",
+            Absent::NoAnswer => "no answer",
         }
     }
 
@@ -44,6 +47,7 @@ impl Absent {
             5 => Absent::Gone,
             6 => Absent::Truncated,
             7 => Absent::OverBudget,
+            8 => Absent::NoAnswer,
             _ => Absent::Unsupported,
         }
     }

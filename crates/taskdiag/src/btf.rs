@@ -16,6 +16,10 @@ pub type TypeId = u32;
 const MAGIC: u16 = 0xeb9f;
 /// Shortest header there is; newer ones are longer and say so in `hdr_len`.
 const HEADER_LEN: usize = 24;
+/// The header that has a layout section: how long types of each kind are.
+const HEADER_LEN_WITH_LAYOUT: usize = 32;
+/// `struct btf_layout`: length of what always follows a type of the kind, of each element, flags.
+const LAYOUT_LEN: usize = 4;
 /// `struct btf_type`: name offset, info word, size or type.
 const TYPE_HEADER_LEN: usize = 12;
 const MEMBER_LEN: usize = 12;
@@ -121,7 +125,7 @@ pub enum BtfError {
         /// Offset within the type section.
         offset: usize,
     },
-    /// A kind newer than this reader. Its length is unknown, so nothing after it can be read.
+    /// A kind newer than this reader, and BTF does not say how long it is: nothing after it can be read.
     UnknownKind {
         /// The type that has it.
         id: TypeId,
@@ -181,7 +185,7 @@ impl Kinds {
     }
 
     fn has_number(self, kind: u32) -> bool {
-        self.0 >> kind & 1 != 0
+        self.0.checked_shr(kind).is_some_and(|bits| bits & 1 != 0)
     }
 }
 
@@ -235,7 +239,12 @@ impl<'a> Type<'a> {
 
     /// Number of members, enumerators or parameters.
     fn vlen(&self) -> u32 {
-        self.info & 0xffff
+        element_count(self.info)
+    }
+
+    /// How many parameters a prototype has.
+    pub fn parameters(&self) -> usize {
+        self.vlen() as usize
     }
 
     /// The info word's top bit: bit fields in the members of a struct, signedness of an enumeration.
@@ -451,9 +460,12 @@ impl Field {
 pub struct Types<'a> {
     types: &'a [u8],
     strings: &'a [u8],
+    lengths: Lengths<'a>,
     /// Offset of every [`TYPES_PER_CHECKPOINT`]th type, from type 1 on.
     checkpoints: Vec<u32>,
     count: u32,
+    /// Why what is behind the last one is not known, if there is more.
+    stopped_by: Option<BtfError>,
 }
 
 impl<'a> Types<'a> {
@@ -462,11 +474,18 @@ impl<'a> Types<'a> {
     ///
     /// Names in the bytes are taken as they are: a `___flavour` belongs to programs, and a kernel's type that had one
     /// would not be found.
+    ///
+    /// A type whose length nobody tells ends the walk: see [`Types::stopped_by`].
     pub fn scan(bytes: &'a [u8], wanted: &[Wanted<'_>]) -> Result<(Self, Vec<Vec<TypeId>>), BtfError> {
-        let (types, strings) = sections(bytes)?;
+        let Sections {
+            types,
+            strings,
+            lengths,
+        } = sections(bytes)?;
         let names = NameFilter::new(wanted);
         let mut found = vec![Vec::new(); wanted.len()];
         let mut checkpoints = Vec::with_capacity(types.len() / TYPE_HEADER_LEN / 16 + 1);
+        let mut stopped_by = None;
         let mut offset = 0;
         let mut id: TypeId = 1;
         while offset < types.len() {
@@ -474,17 +493,21 @@ impl<'a> Types<'a> {
                 .get(offset..offset + TYPE_HEADER_LEN)
                 .ok_or(BtfError::Truncated { offset })?;
             let info = read_u32(header, 4).unwrap_or(0);
+            let kind = kind_number(info);
+            let Some(len) = lengths.of(info) else {
+                stopped_by = Some(BtfError::UnknownKind { id, kind });
+                break;
+            };
             if (id - 1) % TYPES_PER_CHECKPOINT == 0 {
                 checkpoints.push(u32::try_from(offset).map_err(|_| BtfError::TooLarge)?);
             }
-            let kind = kind_number(info);
             if names.kinds.has_number(kind) {
                 let name_offset = read_u32(header, 0).unwrap_or(0);
                 if names.may_match(strings, name_offset) {
                     names.note_matches(strings, name_offset, kind, id, &mut found);
                 }
             }
-            offset += type_len(info).ok_or(BtfError::UnknownKind { id, kind })?;
+            offset += len;
             id += 1;
         }
         if offset > types.len() {
@@ -493,8 +516,10 @@ impl<'a> Types<'a> {
         let all = Self {
             types,
             strings,
+            lengths,
             checkpoints,
             count: id - 1,
+            stopped_by,
         };
         Ok((all, found))
     }
@@ -504,12 +529,17 @@ impl<'a> Types<'a> {
         self.count
     }
 
+    /// Why there may be more types than [`Types::count`], among them such that were looked for and not found.
+    pub fn stopped_by(&self) -> Option<BtfError> {
+        self.stopped_by
+    }
+
     /// The type with this number, which must not be `void`.
     pub fn get(&self, id: TypeId) -> Result<Type<'a>, BtfError> {
         let missing = BtfError::NoSuchType(id);
         let slot = id.checked_sub(1).ok_or(missing)?;
         if slot >= self.count {
-            return Err(missing);
+            return Err(self.stopped_by.unwrap_or(missing));
         }
         let checkpoint = self
             .checkpoints
@@ -518,21 +548,27 @@ impl<'a> Types<'a> {
         let mut offset = *checkpoint as usize;
         for _ in 0..slot % TYPES_PER_CHECKPOINT {
             let info = read_u32(self.types, offset + 4).ok_or(missing)?;
-            offset += type_len(info).ok_or(missing)?;
+            offset += self.lengths.of(info).ok_or(missing)?;
         }
-        self.view(id, offset).ok_or(missing)
+        self.view(id, offset).unwrap_or(Err(missing))
     }
 
-    fn view(&self, id: TypeId, offset: usize) -> Option<Type<'a>> {
+    fn view(&self, id: TypeId, offset: usize) -> Option<Result<Type<'a>, BtfError>> {
         let info = read_u32(self.types, offset + 4)?;
-        Some(Type {
+        let number = kind_number(info);
+        let Some(kind) = Kind::from_number(number) else {
+            return Some(Err(BtfError::UnknownKind { id, kind: number }));
+        };
+        Some(Ok(Type {
             id,
-            kind: Kind::from_number(kind_number(info))?,
+            kind,
             name_offset: read_u32(self.types, offset)?,
             info,
             size_or_type: read_u32(self.types, offset + 8)?,
-            trailer: self.types.get(offset + TYPE_HEADER_LEN..offset + type_len(info)?)?,
-        })
+            trailer: self
+                .types
+                .get(offset + TYPE_HEADER_LEN..offset + self.lengths.of(info)?)?,
+        }))
     }
 
     /// The name that begins at this offset of the string section; empty if there is none.
@@ -819,8 +855,14 @@ pub fn without_flavour(name: &[u8]) -> &[u8] {
     }
 }
 
-/// The type and the string section.
-fn sections(bytes: &[u8]) -> Result<(&[u8], &[u8]), BtfError> {
+/// What a header tells of.
+struct Sections<'a> {
+    types: &'a [u8],
+    strings: &'a [u8],
+    lengths: Lengths<'a>,
+}
+
+fn sections(bytes: &[u8]) -> Result<Sections<'_>, BtfError> {
     let too_short = BtfError::Header("shorter than its header");
     let magic = bytes.get(..2).ok_or(too_short)?;
     if magic != MAGIC.to_ne_bytes() {
@@ -839,22 +881,63 @@ fn sections(bytes: &[u8]) -> Result<(&[u8], &[u8]), BtfError> {
         bytes.get(start..start.checked_add(word(at + 4)?)?)
     };
     let outside = BtfError::Header("a section lies outside the bytes");
-    Ok((section(8).ok_or(outside)?, section(16).ok_or(outside)?))
+    let layout = if header_len < HEADER_LEN_WITH_LAYOUT {
+        &[]
+    } else {
+        section(24).ok_or(outside)?
+    };
+    Ok(Sections {
+        types: section(8).ok_or(outside)?,
+        strings: section(16).ok_or(outside)?,
+        lengths: Lengths { layout },
+    })
 }
 
+/// The bits of the info word, as the newest kernels divide it: older ones used five for the kind and sixteen for the
+/// number of elements, and the bits between were zero.
 fn kind_number(info: u32) -> u32 {
-    info >> 24 & 0x1f
+    info >> 24 & (KIND_NUMBERS as u32 - 1)
 }
 
-/// Length of a type with its trailer; `None` for an unknown kind.
-fn type_len(info: u32) -> Option<usize> {
-    let (fixed, each) = *TRAILERS.get(kind_number(info) as usize)?;
-    (fixed != 0).then_some(fixed as usize + each as usize * (info & 0xffff) as usize)
+fn element_count(info: u32) -> u32 {
+    info & 0xff_ffff
 }
 
-/// By kind number: (header and what always follows it, bytes per element); 0 for kinds that do not exist.
-static TRAILERS: [(u32, u32); 32] = {
-    let mut table = [(0, 0); 32];
+const KIND_NUMBERS: usize = 128;
+
+/// How long types are.
+#[derive(Clone, Copy, Debug)]
+struct Lengths<'a> {
+    /// What BTF says of each kind itself; empty where it does not.
+    layout: &'a [u8],
+}
+
+impl Lengths<'_> {
+    /// Length of a type with its trailer; `None` if neither we nor BTF know the kind.
+    #[inline(always)]
+    fn of(&self, info: u32) -> Option<usize> {
+        let (fixed, each) = TRAILERS[kind_number(info) as usize];
+        if fixed != 0 {
+            return Some(fixed as usize + each as usize * element_count(info) as usize);
+        }
+        self.of_new_kind(info)
+    }
+
+    #[cold]
+    fn of_new_kind(&self, info: u32) -> Option<usize> {
+        let kind = kind_number(info) as usize;
+        if kind == 0 {
+            return None;
+        }
+        let entry = self.layout.get(kind * LAYOUT_LEN..)?.get(..LAYOUT_LEN)?;
+        let (fixed, each) = (usize::from(entry[0]), usize::from(entry[1]));
+        Some(TYPE_HEADER_LEN + fixed + each * element_count(info) as usize)
+    }
+}
+
+/// By kind number: (header and what always follows it, bytes per element); 0 for kinds that this reader does not know.
+static TRAILERS: [(u32, u32); KIND_NUMBERS] = {
+    let mut table = [(0, 0); KIND_NUMBERS];
     let mut index = 0;
     while index < Kind::ALL.len() {
         let kind = Kind::ALL[index];

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Denied,
     /// This kernel, or this host as it is set up, can't do it.
     Unsupported,
+    /// A process kept what asking about it takes for longer than the patience.
+    NoAnswer,
     /// A source answered with something that can't be right.
     Malformed,
     /// A system call failed for another reason.
@@ -59,6 +61,14 @@ impl Error {
     pub(crate) fn no_such_process(pid: u32) -> Error {
         let message = format!("no process with pid {pid} (it may have ended, or be hidden from you)");
         Error::new(ErrorKind::NoSuchTask, message)
+    }
+
+    pub(crate) fn no_answer(pid: Option<u32>) -> Error {
+        let message = match pid {
+            Some(pid) => format!("no answer from pid {pid}"),
+            None => "no answer from the process".to_owned(),
+        };
+        Error::new(ErrorKind::NoAnswer, message)
     }
 
     /// What kind of error it is.

@@ -127,7 +127,7 @@ impl Groups {
     /// Not a group of fields: what a task itself sees.
     pub(crate) const VIEW: Groups = Groups(crate::record::GROUP_VIEW);
 
-    /// The groups that are copied from the memory of processes: only a program that may sleep can do that.
+    /// The groups that lie in the memory of processes. No program reads that: a process can make whoever does wait.
     pub const FROM_USER_MEMORY: Groups = Groups(1 << Group::Args as u32 | 1 << Group::Env as u32);
 
     /// Whether some group is in both sets.
@@ -258,8 +258,15 @@ impl Files {
     /// Read by [`memory`](crate::memory), after all others.
     pub const SMAPS_ROLLUP: Files = Files(1 << 19);
 
+    /// Every file.
+    pub const ALL: Files = Files(u32::MAX);
+
     pub const fn or(self, other: Files) -> Files {
         Files(self.0 | other.0)
+    }
+
+    pub const fn without(self, other: Files) -> Files {
+        Files(self.0 & !other.0)
     }
 
     pub const fn intersects(self, other: Files) -> bool {
@@ -436,7 +443,7 @@ fields! {
     NoNewPrivs no_new_privs: bool, Cred Flag, Files::STATUS, "status NoNewPrivs", "4.10",
         "Whether exec can't grant privileges any more.", |t| Ok(part!(t, NoNewPrivs, CRED, Cred)?.no_new_privs.get() != 0);
     Seccomp seccomp: u32, Cred Id, Files::STATUS, "status Seccomp", "3.8",
-        "Seccomp mode: 0 off, 1 strict, 2 filter.", |t| Ok(part!(t, Seccomp, CRED, Cred)?.seccomp.get());
+        "Seccomp mode: 0 off, 1 strict, 2 filter.", |t| t.small_number(part!(t, Seccomp, CRED, Cred)?.seccomp);
 
     Groups groups: Ids<'a>, Groups Ids, Files::STATUS, "status Groups", "",
         "Supplementary group ids.", |t| Ok(Ids::new(t.payload(Field::Groups, attr::GROUPS)?));
@@ -454,7 +461,7 @@ fields! {
     RuntimeNs runtime_ns: u64, Cpu Nanoseconds, Files::SCHEDSTAT, "schedstat", "",
         "Time on a processor, of this thread alone (of the leader, for a process).", |t| Ok(part!(t, RuntimeNs, CPU, Cpu)?.runtime_ns.get());
     RunDelayNs run_delay_ns: u64, Cpu Nanoseconds, Files::SCHEDSTAT, "schedstat", "",
-        "Time spent waiting for a processor, of this thread alone.", |t| Ok(part!(t, RunDelayNs, CPU, Cpu)?.run_delay_ns.get());
+        "Time spent waiting for a processor, of this thread alone.", |t| t.number(part!(t, RunDelayNs, CPU, Cpu)?.run_delay_ns);
     Nice nice: i32, Cpu Signed, Files::STAT, "stat nice", "", "Nice value.", |t| Ok(part!(t, Nice, CPU, Cpu)?.nice.get());
     Priority priority: i32, Cpu Signed, Files::STAT, "stat priority", "",
         "Priority as the scheduler has it: nice + 20, or -2 to -100 for real-time tasks.", |t| Ok(part!(t, Priority, CPU, Cpu)?.priority.get());
@@ -481,7 +488,7 @@ fields! {
     TimerSlackNs timer_slack_ns: u64, Cpu Nanoseconds, Files::TIMERSLACK_NS, "timerslack_ns", "4.6",
         "How much later than asked its timers may fire.", |t| Ok(part!(t, TimerSlackNs, CPU, Cpu)?.timer_slack_ns.get());
     TimeslicesCount timeslices_count: u64, Cpu Count, Files::SCHEDSTAT, "schedstat", "",
-        "How often it got a processor, of this thread alone.", |t| Ok(part!(t, TimeslicesCount, CPU, Cpu)?.timeslices_count.get());
+        "How often it got a processor, of this thread alone.", |t| t.number(part!(t, TimeslicesCount, CPU, Cpu)?.timeslices_count);
 
     MinFaults min_faults: u64, Faults Count, Files::STAT, "stat minflt", "",
         "Page faults that needed no I/O, of all threads, ended ones included.", |t| Ok(part!(t, MinFaults, FAULTS, Faults)?.min_faults.get());
@@ -807,7 +814,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 }
 
 /// A set of fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fields([u64; 4]);
 
 impl Fields {
@@ -833,6 +840,14 @@ impl Fields {
     /// The set without those of a group.
     pub fn without_group(self, group: Group) -> Fields {
         self.iter().filter(|field| field.group() != group).collect()
+    }
+
+    /// The set without those of another.
+    pub fn without(self, other: impl Into<Fields>) -> Fields {
+        let other: Fields = other.into();
+        let mut words = self.0;
+        words.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
+        Fields(words)
     }
 
     /// Whether `field` is in the set.

@@ -1,7 +1,7 @@
 //! The handle: what is kept from one query to the next.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +11,20 @@ use crate::broker::wire::{self, Strategy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Field, Fields, Group, Groups};
 use crate::filter::Filter;
+use crate::identity::Identity;
+use crate::kept::{Arguments, Times};
 use crate::memory::{self, absent_record, Progress, Rollups, StillThere};
 use crate::pin;
 use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use crate::query::{Query, Scope};
 use crate::record::{self, attr, Record};
-use crate::snapshot::{Row, Snapshot, SourceId};
+use crate::snapshot::{Place, Snapshot, SourceId};
 use crate::source::bpf::pass::{deferred, Bpf, Request, Standpoint};
 use crate::source::bpf::recipe;
 use crate::source::broker::Broker;
 use crate::source::host;
-use crate::source::procfs::{self, Procfs};
+use crate::source::procfs::{self, Procfs, Supplements, Wanted};
 use crate::support::{Fact, Support, Verdict};
-
-/// Start times of procfs are in ticks, which are as long on all machines that we support.
-const TICK_NS: u64 = 10_000_000;
-
-/// From so many tasks on, a file of all of them is asked of the broker rather than packets.
-const BROKER_FILE_TASKS: u32 = 500;
 
 /// Asks the kernel. Making one is free: what a query needs is opened or loaded when it is first needed, and kept.
 ///
@@ -41,16 +37,19 @@ const BROKER_FILE_TASKS: u32 = 500;
 pub struct Handle {
     source: Option<SourceId>,
     one_shot: bool,
+    patience: Option<Duration>,
     support: Option<Support>,
     regret_ns: u64,
     bpf: Bpf,
     procfs: Option<Procfs>,
     broker: Option<Broker>,
     broker_path: Option<PathBuf>,
-    broker_in_packets: bool,
     /// Processes that this kernel does not show to iterators, once that is known.
     hidden: Option<Vec<u32>>,
     changes: Changes,
+    arguments: Arguments,
+    /// Of processes, and of threads.
+    times: [Times; 2],
     rollup_source: Option<SourceId>,
     rollups: Rollups,
 }
@@ -87,18 +86,9 @@ impl Handle {
         self
     }
 
-    /// Has the broker answer in packets even where a file would be faster.
-    pub fn broker_in_packets(mut self) -> Handle {
-        self.broker_in_packets = true;
-        self
-    }
-
-    /// Keeps queries about tasks from starting a thread.
-    ///
-    /// Otherwise one helps with passes over some thousand tasks, for a few milliseconds, where there is a second processor. It
-    /// shows in the answer as one of the caller's own.
-    pub fn on_one_thread(mut self) -> Handle {
-        self.bpf.stay_alone();
+    /// How long a process may keep a reader waiting in one system call: see [`Query::patience`]. 0.2 seconds unless it is said.
+    pub fn with_patience(mut self, patience: Duration) -> Handle {
+        self.patience = Some(patience);
         self
     }
 
@@ -112,10 +102,16 @@ impl Handle {
     pub fn support(&mut self) -> &Support {
         let broker = broker_path(&self.broker_path);
         self.support.get_or_insert_with(|| {
-            let built = [recipe::TASK.as_ref(), recipe::TASK_SLEEPABLE.as_ref()];
+            let built = [recipe::TASK_CALLED.as_ref(), recipe::TASK_WALK.as_ref()];
             let why_not = built.into_iter().find_map(|recipe| recipe.err().copied());
             host::probe(why_not.unwrap_or_default(), &pin::directory(), broker)
         })
+    }
+
+    /// Whether a path, as [`Filter::within_cgroup`] takes it, is that of a cgroup. None where that can't be seen: outside of the
+    /// caller's cgroup namespace, or if the unified hierarchy is not mounted.
+    pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
+        host::is_cgroup(path)
     }
 
     /// Who would answer `query`, and at what price.
@@ -126,6 +122,7 @@ impl Handle {
             forced_rollup: self.rollup_source,
             loaded: self.bpf.loaded(),
             regret_ns: self.regret_ns,
+            is_last: self.one_shot,
         };
         plan(query, self.support(), &state, &Cost::default())
     }
@@ -198,17 +195,12 @@ impl Handle {
         let descendants = self.descendants(pid)?;
         let listed = Query {
             scope: Scope::Listed,
-            pids: descendants.keys().copied().collect(),
+            pids: descendants.iter().map(|task| task.tid()).collect(),
             ..query.clone()
         };
         self.answer_whole(&listed.with_fields_read(Field::StartNs), snapshot)?;
         // One that ended, and whose number went to another process, is none.
-        snapshot.retain(|task| {
-            let header = task.record().header();
-            descendants
-                .get(&header.pid.get())
-                .is_some_and(|start| start / TICK_NS == header.start_ns.get() / TICK_NS)
-        });
+        snapshot.retain(|task| descendants.contains(&Identity::of(task.record().header())));
         snapshot.missing.clear();
         snapshot.counters.tasks = snapshot.rows.len() as u64;
         Ok(())
@@ -236,16 +228,13 @@ impl Handle {
             let request = memory::Request {
                 source,
                 budget: &budget,
+                patience: self.patience(query),
                 began,
                 is_threads: query.scope.is_threads(),
                 hidden: self.hidden.as_deref().unwrap_or_default(),
             };
             let bpf = &mut self.bpf;
-            let mut still_there = || {
-                let mut ids = Snapshot::default();
-                bpf.read(&Request::ids(Scope::Processes), &mut ids).ok()?;
-                Some(ids)
-            };
+            let mut still_there = || ids_of_all(bpf, false);
             let is_by_bpf = snapshot.answers[Group::Mem as usize] == Some(Ok(SourceId::Bpf));
             let still_there: StillThere<'_> = match is_by_bpf {
                 true => Some(&mut still_there),
@@ -287,11 +276,12 @@ impl Handle {
             }
             None => {
                 let fields = fields_of(snapshot.fields, plan.procfs);
-                self.procfs()?.read(query, fields, snapshot)?;
+                self.read_procfs(query, fields, snapshot)?;
                 false
             }
         };
         self.regret_ns = self.regret_ns.saturating_add(plan.regret_ns);
+        self.raise_times(query, snapshot);
         let is_empty = snapshot.is_empty();
         if query.changed && !known_before {
             self.changes.retain_changed(snapshot);
@@ -333,7 +323,6 @@ impl Handle {
     /// Asks the broker.
     fn ask_broker(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<()> {
         let groups = plan.broker.unwrap_or_default();
-        let is_large = !self.broker_in_packets && self.support().tasks.is_some_and(|tasks| tasks > BROKER_FILE_TASKS);
         let broker = self.broker()?;
         let (strategy, pid) = match query.scope {
             Scope::Process(pid) => (Strategy::One, pid),
@@ -348,20 +337,20 @@ impl Handle {
                 _ => Strategy::Thread,
             };
             for &pid in &query.pids {
-                match broker.read(strategy, pid, groups, false, snapshot) {
+                match broker.read(strategy, pid, groups, snapshot) {
                     Err(error) if error.kind() == ErrorKind::NoSuchTask => snapshot.missing.push(pid),
                     result => result?,
                 }
             }
         } else if !query.scope.is_listed() || !query.pids.is_empty() {
-            broker.read(strategy, pid, groups, is_large && pid == 0, snapshot)?;
+            broker.read(strategy, pid, groups, snapshot)?;
             if query.scope.is_listed() {
                 retain_listed(query, snapshot);
                 find_missing(query, snapshot);
             }
         }
-        self.filter_and_fill_in(query, snapshot);
         snapshot.put_in_order();
+        self.filter_and_fill_in(query, plan, snapshot);
         Ok(())
     }
 
@@ -382,8 +371,7 @@ impl Handle {
         let request = Request {
             scope,
             pids: if is_listed && plan.one_by_one { &query.pids } else { &[] },
-            groups,
-            remember: !self.one_shot,
+            groups: if plan.run { groups.with(Group::Args) } else { groups },
             tests: &tests,
             changed,
             standpoint: Standpoint::default(),
@@ -391,24 +379,25 @@ impl Handle {
         if !is_listed || !query.pids.is_empty() {
             self.bpf.read(&request, snapshot)?;
         }
+        self.ask_again(query, groups, snapshot)?;
         if is_listed && !plan.one_by_one {
             retain_listed(query, snapshot);
         }
         if is_listed {
             find_missing(query, snapshot);
         }
-        self.filter_and_fill_in(query, snapshot);
         snapshot.put_in_order();
+        self.filter_and_fill_in(query, plan, snapshot);
         Ok(changed)
     }
 
-    /// Drops the rows that are not meant, and asks procfs for what is deferred of the others.
-    fn filter_and_fill_in(&mut self, query: &Query, snapshot: &mut Snapshot) {
+    /// Drops the rows that are not meant, and asks procfs for what is its part of the others, and for what is deferred.
+    fn filter_and_fill_in(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) {
         if let Some(filter) = &query.filter {
             // What is deferred may still make it true.
             snapshot.retain(|task| filter.decide(task) != Some(false));
         }
-        self.fill_in_deferred(query, snapshot);
+        self.fill_in(query, plan, snapshot);
         if let Some(filter) = &query.filter {
             let mut counters = snapshot.counters;
             snapshot.retain(|task| filter.admits(task, &mut counters));
@@ -416,30 +405,28 @@ impl Handle {
         }
     }
 
-    /// The processes that descend from one, each with the time it started.
-    fn descendants(&mut self, pid: u32) -> Result<BTreeMap<u32, u64>> {
+    /// The processes that descend from one.
+    fn descendants(&mut self, pid: u32) -> Result<BTreeSet<Identity>> {
         let mut all = Snapshot::default();
         self.answer(&Query::processes().fields(Field::Ppid | Field::StartNs), &mut all)?;
-        let mut children: HashMap<u32, Vec<(u32, u64)>> = HashMap::new();
+        let mut children: HashMap<u32, Vec<Identity>> = HashMap::new();
         let mut is_there = false;
         for task in all.tasks() {
-            let header = task.record().header();
-            let child = header.pid.get();
-            is_there |= child == pid;
+            let child = Identity::of(task.record().header());
+            is_there |= child.tid() == pid;
             if let Ok(parent) = task.ppid() {
-                children.entry(parent).or_default().push((child, header.start_ns.get()));
+                children.entry(parent).or_default().push(child);
             }
         }
         if !is_there {
             return Err(Error::no_such_process(pid));
         }
-        let mut descendants = BTreeMap::new();
+        let mut descendants = BTreeSet::new();
         let mut left = vec![pid];
         while let Some(parent) = left.pop() {
-            for (child, start) in children.remove(&parent).unwrap_or_default() {
-                descendants.insert(child, start);
-                left.push(child);
-            }
+            let found = children.remove(&parent).unwrap_or_default();
+            left.extend(found.iter().map(|child| child.tid()));
+            descendants.extend(found);
         }
         Ok(descendants)
     }
@@ -459,10 +446,13 @@ impl Handle {
             let Some((way, groups)) = plan.bpf.filter(|(way, _)| *way != BpfWay::Loaded) else {
                 return Ok(plan);
             };
-            let needed = match plan.tested {
+            let mut needed = match plan.tested {
                 true => groups.or(Groups::TESTABLE),
                 false => groups,
             };
+            if plan.run {
+                needed = needed.with(Group::Args);
+            }
             let Err(error) = self.bpf.prepare(way, needed, &pin::directory()) else {
                 return Ok(plan);
             };
@@ -482,42 +472,79 @@ impl Handle {
         Ok(self.procfs.insert(procfs))
     }
 
+    fn patience(&self, query: &Query) -> Duration {
+        query.patience.or(self.patience).unwrap_or(crate::readers::PATIENCE)
+    }
+
+    /// Asks procfs what a query asks.
+    fn read_procfs(&mut self, query: &Query, fields: Fields, snapshot: &mut Snapshot) -> Result<()> {
+        let patience = self.patience(query);
+        self.procfs()?.read(query, fields, patience, snapshot)
+    }
+
     /// Some kernels keep processes from iterators that `/proc` shows, such as the first process of a sandbox. An answer
     /// without them would not be the same from both sources, so procfs adds them.
     fn add_hidden(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         self.find_hidden()?;
+        let hidden = self.hidden.clone().unwrap_or_default();
+        let is_asked = |pid: &u32| match query.scope {
+            Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == *pid,
+            Scope::Listed | Scope::ThreadsOfListed => query.pids.contains(pid),
+            _ => true,
+        };
+        let added = self.add_by_procfs(hidden.into_iter().filter(is_asked), query, groups, snapshot)?;
+        snapshot.counters.hidden = added as u64;
+        Ok(())
+    }
+
+    /// Asks procfs about processes whose numbers passed to other tasks while BPF read them, as in an exec.
+    fn ask_again(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
+        let mut again = std::mem::take(&mut snapshot.again);
+        again.sort_unstable();
+        again.dedup();
+        if again.is_empty() {
+            return Ok(());
+        }
+        let known = snapshot.rows.len();
+        let asked = again.len();
+        let added = self.add_by_procfs(again, query, groups, snapshot)?;
+        snapshot.counters.gone += asked.saturating_sub(added) as u64;
+        // Of threads, most had been read already.
+        let mut seen: HashSet<u32> = snapshot.rows[..known].iter().map(|row| row.tid).collect();
+        let mut fresh = snapshot.rows.split_off(known);
+        fresh.retain(|row| seen.insert(row.tid));
+        snapshot.rows.append(&mut fresh);
+        Ok(())
+    }
+
+    /// Adds rows of procfs for some processes, or for their threads. Returns how many there are.
+    fn add_by_procfs(
+        &mut self,
+        pids: impl IntoIterator<Item = u32>,
+        query: &Query,
+        groups: Groups,
+        snapshot: &mut Snapshot,
+    ) -> Result<usize> {
         let mut fields = fields_of(snapshot.fields, groups);
         if let Scope::ChildrenOf(_) = query.scope {
             fields |= Field::Ppid;
         }
-        for pid in self.hidden.clone().unwrap_or_default() {
-            let is_asked = match query.scope {
-                Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == pid,
-                Scope::Listed | Scope::ThreadsOfListed => query.pids.contains(&pid),
-                _ => true,
-            };
-            if !is_asked {
-                continue;
-            }
-            let scope = match query.scope.is_threads() {
-                true => Scope::ThreadsOf(pid),
-                false => Scope::Process(pid),
-            };
-            let known = snapshot.rows.len();
-            let result = self.procfs()?.read(&Query::new(scope), fields, snapshot);
-            match result {
-                Err(error) if matches!(error.kind(), ErrorKind::NoSuchTask | ErrorKind::Denied) => continue,
-                result => result?,
-            }
-            if let Scope::ChildrenOf(parent) = query.scope {
-                let is_child = |row: &Row| parent_of(&snapshot.records[row.record..]) == Some(parent);
-                if !snapshot.rows[known..].iter().all(is_child) {
-                    snapshot.rows.truncate(known);
-                }
-            }
+        let asked = match query.scope.is_threads() {
+            true => Query::threads_of_these(pids),
+            false => Query::these(pids),
+        };
+        if asked.pids.is_empty() {
+            return Ok(0);
         }
-        snapshot.counters.hidden = snapshot.rows.len() as u64;
-        Ok(())
+        let mut found = Snapshot::default();
+        found.clear(fields);
+        self.read_procfs(&asked.patience(self.patience(query)), fields, &mut found)?;
+        if let Scope::ChildrenOf(parent) = query.scope {
+            found.retain(|task| parent_of(task.record().as_bytes()) == Some(parent));
+        }
+        let added = found.rows.len();
+        snapshot.take_in(&mut found);
+        Ok(added)
     }
 
     /// Finds the processes that procfs lists and iterators pass over, once in a handle. The first process of a pid namespace
@@ -537,7 +564,7 @@ impl Handle {
             return Ok(());
         }
         let mut listed = Snapshot::default();
-        self.procfs()?.read(&Query::processes(), Fields::NONE, &mut listed)?;
+        self.read_procfs(&Query::processes(), Fields::NONE, &mut listed)?;
         self.bpf.read(&Request::ids(Scope::Processes), &mut shown)?;
         let shown: HashSet<u32> = pids(&shown).collect();
         let mut hidden = Vec::new();
@@ -546,12 +573,7 @@ impl Handle {
             let mut found = Snapshot::default();
             self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
             let is_shown = !found.is_empty();
-            if !is_shown
-                && self
-                    .procfs()?
-                    .read(&Query::process(pid), Fields::NONE, &mut found)
-                    .is_ok()
-            {
+            if !is_shown && self.read_procfs(&Query::process(pid), Fields::NONE, &mut found).is_ok() {
                 hidden.push(pid);
             }
         }
@@ -562,54 +584,196 @@ impl Handle {
     /// Whether all threads that the kernel counts are those that it shows and those of process 1. To list `/proc` takes longer than
     /// all else. In a pid namespace, or where tasks come and go meanwhile, this is not known, and false.
     fn shows_all_but_the_first(&mut self) -> Result<bool> {
-        let own = std::process::id();
         let counted = host::threads();
         let mut threads = Snapshot::default();
         self.bpf.read(&Request::ids(Scope::Threads), &mut threads)?;
-        // One of our own may have helped with that.
-        let others = pids(&threads).filter(|&pid| pid != own).count();
-        threads.clear(Fields::NONE);
-        self.bpf.read(&Request::ids(Scope::ThreadsOf(own)), &mut threads)?;
-        self.procfs()?.read(&Query::threads_of(1), Fields::NONE, &mut threads)?;
-        let all = others + threads.len();
-        Ok(counted == all as u16 && counted == host::threads())
+        self.read_procfs(&Query::threads_of(1), Fields::NONE, &mut threads)?;
+        Ok(counted == threads.len() as u16 && counted == host::threads())
     }
 
-    /// Asks procfs for what the BPF program met but could not answer exactly.
-    fn fill_in_deferred(&mut self, query: &Query, snapshot: &mut Snapshot) {
-        for index in std::mem::take(&mut snapshot.unsettled) {
+    /// Asks procfs for the groups that are its part, and for what the other source met but could not answer exactly. Arguments that
+    /// were read for an earlier answer, and of a process that has not run since, are not read again.
+    fn fill_in(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) {
+        let part = fields_of(snapshot.fields, plan.procfs);
+        if part == Fields::NONE && snapshot.unsettled.is_empty() {
+            return;
+        }
+        let is_of_all = is_of_all(query);
+        let keeps_arguments = part.contains(Field::Cmdline) && !self.one_shot;
+        if keeps_arguments {
+            self.arguments.begin(snapshot);
+        }
+        let mut wanted = self.wanted(query, part, keeps_arguments, snapshot);
+        let lists_all = wanted.len() >= MANY && !query.scope.is_threads() && plan.bpf.is_some();
+        if lists_all {
+            let hidden = self.hidden.as_deref().unwrap_or_default();
+            wanted
+                .iter_mut()
+                .for_each(|task| task.is_sure = !hidden.contains(&task.pid));
+        }
+        let patience = self.patience(query);
+        let supplements = match self.procfs() {
+            Ok(procfs) => procfs.supplement(&wanted, patience),
+            Err(error) => Err(error),
+        };
+        let supplements = supplements.unwrap_or_default();
+        // Who is not found in /proc has ended, or is hidden there.
+        let is_missing =
+            |supplements: &Supplements| supplements.of.iter().any(|(_, offset)| *offset == Err(Absent::Gone));
+        let there = match plan.bpf {
+            Some(_) if lists_all || supplements.iter().any(is_missing) => {
+                ids_of_all(&mut self.bpf, query.scope.is_threads()).unwrap_or_default()
+            }
+            _ => Snapshot::default(),
+        };
+        let times = &mut self.times[usize::from(query.scope.is_threads())];
+        let mut absent: HashMap<(Fields, Absent), Place> = HashMap::new();
+        let mut is_filled = vec![false; wanted.len()];
+        for supplements in supplements {
+            let chunk = snapshot.chunks.len() as u32 + 1;
+            let Supplements {
+                mut records,
+                of,
+                no_answer,
+            } = supplements;
+            snapshot.counters.no_answer += no_answer;
+            for (index, offset) in of {
+                let task = &wanted[index];
+                is_filled[index] = true;
+                let offset = match offset {
+                    Ok(_) if task.is_sure && !there.has(task.task) => Err(Absent::Gone),
+                    Err(Absent::Gone) if there.has(task.task) => Err(Absent::Denied),
+                    offset => offset,
+                };
+                let place = match offset {
+                    Ok(offset) => Place { chunk, offset },
+                    Err(reason) => absent_place(task.fields, reason, &mut absent, snapshot),
+                };
+                let row = &mut snapshot.rows[task.row];
+                row.more(&mut snapshot.more).supplement = Some(place);
+                let Ok(offset) = offset else { continue };
+                if let Some(cpu) = record::part_mut(&mut records[offset..], attr::CPU) {
+                    times.raise(task.task, cpu);
+                }
+                let read = Record::split_first(&records[offset..]);
+                let first = Record::split_first(&snapshot.records[row.record..]);
+                if let (true, Some((read, _)), Some((first, _))) = (keeps_arguments, read, first) {
+                    if read.attribute(attr::ARGS).is_some() {
+                        self.arguments.keep(first, place);
+                    }
+                }
+            }
+            snapshot.chunks.push(Arc::new(records));
+        }
+        // Without /proc, nobody can tell.
+        for (task, _) in wanted.iter().zip(is_filled).filter(|(_, is_filled)| !is_filled) {
+            let place = absent_place(task.fields, Absent::Unsupported, &mut absent, snapshot);
+            snapshot.rows[task.row].more(&mut snapshot.more).supplement = Some(place);
+        }
+        if keeps_arguments {
+            self.arguments.settle(snapshot, is_of_all);
+        }
+    }
+
+    /// The rows of which procfs has to be asked for something, and for what.
+    fn wanted(&mut self, query: &Query, part: Fields, keeps_arguments: bool, snapshot: &mut Snapshot) -> Vec<Wanted> {
+        let is_thread = query.scope.is_threads();
+        let mut wanted = Vec::new();
+        let mut unsettled = std::mem::take(&mut snapshot.unsettled).into_iter().peekable();
+        for index in 0..snapshot.rows.len() {
+            let is_deferred = unsettled.next_if_eq(&index).is_some();
+            if part == Fields::NONE && !is_deferred {
+                continue;
+            }
             let Some((record, _)) = Record::split_first(&snapshot.records[snapshot.rows[index].record..]) else {
                 continue;
             };
-            let fields = fields_of(snapshot.fields, deferred(record));
-            if fields == Fields::NONE {
-                continue;
+            let mut fields = part;
+            if is_deferred {
+                let of_record = fields_of(snapshot.fields, deferred(record));
+                snapshot.counters.deferred += u64::from(of_record != Fields::NONE);
+                fields |= of_record;
+            }
+            if record.has(record::NO_MM) {
+                fields = fields.iter().filter(|field| !field.needs_memory()).collect();
             }
             let header = record.header();
-            let (pid, tid, start_ns) = (header.pid.get(), header.tid.get(), header.start_ns.get());
-            snapshot.counters.deferred += 1;
-            let supplement = match self.procfs() {
-                Ok(procfs) => procfs.read_one(
-                    query.scope.is_threads(),
-                    pid,
-                    tid,
-                    start_ns,
+            if keeps_arguments && fields.contains(Field::Cmdline) {
+                if let Some(place) = self.arguments.find(record) {
+                    fields = fields.without(Field::Cmdline);
+                    snapshot.rows[index].more(&mut snapshot.more).args = Some(place);
+                    snapshot.counters.remembered += 1;
+                }
+            }
+            let ids = Field::Pid | Field::Tid;
+            if fields.without(ids) != Fields::NONE {
+                wanted.push(Wanted {
+                    row: index,
+                    pid: header.pid.get(),
+                    task: Identity::of(header),
+                    is_thread,
                     fields,
-                    &mut snapshot.records,
-                ),
-                Err(_) => Err(Absent::Unsupported),
-            };
-            let offset = supplement.unwrap_or_else(|reason| absent_record(fields, reason, &mut snapshot.records));
-            snapshot.rows[index].more(&mut snapshot.more).supplement = Some(offset);
+                    is_sure: false,
+                });
+            }
         }
+        wanted
     }
+
+    /// Sees to it that no time of a task is below what this handle told before.
+    fn raise_times(&mut self, query: &Query, snapshot: &mut Snapshot) {
+        if self.one_shot || !snapshot.fields.groups().contains(Group::Cpu) {
+            return;
+        }
+        let times = &mut self.times[usize::from(query.scope.is_threads())];
+        for row in &snapshot.rows {
+            let bytes = &mut snapshot.records[row.record..];
+            let Some((record, _)) = Record::split_first(bytes) else {
+                continue;
+            };
+            let task = Identity::of(record.header());
+            if let Some(cpu) = record::part_mut(bytes, attr::CPU) {
+                times.raise(task, cpu);
+            }
+        }
+        times.settle(is_of_all(query));
+    }
+}
+
+/// For so many tasks a list of all is cheaper than to look at each whether it is still the same.
+const MANY: usize = 50;
+
+/// Whether the answer has all tasks that there are.
+fn is_of_all(query: &Query) -> bool {
+    matches!(query.scope, Scope::Processes | Scope::Threads) && query.filter.is_none() && !query.changed
+}
+
+/// The tasks that there are, by ids; none if that is not known.
+fn ids_of_all(bpf: &mut Bpf, threads: bool) -> Option<Snapshot> {
+    let mut ids = Snapshot::default();
+    let scope = if threads { Scope::Threads } else { Scope::Processes };
+    bpf.read(&Request::ids(scope), &mut ids).ok()?;
+    ids.put_in_order();
+    Some(ids)
+}
+
+/// Where a record lies that says why fields are absent.
+fn absent_place(
+    fields: Fields,
+    reason: Absent,
+    known: &mut HashMap<(Fields, Absent), Place>,
+    snapshot: &mut Snapshot,
+) -> Place {
+    *known
+        .entry((fields, reason))
+        .or_insert_with(|| Place::own(absent_record(fields, reason, &mut snapshot.records)))
 }
 
 /// The processor times of an earlier answer, to tell which tasks have changed where the kernel's side does not.
 #[derive(Debug, Default)]
 struct Changes {
-    /// By thread id: when the task started, and its processor time, in nanoseconds.
-    seen: HashMap<u32, (u64, u64)>,
+    /// In nanoseconds.
+    seen: HashMap<Identity, u64>,
 }
 
 impl Changes {
@@ -617,13 +781,12 @@ impl Changes {
     fn retain_changed(&mut self, snapshot: &mut Snapshot) {
         let before = std::mem::take(&mut self.seen);
         snapshot.retain(|task| {
-            let header = task.record().header();
             let (Ok(utime), Ok(stime)) = (task.utime_ns(), task.stime_ns()) else {
                 return true;
             };
-            let now = (header.start_ns.get(), utime + stime);
-            self.seen.insert(header.tid.get(), now);
-            before.get(&header.tid.get()) != Some(&now)
+            let (identity, now) = (Identity::of(task.record().header()), utime.saturating_add(stime));
+            self.seen.insert(identity, now);
+            before.get(&identity) != Some(&now)
         });
     }
 }

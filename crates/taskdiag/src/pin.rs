@@ -1,4 +1,4 @@
-//! Pinned programs: loaded once, used by every handle until they are unpinned.
+//! A pinned program: loaded once, used by every handle until it is unpinned.
 //!
 //! They see every task, whatever its owner, so the pins are root's alone. Their place names the version of the record and of
 //! the programs themselves: a library never meets programs that are not its own.
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use rustix::mount::MountFlags;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::field::Groups;
 use crate::record;
-use crate::source::bpf::pass::{load_shared, pinned_name, READERS};
+use crate::source::bpf::pass::{kernel_btf, load_called, PINNED, READERS};
 use crate::source::bpf::recipe;
 use crate::sys::bpf::object_pin;
 
@@ -29,8 +30,7 @@ pub fn directory() -> PathBuf {
 
 /// Tells versions of the programs apart (FNV-1a over their instructions).
 fn digest() -> u64 {
-    let recipes = [&recipe::TASK_SHARED, &recipe::TASK_SLEEPABLE_SHARED];
-    let programs = recipes.into_iter().flatten().flat_map(|recipe| recipe.programs);
+    let programs = recipe::TASK_CALLED.iter().flat_map(|recipe| recipe.programs);
     programs
         .flat_map(|program| program.instructions)
         .fold(0xcbf2_9ce4_8422_2325, |hash, &instruction| {
@@ -42,18 +42,14 @@ fn digest() -> u64 {
 pub fn pin() -> Result<PathBuf> {
     let directory = directory();
     mount_bpf_fs()?;
-    let ([plain, sleepable], readers) = load_shared()?;
+    let (program, readers) = load_called(Groups::ALL.or(Groups::TESTABLE), kernel_btf()?.bytes())?;
     remove(&directory).map_err(|error| failed(&directory, error))?;
     fs::DirBuilder::new()
         .mode(0o700)
         .create(&directory)
         .map_err(|error| failed(&directory, error))?;
     // The map of readers comes last: its presence says that all is there.
-    let objects = [
-        (pinned_name(false), plain.as_fd()),
-        (pinned_name(true), sleepable.as_fd()),
-        (READERS, readers.as_fd()),
-    ];
+    let objects = [(PINNED, program.as_fd()), (READERS, readers.as_fd())];
     for (name, object) in objects {
         let path = directory.join(name);
         let text = CString::new(path.as_os_str().as_bytes()).expect("our own paths have no NUL");
@@ -76,7 +72,7 @@ pub fn unpin() -> Result<Option<PathBuf>> {
 }
 
 fn remove(directory: &Path) -> io::Result<bool> {
-    for name in [READERS, pinned_name(true), pinned_name(false)] {
+    for name in [READERS, PINNED] {
         absent_is_fine(fs::remove_file(directory.join(name)))?;
     }
     absent_is_fine(fs::remove_dir(directory))

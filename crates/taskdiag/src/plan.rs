@@ -2,7 +2,7 @@
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::field::{Group, Groups};
+use crate::field::{Files, Group, Groups};
 use crate::query::{Query, Scope};
 use crate::snapshot::SourceId;
 use crate::support::{refusal_kind, Fact, Support, Verdict};
@@ -30,6 +30,8 @@ pub struct State {
     /// How much time earlier queries of the handle lost because BPF was not loaded for them. Once that exceeds what loading
     /// takes, loading is worth it: this bounds the total loss to twice the best choice, whatever comes.
     pub regret_ns: u64,
+    /// There will be no other query: nothing is worth being remembered.
+    pub is_last: bool,
 }
 
 /// What things take on an ordinary machine, in nanoseconds: only the proportions matter. `docs/benchmarks.md` has the measurements.
@@ -49,16 +51,10 @@ pub struct Cost {
     pub visit_ns: u64,
     /// What a visit takes longer where the kernel calls the program for each task.
     pub called_ns: u64,
-    /// The same of copying its arguments.
-    pub called_args_ns: u64,
-    /// Writing and reading one group of a task.
-    pub group_ns: u64,
-    /// Copying the arguments of a task.
-    pub args_ns: u64,
     /// Finding a process in `/proc`.
     pub list_ns: u64,
-    /// Opening, reading, parsing and closing one file.
-    pub file_ns: u64,
+    /// How many files are read in the time of ten where two readers share them.
+    pub shared_files: u64,
     /// Asking the broker, and being heard.
     pub broker_ns: u64,
     /// So many processes are asked of the broker one by one rather than sought among all.
@@ -68,22 +64,43 @@ pub struct Cost {
 impl Default for Cost {
     fn default() -> Cost {
         Cost {
-            load_ns: 4_000_000,
+            load_ns: 8_000_000,
             load_group_ns: 500_000,
             open_pinned_ns: 60_000,
             pass_ns: 10_000,
             point_ns: 5_000,
-            visit_ns: 100,
+            visit_ns: 200,
             called_ns: 400,
-            called_args_ns: 1_200,
-            group_ns: 40,
-            args_ns: 600,
             list_ns: 300,
-            file_ns: 3_000,
+            shared_files: 17,
             broker_ns: 30_000,
             broker_targets: 64,
         }
     }
+}
+
+/// What a group takes longer than the visit itself.
+fn group_ns(group: Group) -> u64 {
+    match group {
+        Group::Paths => 2_200,
+        Group::Signals | Group::Oom | Group::Mem => 300,
+        Group::Cpu | Group::Namespaces | Group::Fds => 120,
+        _ => 50,
+    }
+}
+
+/// What opening, reading, parsing and closing files takes.
+fn files_ns(files: Files) -> u64 {
+    let one = |bit: u32| match Files(1 << bit) {
+        Files::STAT | Files::CGROUP => 7_500,
+        Files::STATUS => 11_000,
+        Files::CMDLINE | Files::ENVIRON => 6_000,
+        Files::LIMITS => 8_500,
+        Files::NS => 19_000,
+        Files::EXE | Files::CWD | Files::ROOT | Files::FD => 2_000,
+        _ => 4_000,
+    };
+    (0..u32::BITS).filter(|bit| files.0 >> bit & 1 != 0).map(one).sum()
 }
 
 /// Who answers what.
@@ -91,7 +108,9 @@ impl Default for Cost {
 pub struct Plan {
     /// Groups that BPF answers, and how its program is come by. BPF then also says which tasks there are.
     pub bpf: Option<(BpfWay, Groups)>,
-    /// Groups that procfs answers.
+    /// Whether BPF also tells of each process what shows that its arguments can't have changed.
+    pub run: bool,
+    /// Groups that procfs answers, of the tasks that another source found if there is one.
     pub procfs: Groups,
     /// Groups that the broker answers, which then also says which tasks there are.
     pub broker: Option<Groups>,
@@ -141,6 +160,17 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         unanswered = unanswered.with(Group::Cgroup);
         groups = groups.without(unanswered);
     }
+    // What lies in the memory of processes is read from /proc, whoever says which processes there are.
+    // So is what programs can't know on this host.
+    let mut left_to_procfs = groups.and(Groups::FROM_USER_MEMORY);
+    if support.plain_times.verdict == Verdict::No {
+        left_to_procfs = left_to_procfs.or(groups.and(Groups::NONE.with(Group::Cpu)));
+    }
+    if support.procfs.verdict == Verdict::No {
+        unanswered = unanswered.or(left_to_procfs);
+        groups = groups.without(left_to_procfs);
+        left_to_procfs = Groups::NONE;
+    }
     let mut rollup = None;
     if groups.contains(Group::Rollup) {
         rollup = rollup_source(support, state.forced_rollup)?;
@@ -150,15 +180,21 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
             unanswered = unanswered.or(alone);
         }
     }
+    let has_run = left_to_procfs.contains(Group::Args) && !state.is_last && !query.scope.is_threads();
     let ways = Ways { support, state, cost };
-    let by_bpf = ways.bpf(query, groups);
+    let mut of_bpf = groups.without(left_to_procfs);
+    if has_run {
+        of_bpf = of_bpf.with(Group::Args);
+    }
+    let by_bpf = ways.bpf(query, of_bpf, left_to_procfs);
     let by_procfs = match support.procfs.verdict {
         Verdict::No => Err(&support.procfs),
         _ => Ok(ways.procfs_ns(query, groups)),
     };
     let bpf_plan = |choice: Choice| Plan {
-        bpf: Some((choice.way, groups)),
-        procfs: Groups::NONE,
+        bpf: Some((choice.way, groups.without(left_to_procfs))),
+        run: has_run,
+        procfs: left_to_procfs,
         broker: None,
         one_by_one: choice.one_by_one,
         tested: is_tested(query),
@@ -168,6 +204,7 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     };
     let procfs_plan = |regret_ns| Plan {
         bpf: None,
+        run: false,
         procfs: groups,
         broker: None,
         one_by_one: false,
@@ -178,8 +215,9 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
     };
     let broker_plan = || Plan {
         bpf: None,
-        procfs: Groups::NONE,
-        broker: Some(groups),
+        run: false,
+        procfs: left_to_procfs,
+        broker: Some(groups.without(left_to_procfs)),
         one_by_one: targets(query).is_some_and(|targets| targets <= cost.broker_targets),
         tested: false,
         rollup,
@@ -192,8 +230,9 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         || support.broker_shows.covers(groups);
     let by_broker = support.broker.is_yes() && is_as_good;
     let broker_pays = |procfs_ns: u64| {
-        let tasks = targets(query).unwrap_or(ways.tasks());
-        cost.broker_ns + tasks * (cost.visit_ns + cost.group_ns * groups.len()) * 2 < procfs_ns
+        let tasks = targets(query).unwrap_or(ways.tasks(query));
+        let rest_ns = ways.shared_ns(files_ns(files_read(query, left_to_procfs)));
+        cost.broker_ns + tasks * (cost.visit_ns * 3 + rest_ns) < procfs_ns
     };
     // Sources of rollups answer nothing else.
     let forced = state
@@ -263,8 +302,8 @@ struct Ways<'a> {
 }
 
 impl<'a> Ways<'a> {
-    /// How BPF would answer, or the fact that stands in its way.
-    fn bpf(&self, query: &Query, groups: Groups) -> std::result::Result<Choice, &'a Fact> {
+    /// How BPF would answer `groups`, with `rest` read from procfs of what it finds, or the fact that stands in its way.
+    fn bpf(&self, query: &Query, groups: Groups, rest: Groups) -> std::result::Result<Choice, &'a Fact> {
         let support = self.support;
         let can_point = support.iterator_by_pid.verdict != Verdict::No;
         if matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_)) && !can_point {
@@ -275,7 +314,7 @@ impl<'a> Ways<'a> {
             false => groups,
         };
         if self.state.loaded.is_some_and(|loaded| loaded.covers(needed)) {
-            return Ok(self.bpf_choice(query, groups, BpfWay::Loaded));
+            return Ok(self.bpf_choice(query, groups, rest, BpfWay::Loaded));
         }
         let needs = [
             &support.bpf_built,
@@ -285,13 +324,13 @@ impl<'a> Ways<'a> {
         ];
         let refusal = needs.into_iter().find(|fact| fact.verdict == Verdict::No);
         let to_load = match refusal {
-            None => Ok(self.bpf_choice(query, groups, BpfWay::ToLoad)),
+            None => Ok(self.bpf_choice(query, groups, rest, BpfWay::ToLoad)),
             Some(fact) => Err(fact),
         };
         if !support.pinned.is_yes() {
             return to_load;
         }
-        let pinned = self.bpf_choice(query, groups, BpfWay::Pinned);
+        let pinned = self.bpf_choice(query, groups, rest, BpfWay::Pinned);
         Ok(match to_load {
             Ok(to_load) if to_load.total_ns() < pinned.total_ns() => to_load,
             _ => pinned,
@@ -299,9 +338,10 @@ impl<'a> Ways<'a> {
     }
 
     /// What BPF would take in one way.
-    fn bpf_choice(&self, query: &Query, groups: Groups, way: BpfWay) -> Choice {
+    fn bpf_choice(&self, query: &Query, groups: Groups, rest: Groups, way: BpfWay) -> Choice {
         let Ways { support, cost, .. } = self;
         let can_point = support.iterator_by_pid.verdict != Verdict::No;
+        let is_called = way == BpfWay::Pinned || !support.task_walk.is_yes();
         let entry_ns = match way {
             BpfWay::Loaded => 0,
             BpfWay::Pinned => cost.open_pinned_ns,
@@ -310,18 +350,13 @@ impl<'a> Ways<'a> {
                 cost.load_ns + cost.load_group_ns * groups.len()
             }
         };
-        let mut visit_ns = cost.visit_ns + cost.group_ns * groups.len();
-        if groups.contains(Group::Args) {
-            visit_ns += cost.args_ns;
-        }
-        let is_called = way == BpfWay::Pinned || !support.task_walk.is_yes();
+        let mut visit_ns = cost.visit_ns + groups.iter().map(group_ns).sum::<u64>();
         if is_called {
             visit_ns += cost.called_ns;
         }
-        if is_called && groups.contains(Group::Args) {
-            visit_ns += cost.called_args_ns;
-        }
-        let all_ns = self.cost.pass_ns + self.tasks() * visit_ns;
+        // Arguments that are remembered need not be read again, but nobody knows yet of how many processes that is true.
+        visit_ns += self.shared_ns(files_ns(files_read(query, rest)));
+        let all_ns = cost.pass_ns + self.tasks(query) * visit_ns;
         let one_by_one_ns = match targets(query) {
             Some(targets) if can_point => targets * (self.cost.point_ns + visit_ns),
             _ => u64::MAX,
@@ -337,16 +372,28 @@ impl<'a> Ways<'a> {
 
     /// What procfs would take.
     fn procfs_ns(&self, query: &Query, groups: Groups) -> u64 {
-        let files = files_read(query, groups);
+        let files_ns = files_ns(files_read(query, groups));
         match targets(query) {
-            Some(targets) => targets * files * self.cost.file_ns,
-            None => self.tasks() * (self.cost.list_ns + files * self.cost.file_ns),
+            Some(targets) => targets * files_ns,
+            None => self.tasks(query) * (self.cost.list_ns + self.shared_ns(files_ns)),
+        }
+    }
+
+    /// What files take where there are many of them, which several readers share.
+    fn shared_ns(&self, files_ns: u64) -> u64 {
+        match self.support.processors {
+            0 | 1 => files_ns,
+            _ => files_ns * 10 / self.cost.shared_files,
         }
     }
 
     /// How many tasks there are. Where nobody knows, few: procfs is the safe choice then.
-    fn tasks(&self) -> u64 {
-        self.support.tasks.unwrap_or(100).into()
+    fn tasks(&self, query: &Query) -> u64 {
+        let counted = match query.scope.is_threads() {
+            true => self.support.tasks,
+            false => self.support.processes.or(self.support.tasks),
+        };
+        counted.unwrap_or(100).into()
     }
 }
 
@@ -365,14 +412,14 @@ fn targets(query: &Query) -> Option<u64> {
     }
 }
 
-/// How many files of each task procfs would read.
-fn files_read(query: &Query, groups: Groups) -> u64 {
+/// The files of each task that procfs would read.
+fn files_read(query: &Query, groups: Groups) -> Files {
     let fields = query
         .fields_read()
         .iter()
         .filter(|field| groups.contains(field.group()))
         .collect();
-    crate::field::files_for(fields).0.count_ones().into()
+    crate::field::files_for(fields)
 }
 
 fn refused(source: SourceId, fact: &Fact) -> Error {
@@ -404,7 +451,10 @@ mod tests {
             procmap_query: Fact::yes(""),
             smaps_rollup: yes(),
             smaps: yes(),
+            plain_times: yes(),
             tasks: Some(100),
+            processes: None,
+            processors: 2,
         }
     }
 
@@ -426,8 +476,36 @@ mod tests {
             ..host()
         };
         let plan = decide(&everything(), &large, State::default());
-        assert_eq!(plan.bpf, Some((BpfWay::ToLoad, everything().fields.groups())));
-        assert!(plan.procfs.is_empty());
+        let args = Groups::NONE.with(Group::Args);
+        assert_eq!(
+            plan.bpf,
+            Some((BpfWay::ToLoad, everything().fields.groups().without(args)))
+        );
+        // What lies in the memory of processes no program reads.
+        assert_eq!((plan.procfs, plan.run), (args, true));
+        let last = State {
+            is_last: true,
+            ..State::default()
+        };
+        assert!(!decide(&everything(), &large, last).run);
+    }
+
+    /// Check that times are left to procfs where programs can't know them, and nothing else is.
+    #[test]
+    fn times_without_ticks_are_procfs() {
+        let support = Support {
+            plain_times: Fact::no("processors 1 run without ticks (nohz_full)", ""),
+            tasks: Some(10_000),
+            ..host()
+        };
+        let query = Query::processes().fields(Field::Comm | Field::UtimeNs);
+        let forced = State {
+            forced: Some(SourceId::Bpf),
+            ..State::default()
+        };
+        let plan = decide(&query, &support, forced);
+        assert_eq!(plan.answer(Group::Cpu), Some(Ok(SourceId::Procfs)));
+        assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Bpf)));
     }
 
     /// Check that a handle that keeps asking on a small machine ends up loading, after losing about what loading takes.

@@ -1,5 +1,7 @@
 //! What is asked.
 
+use std::time::Duration;
+
 use crate::field::{Field, Fields, Group};
 use crate::filter::Filter;
 use crate::memory::Budget;
@@ -61,6 +63,9 @@ pub struct Query {
     pub changed: bool,
     /// How much reading [`Group::Rollup`] may cost, if the query asks for it.
     pub budget: Budget,
+    /// How long a process may keep its reader waiting in one system call, which some can for ever. What it holds is
+    /// [`Absent::NoAnswer`](crate::Absent::NoAnswer) then. Unless it is said here, as the handle was told.
+    pub patience: Option<Duration>,
 }
 
 impl Query {
@@ -73,6 +78,7 @@ impl Query {
             filter: None,
             changed: false,
             budget: Budget::default(),
+            patience: None,
         }
     }
 
@@ -147,6 +153,12 @@ impl Query {
     /// How much reading [`Group::Rollup`] may cost: see [`Budget`].
     pub fn budget(mut self, budget: Budget) -> Query {
         self.budget = budget;
+        self
+    }
+
+    /// How long a process may keep its reader waiting: see [`Query::patience`].
+    pub fn patience(mut self, patience: Duration) -> Query {
+        self.patience = Some(patience);
         self
     }
 

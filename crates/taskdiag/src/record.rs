@@ -10,7 +10,7 @@ use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 
 /// The task is a kernel thread.
 pub const KERNEL_THREAD: u32 = 1 << 0;
@@ -18,18 +18,12 @@ pub const KERNEL_THREAD: u32 = 1 << 0;
 pub const NO_MM: u32 = 1 << 1;
 /// Some groups could not be answered here; a `DEFER` attribute names them.
 pub const DEFERRED: u32 = 1 << 2;
-/// The arguments are a rewritten title, to be cut at its first NUL.
-pub const TITLE: u32 = 1 << 3;
-/// What a record carries one of if procfs may have to be asked about the task.
-pub const UNSETTLED: u32 = DEFERRED | TITLE;
 /// Some fields are missing for a reason of their own, which an `ABSENT` attribute gives.
-pub const HAS_ABSENT: u32 = 1 << 4;
-/// The arguments are remembered for later snapshots; an `ARGS_SLOT` attribute says where.
-pub const ARGS_KEPT: u32 = 1 << 5;
-/// The arguments are those that an `ARGS_SAME` attribute names.
-pub const ARGS_SAME: u32 = 1 << 6;
-/// Not a task, but the complaint of a pinned program that does not know its reader.
-pub const NO_READER: u32 = 1 << 7;
+pub const HAS_ABSENT: u32 = 1 << 3;
+/// No answer: while a task was read its number became another one's, or nobody's. The process is to be asked about in another way.
+pub const AGAIN: u32 = 1 << 4;
+/// Not a task, but the complaint of a program that does not know its reader.
+pub const NO_READER: u32 = 1 << 5;
 
 /// The types of attributes.
 #[allow(missing_docs)]
@@ -44,7 +38,7 @@ pub mod attr {
     pub const FAULTS: u16 = 8;
     pub const MEM: u16 = 9;
     pub const ARGS: u16 = 10;
-    pub const ARGS_SAME: u16 = 11;
+    pub const RUN: u16 = 11;
     pub const OOM: u16 = 12;
     pub const NAMESPACES: u16 = 13;
     pub const NSPIDS: u16 = 14;
@@ -52,7 +46,6 @@ pub mod attr {
     pub const CGROUP_PATH: u16 = 16;
     pub const DEFER: u16 = 17;
     pub const ABSENT: u16 = 18;
-    pub const ARGS_SLOT: u16 = 19;
     pub const IO: u16 = 20;
     pub const SIGNALS: u16 = 21;
     pub const LIMITS: u16 = 22;
@@ -109,6 +102,8 @@ wire! {
         cpu: U32, reserved: U32, sum_exec_runtime: U64, prev_utime: U64, prev_stime: U64, guest_ns: U64, cguest_ns: U64,
         block_delay_ns: U64, timer_slack_ns: U64, timeslices_count: U64,
     }
+    /// `struct td_run`.
+    Run { runtime_ns: U64, switches: U64 }
     /// `struct td_faults`.
     Faults { min_faults: U64, maj_faults: U64, child_min_faults: U64, child_maj_faults: U64 }
     /// `struct td_mem`.
@@ -232,8 +227,16 @@ pub mod value {
 /// How many resource limits there are: `TD_LIMITS`.
 pub const LIMITS: usize = 16;
 
-/// In place of a number that the kernel was built without.
+/// In place of a number that the kernel was built without. Of those with 32 bits, the lower half.
 pub const NO_NUMBER: u64 = u64::MAX;
+
+/// Whether a task had namespaces and files while it was looked where it stands: `enum td_has_namespaces`.
+#[allow(missing_docs)]
+pub mod has_namespaces {
+    pub const NOWHERE: u32 = 0;
+    pub const WHOLE: u32 = 1;
+    pub const CHANGED: u32 = 2;
+}
 
 /// In the flags of a `CPU` attribute: utime and stime are what ticks saw, not yet scaled to the exact run time.
 pub const CPU_UNSCALED: u16 = 1;
@@ -331,6 +334,17 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The payload of an attribute of the record that `bytes` begin with, to be changed.
+pub fn part_mut<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned>(
+    bytes: &mut [u8],
+    kind: u16,
+) -> Option<&mut T> {
+    let (record, _) = Record::split_first(bytes)?;
+    let start = record.as_bytes().as_ptr() as usize;
+    let at = record.attribute(kind)?.payload.as_ptr() as usize - start;
+    Some(T::mut_from_prefix(&mut bytes[at..]).ok()?.0)
+}
+
 /// One attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute<'a> {
@@ -396,11 +410,6 @@ impl<'a> Writer<'a> {
     pub fn finish(self, mut header: Header) {
         header.len = U32::new((self.buffer.len() - self.start) as u32);
         self.buffer[self.start..][..size_of::<Header>()].copy_from_slice(header.as_bytes());
-    }
-
-    /// Drops what was written of the record.
-    pub fn abandon(self) {
-        self.buffer.truncate(self.start);
     }
 }
 

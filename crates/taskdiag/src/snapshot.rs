@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use zerocopy::native_endian::U64;
+use zerocopy::native_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::absent::Absent;
 use crate::field::{Field, Fields, Group};
+use crate::identity::Identity;
 use crate::record::{self, attr, Record};
-use crate::source::bpf::walk::TURN;
 
 /// Who answered a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,23 +68,28 @@ pub struct Counters {
     pub hidden: u64,
     /// Tasks that the filter was tried on with all it looks at; what was ruled out before is not counted.
     pub candidates: u64,
-    /// Tasks left out because the filter looks at values of theirs that are denied, unsupported or truncated.
+    /// Tasks left out because the filter looks at values of theirs that are denied, unsupported, truncated, over budget or without an
+    /// answer.
     pub undecided: u64,
     /// Rows whose arguments were known from an earlier snapshot, unchanged.
     pub remembered: u64,
+    /// Rows with values that are missing because the process did not answer within [`Query::patience`](crate::Query::patience).
+    pub no_answer: u64,
     /// Processes whose [`Group::Rollup`] was left out, because it would have taken longer than the budget allows.
     pub over_budget: u64,
     /// Processes whose page tables were walked for [`Group::Rollup`].
     pub walked: u64,
     /// Processes without a sign of change, whose values of [`Group::Rollup`] are those of an earlier answer.
     pub unchanged: u64,
+    /// The longest run of a BPF program, in nanoseconds: for so long RCU had to wait. 0 where the kernel calls the program for each task.
+    pub longest_run_ns: u64,
     /// Records that made no sense and were left out. Anything but 0 is a defect.
     pub malformed: u64,
 }
 
 impl Counters {
     /// The counters with their names, in the order of a report.
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("tasks", self.tasks),
             ("record_bytes", self.record_bytes),
@@ -96,9 +101,11 @@ impl Counters {
             ("candidates", self.candidates),
             ("undecided", self.undecided),
             ("remembered", self.remembered),
+            ("no_answer", self.no_answer),
             ("over_budget", self.over_budget),
             ("walked", self.walked),
             ("unchanged", self.unchanged),
+            ("longest_run_ns", self.longest_run_ns),
             ("malformed", self.malformed),
         ]
     }
@@ -119,32 +126,30 @@ const _: () = assert!(size_of::<Row>() == 16);
 
 const NO_MORE: u32 = u32::MAX;
 
-/// Puts rows in order as walkers leave them, who take turns of numbers: stretches of rows are, and there are few. Says whether they
-/// were like that.
-fn put_turns_in_order(rows: &mut Vec<Row>) -> bool {
-    let is_same_turn = |row: &Row, next: &Row| row.tid / TURN == next.tid / TURN && row.tid < next.tid;
-    let mut stretches: Vec<&[Row]> = rows.chunk_by(is_same_turn).collect();
-    if stretches.len() > rows.len() / 4 {
-        return false;
+/// Where a record lies that is not the first of a row: in the snapshot's own memory, or in a chunk that it shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// 0: in [`Snapshot::records`]; otherwise one more than the index of one of [`Snapshot::chunks`].
+    pub chunk: u32,
+    pub offset: usize,
+}
+
+impl Place {
+    /// In the snapshot's own memory.
+    pub(crate) fn own(offset: usize) -> Place {
+        Place { chunk: 0, offset }
     }
-    stretches.sort_unstable_by_key(|stretch| stretch.first().map(|row| row.tid));
-    let ends = |stretch: &[Row]| stretch.last().map(|row| row.tid);
-    if !stretches.is_sorted_by(|one, next| ends(one) < next.first().map(|row| row.tid)) {
-        return false;
-    }
-    *rows = stretches.concat();
-    true
 }
 
 /// The parts of an answer that are not in its first record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct More {
-    /// Offset of a second record, for groups that another source answered.
-    pub supplement: Option<usize>,
-    /// Offset of a record with [`Group::Rollup`], or with why it is absent.
-    pub rollup: Option<usize>,
-    /// Arguments from an earlier snapshot.
-    pub remembered: Option<Remembered>,
+    /// A second record, for groups that another source answered.
+    pub supplement: Option<Place>,
+    /// A record with [`Group::Rollup`], or with why it is absent.
+    pub rollup: Option<Place>,
+    /// A record with the arguments, and maybe with what else was read when they were: that is of another time.
+    pub args: Option<Place>,
 }
 
 impl Row {
@@ -167,19 +172,13 @@ impl Row {
     }
 }
 
-/// Bytes within [`Snapshot::remembered`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Remembered {
-    pub chunk: u32,
-    pub len: u32,
-    pub offset: usize,
-}
-
 /// Where rows go that are made of records.
 pub(crate) struct Found<'a> {
     pub rows: &'a mut Vec<Row>,
     /// As [`Snapshot::unsettled`].
     pub unsettled: &'a mut Vec<usize>,
+    /// As [`Snapshot::again`].
+    pub again: &'a mut Vec<u32>,
     pub counters: &'a mut Counters,
 }
 
@@ -190,12 +189,14 @@ impl<'a> Found<'a> {
             records,
             rows,
             unsettled,
+            again,
             counters,
             ..
         } = snapshot;
         let found = Found {
             rows,
             unsettled,
+            again,
             counters,
         };
         (records, found)
@@ -203,7 +204,11 @@ impl<'a> Found<'a> {
 
     /// Makes a row of a record, which lies at an offset.
     pub(crate) fn push(&mut self, record: Record<'_>, offset: usize) {
-        if record.has(record::UNSETTLED) {
+        if record.has(record::AGAIN) {
+            self.again.push(record.header().pid.get());
+            return;
+        }
+        if record.has(record::DEFERRED) {
             self.unsettled.push(self.rows.len());
         }
         self.rows.push(Row::new(record, offset));
@@ -223,8 +228,10 @@ pub struct Snapshot {
     pub(crate) more: Vec<More>,
     /// Rows, by position, that procfs may have to be asked about.
     pub(crate) unsettled: Vec<usize>,
-    /// Arguments that earlier snapshots of the handle brought and that have not changed.
-    pub(crate) remembered: Vec<Arc<[u8]>>,
+    /// Processes that have to be asked about once more, in another way: see [`record::AGAIN`].
+    pub(crate) again: Vec<u32>,
+    /// Records that readers made, or that earlier snapshots of the handle brought.
+    pub(crate) chunks: Vec<Arc<Vec<u8>>>,
     pub(crate) answers: [Option<Answer>; Group::ALL.len()],
     pub(crate) missing: Vec<u32>,
     pub(crate) counters: Counters,
@@ -238,10 +245,55 @@ impl Snapshot {
         self.rows.clear();
         self.more.clear();
         self.unsettled.clear();
-        self.remembered.clear();
+        self.again.clear();
+        self.chunks.clear();
         self.missing.clear();
         self.answers = [None; Group::ALL.len()];
         self.counters = Counters::default();
+    }
+
+    /// How far it has come, to go back to.
+    pub(crate) fn mark(&self) -> [usize; 4] {
+        [
+            self.rows.len(),
+            self.records.len(),
+            self.unsettled.len(),
+            self.again.len(),
+        ]
+    }
+
+    /// Drops what has come since.
+    pub(crate) fn go_back_to(&mut self, [rows, records, unsettled, again]: [usize; 4]) {
+        self.rows.truncate(rows);
+        self.records.truncate(records);
+        self.unsettled.truncate(unsettled);
+        self.again.truncate(again);
+    }
+
+    /// Appends the rows of another one, and adds up what was counted. Its rows are of one record each.
+    pub(crate) fn take_in(&mut self, other: &mut Snapshot) {
+        let offset = self.records.len();
+        self.records.append(&mut other.records);
+        self.rows.extend(other.rows.drain(..).map(|row| Row {
+            record: row.record + offset,
+            ..row
+        }));
+        let Counters {
+            gone,
+            denied,
+            candidates,
+            undecided,
+            no_answer,
+            malformed,
+            ..
+        } = std::mem::take(&mut other.counters);
+        let counters = &mut self.counters;
+        counters.gone += gone;
+        counters.denied += denied;
+        counters.candidates += candidates;
+        counters.undecided += undecided;
+        counters.no_answer += no_answer;
+        counters.malformed += malformed;
     }
 
     /// Makes a row of the record that begins at `offset`.
@@ -252,12 +304,15 @@ impl Snapshot {
 
     /// Puts rows in the order of their thread ids, if they are not.
     pub(crate) fn put_in_order(&mut self) {
-        if self.rows.is_sorted_by_key(|row| row.tid) {
-            return;
-        }
-        if !put_turns_in_order(&mut self.rows) {
+        if !self.rows.is_sorted_by_key(|row| row.tid) {
             self.rows.sort_by_key(|row| row.tid);
         }
+    }
+
+    /// Whether it has a task. Rows are in order.
+    pub(crate) fn has(&self, task: Identity) -> bool {
+        let found = self.rows.binary_search_by_key(&task.tid(), |row| row.tid);
+        found.is_ok_and(|index| Identity::of(self.task(index).record().header()) == task)
     }
 
     /// How many tasks there are.
@@ -289,7 +344,9 @@ impl Snapshot {
         let row = &self.rows[index];
         Task {
             snapshot: self,
-            record: self.record_at(row.record).expect("rows are made of whole records"),
+            record: Record::split_first(&self.records[row.record..])
+                .expect("rows are made of whole records")
+                .0,
             row,
         }
     }
@@ -334,8 +391,12 @@ impl Snapshot {
         self.counters
     }
 
-    fn record_at(&self, offset: usize) -> Option<Record<'_>> {
-        Some(Record::split_first(self.records.get(offset..)?)?.0)
+    fn record_at(&self, place: Place) -> Option<Record<'_>> {
+        let bytes = match place.chunk {
+            0 => &self.records,
+            chunk => &self.chunks.get(chunk as usize - 1)?[..],
+        };
+        Some(Record::split_first(bytes.get(place.offset..)?)?.0)
     }
 }
 
@@ -361,11 +422,11 @@ impl<'a> Task<'a> {
     /// The other records of the task.
     fn supplements(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
         let snapshot = self.snapshot;
-        let offsets = self.more().map_or([None; 2], |more| [more.supplement, more.rollup]);
-        offsets
+        let places = self.more().map_or([None; 2], |more| [more.supplement, more.rollup]);
+        places
             .into_iter()
             .flatten()
-            .filter_map(move |offset| snapshot.record_at(offset))
+            .filter_map(move |place| snapshot.record_at(place))
     }
 
     /// An error unless the field was asked for and is not absent for a reason of its own.
@@ -424,23 +485,26 @@ impl<'a> Task<'a> {
     }
 
     pub(crate) fn args(&self) -> Result<&'a [u8], Absent> {
-        if let Some(place) = self.more().and_then(|more| more.remembered) {
-            let chunk = self.snapshot.remembered.get(place.chunk as usize);
-            let bytes = chunk.and_then(|chunk| chunk.get(place.offset..place.offset + place.len as usize));
-            return bytes.ok_or(Absent::Gone);
-        }
-        let bytes = self.payload(Field::Cmdline, attr::ARGS)?;
-        Ok(if self.record.has(record::TITLE) {
-            title(bytes)
-        } else {
-            bytes
-        })
+        let Some(place) = self.more().and_then(|more| more.args) else {
+            return self.payload(Field::Cmdline, attr::ARGS);
+        };
+        let record = self.snapshot.record_at(place).ok_or(Absent::Gone)?;
+        let args = record.attribute(attr::ARGS).ok_or(Absent::Gone)?;
+        Ok(args.payload)
     }
 
     /// A number that some kernels are built without.
     pub(crate) fn number(&self, number: U64) -> Result<u64, Absent> {
         match number.get() {
             record::NO_NUMBER => Err(Absent::Unsupported),
+            number => Ok(number),
+        }
+    }
+
+    /// The same of one with 32 bits.
+    pub(crate) fn small_number(&self, number: U32) -> Result<u32, Absent> {
+        match number.get() {
+            u32::MAX => Err(Absent::Unsupported),
             number => Ok(number),
         }
     }
@@ -483,55 +547,4 @@ fn own_reason(record: Record<'_>, field: Field) -> Option<Absent> {
 fn until_nul(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     &bytes[..end]
-}
-
-/// The part of an argument area that is a rewritten title: up to its first NUL and with it.
-pub(crate) fn title(bytes: &[u8]) -> &[u8] {
-    match bytes.iter().position(|&byte| byte == 0) {
-        Some(nul) => &bytes[..=nul],
-        None => bytes,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Check that rows of two walkers that paused here and there come in order, each once, and so do all others.
-        #[test]
-        fn rows_come_in_order(
-            tids in proptest::collection::btree_set(1..4000_u32, 0..2000),
-            second in proptest::collection::vec(any::<bool>(), 16),
-            pauses in proptest::collection::vec(50..300_usize, 1..9),
-            shuffled in any::<bool>(),
-        ) {
-            let row = |&tid: &u32| Row { record: tid as usize, tid, more: NO_MORE };
-            let [mut of_one, mut of_other]: [Vec<Row>; 2] = [false, true].map(|which| {
-                let is_of = |tid: &&u32| second[(**tid / TURN) as usize] == which;
-                tids.iter().filter(is_of).map(row).collect()
-            });
-            let mut rows = Vec::new();
-            let mut pauses = pauses.into_iter().cycle();
-            while !of_one.is_empty() || !of_other.is_empty() {
-                let pause = pauses.next().unwrap_or(1).min(of_one.len());
-                rows.extend(of_one.drain(..pause));
-                std::mem::swap(&mut of_one, &mut of_other);
-            }
-            if shuffled {
-                rows.sort_by_key(|row| row.tid.wrapping_mul(0x9e37_79b9));
-            }
-            let mut in_turns = rows.clone();
-            if put_turns_in_order(&mut in_turns) {
-                prop_assert!(in_turns.iter().map(|row| row.tid).eq(tids.iter().copied()));
-            } else {
-                prop_assert!(shuffled || tids.len() < 400);
-            }
-            let mut snapshot = Snapshot { rows, ..Snapshot::default() };
-            snapshot.put_in_order();
-            prop_assert!(snapshot.rows.iter().map(|row| (row.tid, row.record)).eq(tids.iter().map(|&tid| (tid, tid as usize))));
-        }
-    }
 }

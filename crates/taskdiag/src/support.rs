@@ -100,7 +100,7 @@ pub struct Support {
     pub btf: Fact,
     /// The caller may load BPF programs: `CAP_BPF` and `CAP_PERFMON` in the initial user namespace.
     pub bpf_load: Fact,
-    /// The kernel has task iterators and all that our programs need (Linux 5.18).
+    /// The kernel has task iterators and all that our programs need (Linux 5.17).
     pub task_iterator: Fact,
     /// Iterators can be told to visit one process only (Linux 6.1).
     pub iterator_by_pid: Fact,
@@ -122,13 +122,19 @@ pub struct Support {
     pub smaps_rollup: Fact,
     /// `/proc/PID/smaps` is there: the kernel was built with `CONFIG_PROC_PAGE_MONITOR`.
     pub smaps: Fact,
+    /// The kernel counts the times of tasks as BPF programs can read them: it has no processors without ticks (`nohz_full`).
+    pub plain_times: Fact,
     /// Tasks on this machine when it was probed, threads included, if known.
     pub tasks: Option<u32>,
+    /// Processes on this machine when it was probed, if known.
+    pub processes: Option<u32>,
+    /// Processors that the caller may use.
+    pub processors: u32,
 }
 
 impl Support {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 15] {
+    pub fn facts(&self) -> [(&'static str, &Fact); 16] {
         [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
@@ -145,6 +151,7 @@ impl Support {
             ("procmap-query", &self.procmap_query),
             ("smaps-rollup", &self.smaps_rollup),
             ("smaps", &self.smaps),
+            ("plain-times", &self.plain_times),
         ]
     }
 }

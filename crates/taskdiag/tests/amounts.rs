@@ -14,7 +14,9 @@ use taskdiag::{Budget, Field, Fields, Group, Handle, Query, SourceId, Value};
 
 const KIB: i64 = 1 << 10;
 const MIB: i64 = 1 << 20;
-const PAGE: i64 = 4096;
+fn page_size() -> i64 {
+    rustix::param::page_size() as i64
+}
 
 /// How many processes share memory at most.
 const SHARERS: usize = 50;
@@ -114,7 +116,7 @@ impl Area {
 
     /// Reads or writes the first `len` bytes' pages.
     fn touch(&self, len: usize, write: bool) {
-        for offset in (0..len.min(self.1)).step_by(PAGE as usize) {
+        for offset in (0..len.min(self.1)).step_by(page_size() as usize) {
             // SAFETY: within the mapping, which is writable if it is to be written.
             unsafe {
                 let byte = self.0.cast::<u8>().add(offset);
@@ -160,8 +162,22 @@ fn sharer(shared: &Area, commands: i32, answers: i32) -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// Has all of this program and its libraries in memory. Else what the fixture runs for the first time would come in between, and
+/// count like memory that it takes where files are memory themselves.
+fn touch_files() {
+    let maps = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+    for line in maps.lines().filter(|line| line.contains(" r") && line.contains('/')) {
+        let (range, _) = line.split_once(' ').expect("a range");
+        let (start, end) = range.split_once('-').expect("two addresses");
+        let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).expect("an address"));
+        // SAFETY: our own mapping, which is only read. What lies beyond the end of the file can not be.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_POPULATE_READ) };
+    }
+}
+
 /// The life of the fixture.
 fn live(file: &File) {
+    touch_files();
     let shared = Area::map(SHARED, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).expect("a mapping");
     let (answers, answer) = pipe();
     let mut sharers = Vec::new();
@@ -448,7 +464,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
         .growth(&then, Field::LazyfreeBytes)
         .expect("LazyFree is as old as the rollup");
     // The last pages wait for others before the kernel marks them: 31 for each processor at most.
-    let waiting = 31 * PAGE * std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
+    let waiting = 31 * page_size() * std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
     assert!(
         (LAZY - waiting..=LAZY).contains(&lazy),
         "{source}: {lazy} bytes are lazily freed"
@@ -635,9 +651,9 @@ impl Swap {
     /// Writes what mkswap(8) writes, and turns it on.
     fn turn_on(&self) -> Result<(), String> {
         let said = |what: &str| format!("{what} {}: {}", self.place, std::io::Error::last_os_error());
-        let mut head = vec![0; PAGE as usize];
+        let mut head = vec![0; page_size() as usize];
         head[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
-        head[1028..1032].copy_from_slice(&((Swap::BYTES / PAGE as usize - 1) as u32).to_ne_bytes());
+        head[1028..1032].copy_from_slice(&((Swap::BYTES / page_size() as usize - 1) as u32).to_ne_bytes());
         head[4086..].copy_from_slice(b"SWAPSPACE2");
         let mut file = fs::OpenOptions::new()
             .write(true)

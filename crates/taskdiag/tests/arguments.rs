@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use common::{animal, handle, scaled, sharing_handle, SOURCES};
+use common::{animal, handle, scaled, SOURCES};
 use taskdiag::{Field, Fields, Handle, Query, Scope, SourceId};
 use taskdiag_zoo::Farm;
 
@@ -28,11 +28,10 @@ fn text(pid: i32) -> Vec<u8> {
 /// Check that arguments that did not change are remembered, and stay right.
 #[test]
 fn unchanged_arguments_are_remembered() {
-    // So many that two walkers share them.
     let count = scaled(3000).max(200);
     let farm = Farm::start(count, 1).expect("a farm");
     let indices: HashMap<u32, usize> = farm.pids().iter().map(|&pid| pid as u32).zip(0..).collect();
-    let mut handle = sharing_handle(SourceId::Bpf);
+    let mut handle = common::unasked(SourceId::Bpf);
     let query = Query::processes().fields(Fields::all());
     let first = handle.query(&query).expect("processes");
     assert_eq!(first.counters().remembered, 0);
@@ -87,7 +86,7 @@ fn new_titles_show_at_once() {
             changer.set_title(title.as_bytes()).expect("a new title");
             let known = changer.facts.cmdline_raw.clone().expect("the new arguments");
             for scope in [Scope::Processes, Scope::Process(changer.pid as u32), Scope::Threads] {
-                // Only BPF remembers; reading all of procfs for one command line now and then will do.
+                // With BPF alone they are remembered; reading all of procfs for one command line now and then will do.
                 if source == SourceId::Procfs && !matches!(scope, Scope::Process(_)) && round % 20 != 0 {
                     continue;
                 }

@@ -221,18 +221,10 @@ fn listed_processes_come_alone() {
 
         assert!(handle.query(&Query::these([])).expect("nothing asked").is_empty());
         // More than it is worth to visit one by one.
-        let limit: u32 = fs::read_to_string("/proc/sys/kernel/pid_max")
-            .expect("a limit")
-            .trim()
-            .parse()
-            .expect("a number");
-        let snapshot = handle.query(&Query::these(1..limit)).expect("all");
+        let range = wanted[0]..wanted[wanted.len() - 1] + 50_000;
+        let snapshot = handle.query(&Query::these(range.clone())).expect("all");
         assert!(wanted.iter().all(|pid| pids(&snapshot).contains(pid)), "{source}");
-        assert_eq!(
-            snapshot.len() + snapshot.missing().len(),
-            limit as usize - 1,
-            "{source}"
-        );
+        assert_eq!(snapshot.len() + snapshot.missing().len(), range.len(), "{source}");
     }
 }
 
@@ -307,6 +299,14 @@ fn members_of_cgroups_are_found() {
     }
 }
 
+/// Uses so much processor time that it shows in clock ticks. Time of the clock would not do: on a busy machine others have most of it.
+fn burn_ticks() {
+    let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let as_ns = |time: rustix::time::Timespec| time.tv_sec * 1_000_000_000 + time.tv_nsec;
+    let end = as_ns(used()) + 60_000_000;
+    while as_ns(used()) < end {}
+}
+
 /// Check that after a first answer only those come again that ran, and those that are new.
 #[test]
 fn only_what_changed_comes_again() {
@@ -329,13 +329,13 @@ fn only_what_changed_comes_again() {
             assert!(idle_pids.iter().all(|pid| pids(&first).contains(pid)), "{source}");
 
             let fresh = animal("nice-7");
-            // Enough to show in ticks.
-            let deadline = std::time::Instant::now() + Duration::from_millis(60);
-            while std::time::Instant::now() < deadline {}
+            burn_ticks();
             sleep(Duration::from_millis(20));
             let second = handle.query(&query).expect("a second answer");
             let (few, many) = (second.counters().record_bytes, first.counters().record_bytes);
-            assert!(few < many || source == SourceId::Procfs, "{few} of {many} bytes");
+            // Before 6.2 it is the library that compares.
+            let decides = source == SourceId::Bpf && handle.support().task_walk.is_yes();
+            assert!(few < many || !decides, "{few} of {many} bytes");
             let second = pids(&second);
             assert!(second.contains(&std::process::id()), "{source}: this process ran");
             assert!(second.contains(&(fresh.pid as u32)), "{source}: a new process");
@@ -345,8 +345,7 @@ fn only_what_changed_comes_again() {
             let only = query
                 .clone()
                 .filter(Filter::one_of(Field::Pid, &[std::process::id(), fresh.pid as u32]));
-            let deadline = std::time::Instant::now() + Duration::from_millis(60);
-            while std::time::Instant::now() < deadline {}
+            burn_ticks();
             let third = handle.query(&only).expect("a third answer");
             assert!(
                 third.tasks().all(|task| task.pid() == Ok(std::process::id())),

@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use common::child::{self, World};
-use common::{animal, scaled, sharing_handle, SOURCES};
+use common::{animal, handle, scaled, SOURCES};
 use taskdiag::snapshot::Snapshot;
 use taskdiag::{Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Churn, Farm};
@@ -149,7 +149,7 @@ fn threads_do_not_mix_arguments() {
             for reader in 0..READERS {
                 let known = &known;
                 scope.spawn(move || {
-                    let mut handle = sharing_handle(source);
+                    let mut handle = handle(source);
                     if reader % 2 == 0 {
                         handle = handle.one_shot();
                     }
@@ -163,7 +163,7 @@ fn threads_do_not_mix_arguments() {
 /// Check that processes with handles of their own get each process's own arguments.
 #[test]
 fn processes_do_not_mix_arguments() {
-    child_readers(test_name!(), || sharing_handle(SourceId::Bpf));
+    child_readers(test_name!(), || handle(SourceId::Bpf));
 }
 
 fn child_readers(test: &str, handle: fn() -> Handle) {
@@ -180,7 +180,7 @@ fn child_readers(test: &str, handle: fn() -> Handle) {
 
 /// A handle that uses pinned programs, and fails where there are none.
 fn pinned() -> Handle {
-    let mut handle = Handle::new().with_source(SourceId::Bpf);
+    let mut handle = common::unasked(SourceId::Bpf);
     assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
     handle
 }
@@ -243,7 +243,7 @@ fn forked_handles_are_apart() {
     child::run(test_name!(), "private", World::default(), || {
         let farm = Farm::start(farm_size(), 1).expect("a farm");
         for source in SOURCES {
-            use_after_fork(source.name(), &mut sharing_handle(source), &Known::of_farm(&farm));
+            use_after_fork(source.name(), &mut handle(source), &Known::of_farm(&farm));
         }
     });
     child::run(test_name!(), "pinned", child::nothing_pinned(), || {

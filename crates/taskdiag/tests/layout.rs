@@ -33,6 +33,7 @@ fn layout() -> Vec<(String, usize)> {
         Cpu "td_cpu": utime_ns, stime_ns, cutime_ns, cstime_ns, runtime_ns, run_delay_ns, voluntary_switches,
             involuntary_switches, nice, priority, rt_priority, policy, cpu, reserved, sum_exec_runtime, prev_utime, prev_stime,
             guest_ns, cguest_ns, block_delay_ns, timer_slack_ns, timeslices_count;
+        Run "td_run": runtime_ns, switches;
         Faults "td_faults": min_faults, maj_faults, child_min_faults, child_maj_faults;
         Mem "td_mem": vsize_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes, peak_vsize_bytes,
             peak_rss_bytes, text_bytes, data_bytes, stack_bytes, lib_bytes, locked_bytes, pinned_bytes, page_table_bytes,
@@ -67,10 +68,8 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_KERNEL_THREAD", record::KERNEL_THREAD),
         ("TD_NO_MM", record::NO_MM),
         ("TD_DEFERRED", record::DEFERRED),
-        ("TD_TITLE", record::TITLE),
         ("TD_HAS_ABSENT", record::HAS_ABSENT),
-        ("TD_ARGS_KEPT", record::ARGS_KEPT),
-        ("TD_ARGS_SAME", record::ARGS_SAME),
+        ("TD_AGAIN", record::AGAIN),
         ("TD_NO_READER", record::NO_READER),
         ("TD_TESTABLE", record::TESTABLE),
         ("TD_TESTS", record::TESTS as u32),
@@ -107,7 +106,7 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_FAULTS", record::attr::FAULTS.into()),
         ("TD_ATTR_MEM", record::attr::MEM.into()),
         ("TD_ATTR_ARGS", record::attr::ARGS.into()),
-        ("TD_ATTR_ARGS_SAME", record::attr::ARGS_SAME.into()),
+        ("TD_ATTR_RUN", record::attr::RUN.into()),
         ("TD_ATTR_OOM", record::attr::OOM.into()),
         ("TD_ATTR_NAMESPACES", record::attr::NAMESPACES.into()),
         ("TD_ATTR_NSPIDS", record::attr::NSPIDS.into()),
@@ -115,7 +114,6 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_CGROUP_PATH", record::attr::CGROUP_PATH.into()),
         ("TD_ATTR_DEFER", record::attr::DEFER.into()),
         ("TD_ATTR_ABSENT", record::attr::ABSENT.into()),
-        ("TD_ATTR_ARGS_SLOT", record::attr::ARGS_SLOT.into()),
         ("TD_ATTR_IO", record::attr::IO.into()),
         ("TD_ATTR_SIGNALS", record::attr::SIGNALS.into()),
         ("TD_ATTR_LIMITS", record::attr::LIMITS.into()),
@@ -136,6 +134,9 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_GROUP_ACCESS", record::GROUP_ACCESS),
         ("TD_GROUP_VIEW", record::GROUP_VIEW),
         ("TD_ACCESS_STABLE", record::ACCESS_STABLE),
+        ("TD_VIEW_NOWHERE", record::has_namespaces::NOWHERE),
+        ("TD_VIEW_WHOLE", record::has_namespaces::WHOLE),
+        ("TD_VIEW_CHANGED", record::has_namespaces::CHANGED),
         ("TD_DUMPABLE_NOT", record::dumpable::NOT),
         ("TD_DUMPABLE_USER", record::dumpable::USER),
         ("TD_DUMPABLE_ROOT", record::dumpable::ROOT),
@@ -153,17 +154,11 @@ fn mapping_layout() -> Vec<(String, usize)> {
 
     let mut layout = structures! {
         record:
-        Settings "td_vma_pass": filter, epoch, names, touching_heap, shared_names, backing_mode, saw_first, processes, next_name,
-            tgid, pid, reserved;
-        Record "td_vma": len, pid, tid, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size, name_id;
+        Settings "td_vma_pass": filter, epoch, names, page_shift, backing_mode, saw_first, next_name, pid;
+        Record "td_vma": len, pid, name_id, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size;
     };
-    let constants = [
-        ("TD_VMA_FILE", record::FILE),
-        ("TD_VMA_LONG_NAME", record::LONG_NAME),
-        ("TD_VMA_DEFER", record::DEFER),
-    ];
+    let constants = [("TD_VMA_FILE", record::FILE), ("TD_VMA_DEFER", record::DEFER)];
     layout.extend(constants.map(|(name, value)| (name.to_owned(), value.into())));
-    layout.push(("sizeof(struct td_vma_reader)".to_owned(), record::READER_SIZE));
     layout.push(("sizeof(struct td_vma_name_key)".to_owned(), record::KEY_SIZE as usize));
     layout.push(("sizeof(struct td_vma_name)".to_owned(), record::NAME_SIZE as usize));
     layout
@@ -264,30 +259,30 @@ fn events_are_laid_out_alike() {
 /// Check the same of the memory of a program that walks.
 #[test]
 fn walks_are_laid_out_alike() {
-    use taskdiag::source::bpf::walk;
+    use taskdiag::source::bpf::{pass, walk};
 
     let mut layout = structures! {
-        walk: Position "td_walk": state, budget, spent, listed, last, filled, met, behind, shift, walkers, until, runner, turns, root, head, node,
-            page_offset, known_page, known;
+        walk: Position "td_walk": state, listed, last, filled, met, at, tries, gone, behind, spent, every, look, stretch_ns, began_ns,
+            longest_ns, root, head, node;
     };
     // Of the structure's beginning.
     layout.remove(0);
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([
-        number("sizeof(struct td_reader)", walk::READER_SIZE),
+        number("sizeof(struct td_reader)", walk::READER_SIZE as usize),
         number("offsetof(struct td_reader, scratch)", walk::SCRATCH),
         number("offsetof(struct td_reader, walk)", walk::POSITION),
         number("offsetof(struct td_reader, walk.list)", walk::LIST),
         number("TD_LISTED", walk::LISTED),
         number("TD_BLOCK", walk::BLOCK),
-        number("TD_WALKERS", walk::WALKERS),
-        number("1 << TD_TURN_SHIFT", walk::TURN as usize),
         number("TD_WALK_NOWHERE", walk::state::NOWHERE as usize),
         number("TD_WALK_GOES_ON", walk::state::GOES_ON as usize),
         number("TD_WALK_ENDED", walk::state::ENDED as usize),
         number("TD_WALK_LOST", walk::state::LOST as usize),
     ]);
     check(&["record.h"], layout, &["-DTD_WALKS=1"]);
+    let called = [("sizeof(struct td_reader)".to_owned(), pass::READER_SIZE as usize)];
+    check(&["record.h"], called.to_vec(), &[]);
 }
 
 fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {

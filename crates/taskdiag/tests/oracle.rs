@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{child, compare::compare, handle, text};
-use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, SourceId, Task, Value};
+use taskdiag::{Absent, Field, Fields, Query, Scope, SourceId, Task, Value};
 use taskdiag_zoo::{Animal, Facts};
 
 /// The kernel's own memory counters run behind what is resident where it does not sum them up: before 6.2 by 64 faults of up
@@ -50,7 +50,7 @@ fn procfs_threads_equal_text() {
 fn pinned_programs_equal_text() {
     child::run(test_name!(), "pinned", child::nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
-        let mut handle = Handle::new().with_source(SourceId::Bpf).on_one_thread();
+        let mut handle = common::unasked(SourceId::Bpf);
         assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
         let animals = common::everything();
         for scope in [Scope::Processes, Scope::Threads] {
@@ -74,8 +74,7 @@ fn single_groups_equal_everything() {
                 .expect("everything");
             // Those of its user's other processes are counted with it.
             for field in Fields::all().iter().filter(|&field| field != Field::SigQueuedCount) {
-                let single = Handle::new()
-                    .with_source(source)
+                let single = common::unasked(source)
                     .query(&query.clone().fields(field))
                     .expect("one field");
                 let value = |task: Task<'_>| task.value(field).map(|value| text::plain(field, value));

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use common::child::{self, World, NOBODY};
 use common::scaled;
 use rustix::io::Errno;
-use taskdiag::pagecache::processes::held_files;
+use taskdiag::pagecache::processes::{Finder, Held};
 use taskdiag::pagecache::{
     cachestat, map, mincore, residency, ByteRange, Counts, Found, Quantity, Refusal, Seen, Source, State, Totals, Walk,
 };
@@ -1012,6 +1012,11 @@ fn walks_can_be_ended() {
     assert!(totals.sum.files < count as u64, "{totals:?}");
 }
 
+fn held_files(pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), taskdiag::Error> {
+    let patience = std::time::Duration::from_secs(5);
+    Finder::new(Source::of_this_host(), ByteRange::ALL, patience).held_files(pid, seen, each)
+}
+
 /// Check that the files a process holds are found: open, mapped only, deleted, in memory; with and without the right to follow
 /// its mappings. What is no regular file is left alone.
 #[test]
@@ -1053,13 +1058,8 @@ fn held_files_are_found() {
             let mut found = BTreeMap::new();
             let mut seen = Seen::default();
             held_files(std::process::id(), &mut seen, &mut |held| {
-                let cached = held.file.as_ref().map(|file| {
-                    let usage = Source::of_this_host().ask(file, ByteRange::ALL);
-                    usage
-                        .map(|usage| usage.cached_pages())
-                        .map_err(|refusal| refusal.absent())
-                });
-                let before = found.insert(held.path.to_vec(), cached.map_err(|reason| *reason));
+                let cached = held.usage.map(|usage| usage.cached_pages());
+                let before = found.insert(held.path.to_vec(), cached);
                 assert!(before.is_none(), "{} twice", OsStr::from_bytes(held.path).display());
             })
             .expect("our own files");
@@ -1072,7 +1072,7 @@ fn held_files_are_found() {
             ] {
                 assert_eq!(
                     found.get(&path),
-                    Some(&Ok(Ok(pages))),
+                    Some(&Ok(pages)),
                     "{}: {found:?}",
                     OsStr::from_bytes(&path).display()
                 );
@@ -1081,7 +1081,7 @@ fn held_files_are_found() {
             // Nothing twice between calls, either.
             let mut again = 0;
             held_files(std::process::id(), &mut seen, &mut |held| {
-                again += usize::from(held.file.is_ok())
+                again += usize::from(held.usage.is_ok())
             })
             .expect("again");
             assert_eq!(again, 0);

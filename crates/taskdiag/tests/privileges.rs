@@ -9,7 +9,7 @@ use common::child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY};
 use common::compare::{compare, Report};
 use common::{animal, handle, text, SOURCES};
 use taskdiag::snapshot::Snapshot;
-use taskdiag::{Absent, ErrorKind, Field, Fields, Handle, Query, Scope, SourceId, Verdict};
+use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId, Verdict};
 
 fn nobody(capabilities: u64) -> World {
     World {
@@ -28,9 +28,14 @@ fn pids(snapshot: &Snapshot) -> Vec<u32> {
 }
 
 fn is_answered_by(snapshot: &Snapshot, source: SourceId) -> bool {
+    // No other source reads the memory of processes.
+    let source_of = |group| match group {
+        Group::Args | Group::Env => SourceId::Procfs,
+        _ => source,
+    };
     snapshot
         .answers()
-        .all(|(_, answer)| answer == Ok(source) || answer == Err(Absent::Unsupported))
+        .all(|(group, answer)| answer == Ok(source_of(group)) || answer == Err(Absent::Unsupported))
 }
 
 fn check_right(what: &str, report: &Report, least: usize) {
@@ -138,7 +143,7 @@ fn nobody_sees_what_the_text_shows() {
 fn loaded_programs_outlive_capabilities() {
     child::run(test_name!(), "dropped", nobody(BOTH), || {
         let mut prepared = handle(SourceId::Bpf);
-        let mut used = Handle::new().with_source(SourceId::Bpf).on_one_thread();
+        let mut used = common::unasked(SourceId::Bpf);
         used.query(&everything()).expect("an answer with capabilities");
         child::set_capabilities(0).expect("dropping capabilities");
         let refused = Handle::new()
@@ -204,7 +209,10 @@ fn hidepid_hides() {
             .find(|task| task.pid() == Ok(parent))
             .expect("root's process");
         assert_eq!(parent.uid(), Ok(0));
-        assert!(parent.cmdline().is_ok() && parent.ns_net().is_ok() && parent.oom_score().is_ok());
+        assert!(parent.ns_net().is_ok() && parent.oom_score().is_ok());
+        // What lies in its memory comes from /proc, which hides it.
+        assert_eq!(parent.cmdline().err(), Some(Absent::Denied));
+        assert_eq!(parent.environ().err(), Some(Absent::Denied));
     });
 }
 
@@ -258,14 +266,13 @@ fn bpf_needs_no_proc() {
                 .expect("this process");
             for field in Fields::all().iter() {
                 let has_value = own.value(field).is_ok();
-                // Whether there is a unified hierarchy can't be known without /proc; nothing else is missing.
-                let may_miss = matches!(field, Field::Cgroup | Field::CgroupId);
+                // Whether there is a unified hierarchy can't be known without /proc, and what lies in the memory of a process is read
+                // there. Nothing else is missing.
+                let may_miss = matches!(field, Field::Cgroup | Field::CgroupId | Field::Cmdline | Field::Environ);
                 assert!(has_value || may_miss, "{field} is {:?}", own.value(field));
             }
+            assert_eq!(own.cmdline().err(), Some(Absent::Unsupported));
             assert_eq!(own.ppid(), Ok(std::os::unix::process::parent_id()));
-            let arguments: Vec<Vec<u8>> = std::env::args_os().map(|arg| arg.into_encoded_bytes()).collect();
-            let ours: Vec<Vec<u8>> = own.cmdline().expect("arguments").iter().map(<[u8]>::to_vec).collect();
-            assert_eq!(ours, arguments);
             for scope in [Scope::Process(u32::MAX), Scope::ThreadsOf(u32::MAX)] {
                 assert_eq!(
                     handle.query(&Query::new(scope)).expect_err("none").kind(),

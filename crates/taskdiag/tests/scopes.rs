@@ -24,7 +24,7 @@ fn tids(snapshot: &Snapshot) -> Vec<i32> {
 fn each_source(check: impl Fn(SourceId, &mut Handle)) {
     for source in SOURCES {
         let mut handle = handle(source);
-        check(source, &mut Handle::new().with_source(source));
+        check(source, &mut common::unasked(source));
         check(source, &mut handle);
         check(source, &mut handle);
     }

@@ -19,7 +19,10 @@ const OBSERVED_BITS: u64 = show::BASE | show::CRED | show::STAT | show::STATM;
 /// Clock ticks are as long on all machines that are supported.
 const TICK_NS: u64 = 10_000_000;
 
-const PAGE: u64 = 4096;
+/// What task_diag counts in.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
 
 /// Who looks, with what decides what it sees. A client counts as two: as it was when it connected, and as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,16 +40,35 @@ pub struct Eyes {
 }
 
 impl Eyes {
+    /// Those that see nothing.
+    pub fn closed() -> Eyes {
+        let nobody = Subject {
+            pid: 0,
+            own: Default::default(),
+            fsuid: u32::MAX,
+            fsgid: u32::MAX,
+            euid: u32::MAX,
+            capabilities: 0,
+            user_ns: 0,
+            user_ns_level: u32::MAX,
+            landlock: 0,
+            kept: 0,
+            confined: true,
+            counts_files: false,
+            may_attach: false,
+        };
+        Eyes {
+            before: nobody.clone(),
+            now: nobody,
+            observer: false,
+            users: IdMap::default(),
+            groups: IdMap::default(),
+        }
+    }
+
     /// Whether it is in a Landlock domain, beyond which it sees nothing.
     pub fn are_in_domain(&self) -> bool {
         self.before.landlock != 0 || self.now.landlock != 0
-    }
-
-    /// Those of another process that is like it but for its number: a process sees more of itself.
-    pub fn of_anybody(&self) -> Eyes {
-        let mut eyes = self.clone();
-        (eyes.before.pid, eyes.now.pid) = (0, 0);
-        eyes
     }
 
     /// What it may see of a task that it may trace.
@@ -82,7 +104,7 @@ pub fn groups_read(request: &Request) -> Groups {
         (show::CRED, &[Group::Cred]),
         (show::STAT, &[Group::Base, Group::Cpu, Group::Faults]),
         (show::STATM, &[Group::Mem]),
-        (show::CMDLINE, &[Group::Args]),
+        (show::CMDLINE, &[]),
     ] {
         if request.show & bit != 0 {
             groups = needs.iter().copied().fold(groups, Groups::with);
@@ -125,8 +147,7 @@ fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowe
     }
 }
 
-/// Appends the message of one record, unless the client may not see the task. `mappings` appends what is asked about the mappings
-/// of a task that it may trace.
+/// Appends the message of one record, unless the client may not see the task.
 pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>) -> bool {
     let Some(object) = Object::of(record) else {
         return false;
@@ -134,17 +155,55 @@ pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>
     let Some(allowed) = allowed(request, eyes, &object) else {
         return false;
     };
-    if request.show & show::BARE != 0 {
-        put_record(request, eyes, &allowed, &object, record, out);
-        return true;
-    }
-    if request.show & show::TASK_DIAG == 0 && is_whole(request, eyes, &allowed, &object) {
+    if request.show & show::TASK_DIAG == 0 && is_whole(request, eyes, &allowed, &object, &record) {
         put_whole(record, out);
         return true;
     }
+    put_rest(request, eyes, record, None, true, out)
+}
+
+/// Appends a message with a part of what is told of a task's mappings, which goes on in the next one.
+pub fn put_mappings(
+    request: &Request,
+    eyes: &Eyes,
+    record: Record<'_>,
+    payload: &[u8],
+    is_first: bool,
+    out: &mut Vec<u8>,
+) {
+    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, eyes, &object)) else {
+        return;
+    };
     let mut message = MessageWriter::task(out, 0, header(record));
-    put_fixed(allowed.bits, eyes, record, &mut message);
-    put_rest(allowed.bits, record, &mut message);
+    if is_first {
+        put_fixed(allowed.bits, eyes, record, &mut message);
+    }
+    message.attribute(attribute::VMA, |out| out.extend_from_slice(payload));
+    message.continued();
+    message.finish();
+}
+
+/// Appends the only or last message about a task, unless the client may not see it: without what stands before its mappings, if that
+/// was told.
+pub fn put_rest(
+    request: &Request,
+    eyes: &Eyes,
+    record: Record<'_>,
+    cmdline: Option<&[u8]>,
+    is_first: bool,
+    out: &mut Vec<u8>,
+) -> bool {
+    let Some(object) = Object::of(record) else {
+        return false;
+    };
+    let Some(allowed) = allowed(request, eyes, &object) else {
+        return false;
+    };
+    let mut message = MessageWriter::task(out, 0, header(record));
+    if is_first {
+        put_fixed(allowed.bits, eyes, record, &mut message);
+    }
+    put_behind(allowed.bits, record, cmdline, &mut message);
     if request.groups().0 != 0 || request.show & show::TASK_DIAG == 0 {
         message.attribute(attribute::RECORD, |out| {
             put_record(request, eyes, &allowed, &object, record, out)
@@ -152,38 +211,6 @@ pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>
     }
     message.finish();
     true
-}
-
-/// Appends all messages of a task of whose mappings `mappings` are the payload of attributes.
-pub fn put_with_mappings(request: &Request, eyes: &Eyes, record: Record<'_>, mappings: &[Vec<u8>], out: &mut Vec<u8>) {
-    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, eyes, &object)) else {
-        return;
-    };
-    let mut message = MessageWriter::task(out, 0, header(record));
-    put_fixed(allowed.bits, eyes, record, &mut message);
-    for payload in mappings {
-        // What comes behind fits beside the last part: it is told apart by the room that `parts` leaves.
-        if message.len() + payload.len() + 8 > wire::MESSAGE_ROOM {
-            message.continued();
-            message.finish();
-            message = MessageWriter::task(out, 0, header(record));
-        }
-        message.attribute(attribute::VMA, |out| out.extend_from_slice(payload));
-    }
-    if !mappings.is_empty() && message.len() > wire::MESSAGE_ROOM / 4 {
-        message.continued();
-        message.finish();
-        message = MessageWriter::task(out, 0, header(record));
-    }
-    put_rest(allowed.bits, record, &mut message);
-    if request.groups().0 != 0 {
-        if let Some(object) = Object::of(record) {
-            message.attribute(attribute::RECORD, |out| {
-                put_record(request, eyes, &allowed, &object, record, out)
-            });
-        }
-    }
-    message.finish();
 }
 
 /// The task of a record, as messages about it begin.
@@ -238,7 +265,7 @@ fn put_fixed(bits: u64, eyes: &Eyes, record: Record<'_>, message: &mut MessageWr
 }
 
 /// What it has behind them.
-fn put_rest(bits: u64, record: Record<'_>, message: &mut MessageWriter<'_>) {
+fn put_behind(bits: u64, record: Record<'_>, cmdline: Option<&[u8]>, message: &mut MessageWriter<'_>) {
     if bits & (show::STAT | show::STATM | show::CMDLINE) == 0 {
         return;
     }
@@ -265,7 +292,7 @@ fn put_rest(bits: u64, record: Record<'_>, message: &mut MessageWriter<'_>) {
         message.attribute(attribute::STAT, |to| to.extend_from_slice(out.as_bytes()));
     }
     if let (true, Some(mem)) = (bits & show::STATM != 0, record.get::<record::Mem>(attr::MEM)) {
-        let pages = |bytes: U64| U64::new(bytes.get() / PAGE);
+        let pages = |bytes: U64| U64::new(bytes.get() / page_size());
         let resident = [mem.rss_anon_bytes, mem.rss_file_bytes, mem.rss_shmem_bytes];
         let out = wire::Statm {
             anon: pages(mem.rss_anon_bytes),
@@ -277,7 +304,7 @@ fn put_rest(bits: u64, record: Record<'_>, message: &mut MessageWriter<'_>) {
             lib: pages(mem.lib_bytes),
             swap: pages(mem.swap_bytes),
             ptes: mem.page_table_bytes,
-            total_rss: U64::new(resident.iter().map(|bytes| bytes.get() / PAGE).sum()),
+            total_rss: U64::new(resident.iter().map(|bytes| bytes.get() / page_size()).sum()),
             total_vm: pages(mem.vsize_bytes),
             data_vm: pages(mem.data_bytes),
             stack_vm: pages(mem.stack_bytes),
@@ -286,15 +313,7 @@ fn put_rest(bits: u64, record: Record<'_>, message: &mut MessageWriter<'_>) {
         };
         message.attribute(attribute::STATM, |to| to.extend_from_slice(out.as_bytes()));
     }
-    if let (true, Some(args)) = (bits & show::CMDLINE != 0, record.attribute(attr::ARGS)) {
-        let mut args = args.payload;
-        if record.has(record::TITLE) {
-            let end = args
-                .iter()
-                .position(|&byte| byte == 0)
-                .map_or(args.len(), |nul| nul + 1);
-            args = &args[..end];
-        }
+    if let (true, Some(args)) = (bits & show::CMDLINE != 0, cmdline) {
         message.attribute(attribute::CMDLINE, |to| to.extend_from_slice(args));
     }
 }
@@ -309,7 +328,8 @@ const BEFORE_FIELDS: usize =
     size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
 
 /// Whether a record can be handed on as it is, but for what decides about access.
-fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'_>) -> bool {
+fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
+    let is_told = |kind| kind == attr::DEFER || group_of(kind).is_some();
     let wanted = request.groups();
     let (access, sight) = (object.access(), allowed.sight);
     allowed.groups == groups_read(request)
@@ -320,6 +340,7 @@ fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'
         && access.mm_user_ns_level.get() == 0
         && eyes.users.is_identity()
         && eyes.groups.is_identity()
+        && record.attributes().skip(1).all(|attribute| is_told(attribute.kind))
 }
 
 /// The header of a record without what decides about access, and the attributes behind that.
@@ -376,7 +397,7 @@ fn put_record(
     out: &mut Vec<u8>,
 ) {
     let wanted = request.groups();
-    if is_whole(request, eyes, allowed, object) {
+    if is_whole(request, eyes, allowed, object, &record) {
         let (header, rest) = split_whole(&record);
         out.extend_from_slice(header.as_bytes());
         out.extend_from_slice(rest);
@@ -457,9 +478,6 @@ fn put_record(
     if !denied.is_empty() {
         flags |= record::HAS_ABSENT;
         writer.put(attr::ABSENT, 0, denied.as_bytes());
-    }
-    if !allowed.groups.contains(Group::Args) {
-        flags &= !record::TITLE;
     }
     header.flags = U32::new(flags);
     writer.finish(header);

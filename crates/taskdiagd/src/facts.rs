@@ -1,17 +1,19 @@
 //! What the kernel says of a client: who it is, where it stands, what it may see.
 
-use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use rustix::io::Errno;
-use taskdiag::broker::access::{Object, Subject};
+use taskdiag::broker::access::{Object, Own, Subject};
 use taskdiag::broker::passes::{self, Passes};
 use taskdiag::record::{attr, Record, View};
 use taskdiag::Group;
+use zerocopy::native_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ids::IdMap;
-use crate::modules::Modules;
+use crate::modules::{self, Modules};
 use crate::sys;
 
 /// Why a client has no answer, as a number of errno.
@@ -74,7 +76,80 @@ pub struct Facts {
     pub groups: IdMap,
     /// Its effective user and group, as the kernel has them.
     pub effective: (u32, u32),
+    /// Who made the user namespaces that it is in, if it is in one.
+    pub owner: Option<u32>,
     standpoint: Standpoint,
+}
+
+/// What of a client stands in files of `/proc` alone. A reader looks them up: to read some of them takes locks of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Particulars {
+    /// The inode number of its user namespace, whose maps these are.
+    user_ns: u32,
+    /// AppArmor does not confine it.
+    is_unconfined: bool,
+    users: IdMap,
+    groups: IdMap,
+}
+
+/// What they are encoded with.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Head {
+    user_ns: U32,
+    is_unconfined: U32,
+    users_len: U32,
+}
+
+/// As they were read, and as they travel.
+#[derive(Debug)]
+pub struct RawParticulars {
+    user_ns: u32,
+    is_unconfined: bool,
+    users: Vec<u8>,
+    groups: Vec<u8>,
+}
+
+impl Particulars {
+    /// Reads them.
+    pub fn read(pid: u32) -> Option<RawParticulars> {
+        let user_ns = || Some(fs::metadata(format!("/proc/{pid}/ns/user")).ok()?.ino() as u32);
+        let map = |name| fs::read(format!("/proc/{pid}/{name}")).ok();
+        let before = user_ns()?;
+        let (users, groups) = (map("uid_map")?, map("gid_map")?);
+        let label = fs::read(format!("/proc/{pid}/attr/apparmor/current")).unwrap_or_default();
+        (user_ns()? == before).then(|| RawParticulars {
+            user_ns: before,
+            is_unconfined: modules::is_unconfined(&label),
+            users,
+            groups,
+        })
+    }
+
+    /// What a reader brought.
+    pub fn parse(bytes: &[u8]) -> Option<Particulars> {
+        let (head, maps) = Head::ref_from_prefix(bytes).ok()?;
+        let (users, groups) = maps.split_at_checked(head.users_len.get() as usize)?;
+        let map = |text| IdMap::parse(std::str::from_utf8(text).ok()?);
+        Some(Particulars {
+            user_ns: head.user_ns.get(),
+            is_unconfined: head.is_unconfined.get() == 1,
+            users: map(users)?,
+            groups: map(groups)?,
+        })
+    }
+}
+
+impl RawParticulars {
+    /// What [`Particulars::parse`] takes.
+    pub fn encode(&self) -> Vec<u8> {
+        let head = Head {
+            user_ns: U32::new(self.user_ns),
+            is_unconfined: U32::new(self.is_unconfined.into()),
+            users_len: U32::new(self.users.len() as u32),
+        };
+        [head.as_bytes(), &self.users, &self.groups].concat()
+    }
 }
 
 /// Finds facts.
@@ -135,9 +210,6 @@ impl Peer {
     }
 }
 
-/// What was found for requests that are answered together, by processes.
-pub type Known = HashMap<(u32, bool), Facts>;
-
 impl Finder {
     /// Looks at this process itself.
     pub fn new(passes: &mut Passes, modules: Modules, observers: Option<u32>) -> taskdiag::Result<Option<Finder>> {
@@ -164,16 +236,29 @@ impl Finder {
         &self.modules
     }
 
-    /// What the kernel says of a client now, if that was not found a moment ago for another connection of the same process.
-    pub fn find_once(&self, passes: &mut Passes, peer: &Peer, known: &mut Known) -> Result<Facts, Errno32> {
-        let key = (peer.pid, peer.is_confined);
-        if let Some(facts) = known.get(&key) {
-            // It is the same process, which has had this number since it connected.
-            return peer.is_alive().then(|| facts.clone()).ok_or(libc::ESRCH);
+    /// Whether a reader has to look a client up.
+    pub fn wants_particulars(&self, facts: &Facts) -> bool {
+        facts.subject.user_ns != INITIAL_USER_NS || self.modules.has_labels()
+    }
+
+    /// Facts with what a reader found. `None` if they take a reader, and there was none.
+    pub fn complete(&self, mut facts: Facts, particulars: Option<&Particulars>) -> Result<Option<Facts>, Errno32> {
+        if !self.wants_particulars(&facts) {
+            return Ok(Some(facts));
         }
-        let facts = self.find(passes, peer)?;
-        known.insert(key, facts.clone());
-        Ok(facts)
+        let Some(found) = particulars else {
+            return Ok(None);
+        };
+        // It went to another namespace meanwhile: the next request is answered.
+        if found.user_ns != facts.subject.user_ns {
+            return Err(libc::EBUSY);
+        }
+        facts.subject.confined |= self.modules.has_labels() && !found.is_unconfined;
+        if facts.subject.user_ns != INITIAL_USER_NS {
+            facts.users = found.users.clone();
+            facts.groups = found.groups.clone();
+        }
+        Ok(Some(facts))
     }
 
     /// What the kernel says of a client now.
@@ -218,10 +303,6 @@ impl Finder {
             });
         }
         let mut facts = all.ok_or(libc::ESRCH)?;
-        if facts.subject.user_ns != INITIAL_USER_NS {
-            facts.users = id_map(peer.pid, "uid_map").ok_or(libc::EPERM)?;
-            facts.groups = id_map(peer.pid, "gid_map").ok_or(libc::EPERM)?;
-        }
         // Its number in its own namespace.
         let task = facts.standpoint.task;
         if facts.standpoint.pid_ns != self.own.pid_ns {
@@ -251,6 +332,7 @@ impl Finder {
         Facts {
             subject: Subject {
                 pid: record.header().pid.get(),
+                own: Own::of(access),
                 fsuid: access.fsuid.get(),
                 fsgid: access.fsgid.get(),
                 euid: access.euid.get(),
@@ -264,7 +346,7 @@ impl Finder {
                 } else {
                     0
                 },
-                confined: peer.is_confined || landlock_unknown || self.modules.confines_now(peer.pid),
+                confined: peer.is_confined || landlock_unknown,
                 counts_files: self.counts_files,
                 may_attach: self.modules.may_attach(),
             },
@@ -273,6 +355,7 @@ impl Finder {
             users: IdMap::default(),
             groups: IdMap::default(),
             effective: (access.euid.get(), access.egid.get()),
+            owner: object.outermost_owner(),
             standpoint,
         }
     }
@@ -297,9 +380,15 @@ impl Facts {
 /// What two threads of a process both are. Threads that differ in more than capabilities can't be told apart.
 fn both(mut all: Facts, one: &Facts) -> Result<Facts, Errno32> {
     all.subject.capabilities &= one.subject.capabilities;
+    // Itself is each of its threads.
+    all.subject.own.cap_permitted |= one.subject.own.cap_permitted;
     all.observer &= one.observer;
     let alike = Subject {
         capabilities: all.subject.capabilities,
+        own: Own {
+            cap_permitted: all.subject.own.cap_permitted,
+            ..one.subject.own
+        },
         ..one.subject.clone()
     };
     let same_place = Standpoint {
@@ -316,8 +405,4 @@ fn both(mut all: Facts, one: &Facts) -> Result<Facts, Errno32> {
 /// know: what it may not see nobody may.
 fn keeps_first() -> bool {
     std::process::id() != 1 && fs::read_link("/proc/1/exe").is_err()
-}
-
-fn id_map(pid: u32, name: &str) -> Option<IdMap> {
-    IdMap::parse(&fs::read_to_string(format!("/proc/{pid}/{name}")).ok()?)
 }

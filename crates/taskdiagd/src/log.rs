@@ -1,7 +1,10 @@
-//! Messages on standard error, with the levels that journald understands at the start of lines.
+//! Messages on standard error, with the levels that journald understands at the start of lines. Nobody waits for whoever reads them:
+//! what there is no room for is left out.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +21,7 @@ pub enum Level {
 }
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
+static IS_JOURNAL: AtomicBool = AtomicBool::new(false);
 
 impl Level {
     /// The level of a name.
@@ -37,9 +41,16 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
+/// Finds out who reads. systemd sets this where lines may begin with a level.
+pub fn begin() {
+    IS_JOURNAL.store(std::env::var_os("JOURNAL_STREAM").is_some(), Ordering::Relaxed);
+}
+
+/// The longest line: a pipe that can be written to has room for as much.
+const LINE: usize = 1024;
+
 /// Writes a message, unless it matters too little.
 pub fn log(level: Level, message: fmt::Arguments<'_>) {
-    use std::io::Write as _;
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
     }
@@ -49,10 +60,21 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
         Level::Info => "info",
         Level::Debug => "debug",
     };
-    // systemd sets this where lines may begin with a level.
-    let mut out = std::io::stderr().lock();
-    let _ = match std::env::var_os("JOURNAL_STREAM") {
-        Some(_) => writeln!(out, "<{}>{message}", level as u8),
-        None => writeln!(out, "taskdiagd: {name}: {message}"),
+    let mut line = match IS_JOURNAL.load(Ordering::Relaxed) {
+        true => format!("<{}>{message}", level as u8),
+        false => format!("taskdiagd: {name}: {message}"),
     };
+    line.truncate(cut(&line, LINE - 1));
+    line.push('\n');
+    let stderr = std::io::stderr();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)) == Ok(1) {
+        let _ = rustix::io::write(&stderr, line.as_bytes());
+    }
+}
+
+/// The longest whole beginning of a text.
+fn cut(text: &str, most: usize) -> usize {
+    let most = most.min(text.len());
+    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }

@@ -1,13 +1,24 @@
 //! `taskdiagd`, the broker: answers questions about processes for clients that may not load BPF programs, and shows each of
 //! them only what `/proc` mounted with `hidepid=2` would. See `docs/protocol.md`.
 
+mod accounts;
+mod answer;
+mod closer;
 mod encode;
 mod facts;
-mod file;
+#[cfg(test)]
+mod fuzz;
 mod ids;
+mod job;
+mod keeper;
 mod log;
-mod mappings;
 mod modules;
+mod notify;
+#[cfg(test)]
+#[path = "../tests/common/numbers.rs"]
+mod numbers;
+mod pool;
+mod reader;
 mod sandbox;
 mod server;
 mod smaps;
@@ -25,9 +36,11 @@ use taskdiag::broker::passes::Passes;
 use taskdiag::broker::wire;
 
 use crate::facts::Finder;
+use crate::keeper::Keeper;
 use crate::log::{log, Level};
-use crate::mappings::Readers;
 use crate::modules::Modules;
+use crate::notify::Notify;
+use crate::pool::Pool;
 use crate::server::{Limits, Server};
 
 const HELP: &str = "\
@@ -38,8 +51,10 @@ Usage: taskdiagd [OPTIONS]
 Options:
       --socket PATH        Where to listen, unless systemd hands over a socket [default: /run/taskdiag/taskdiag.sock]
       --observers GROUP    Members of this group see base, cred, cpu, faults and mem of all tasks
-      --max-clients N      Clients at a time [default: 1024], and at most so many of one user:
-      --max-user-clients N [default: 640]
+      --user NAME          Who to be, if it is started by root [default: taskdiag, or a number that nobody else has]
+      --max-clients N      Clients at a time [default: 256], and at most so many of one user:
+      --max-user-clients N [default: 96]
+      --memory MIB         What answers may take that have not been read [default: 512]; a third of it one user's
       --patience SECONDS   How long a client may leave an answer where it is [default: 10]
       --no-sharing         A pass for each request, to measure what sharing them is worth
       --no-sandbox         No seccomp, no Landlock, for looking for errors
@@ -54,9 +69,13 @@ It takes CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE, or root.
 struct Options {
     socket: PathBuf,
     observers: Option<u32>,
+    user: Option<(u32, u32)>,
     limits: Limits,
     sandbox: bool,
 }
+
+/// User and group where there is no user of that name: one of those that systemd hands out for a while, and the last that it tries.
+const NOBODY_ELSE: (u32, u32) = (65_519, 65_519);
 
 enum Parsed {
     Run(Options),
@@ -86,6 +105,7 @@ fn parse(args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
     let mut options = Options {
         socket: PathBuf::from(wire::SOCKET),
         observers: None,
+        user: None,
         limits: Limits::default(),
         sandbox: true,
     };
@@ -97,6 +117,16 @@ fn parse(args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
                 let name = parser.value()?.string()?;
                 let group = socket::group(&name).ok_or_else(|| format!("there is no group {name:?}"))?;
                 options.observers = Some(group);
+            }
+            Long("user") => {
+                let name = parser.value()?.string()?;
+                let number = || name.parse().ok().map(|number| (number, number));
+                let user = socket::user(&name).or_else(number).filter(|user| user.0 != 0);
+                options.user = Some(user.ok_or_else(|| format!("there is no user {name:?}, other than root"))?);
+            }
+            Long("memory") => {
+                let mebibytes: usize = parser.value()?.parse()?;
+                options.limits.bytes = mebibytes.saturating_mul(1 << 20);
             }
             Long("max-clients") => options.limits.clients = parser.value()?.parse()?,
             Long("max-user-clients") => options.limits.clients_per_user = parser.value()?.parse()?,
@@ -123,6 +153,15 @@ fn parse(args: Vec<OsString>) -> Result<Parsed, lexopt::Error> {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
+    log::begin();
+    sys::name_refused_calls();
+    let notify = Notify::find();
+    let listener = socket::listen(&options.socket)?;
+    let limits = limits(options.limits)?;
+    let user = options.user.or_else(|| socket::user("taskdiag")).unwrap_or(NOBODY_ELSE);
+    sandbox::become_user(user.0, user.1)?;
+    // Before there is anything in this process that helpers must not have, and while it has one thread.
+    let keeper = Keeper::start(options.sandbox)?;
     let (stop, stopping) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::low_level::pipe::register(signal, stopping.try_clone()?)?;
@@ -150,22 +189,51 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     }
     let finder = Finder::new(&mut passes, modules, options.observers)?
         .ok_or("this kernel does not show where this process stands")?;
-    // They keep one capability, and get the loop's filter of system calls as well.
-    let readers = Readers::start(sandbox::keep_tracing)?;
-    let listener = socket::listen(&options.socket)?;
-    let is_ours = listener.is_ours;
-    let mut server = Server::new(listener.socket, stop.as_fd(), passes, finder, readers, options.limits)?;
+    let mut server = Server::new(
+        listener,
+        stop.as_fd(),
+        passes,
+        finder,
+        Pool::new(keeper),
+        notify,
+        limits,
+    )?;
     sandbox::drop_capabilities()?;
     if options.sandbox {
-        sandbox::enter_domain(is_ours.then_some(options.socket.as_path()))?;
-        sandbox::filter_system_calls()?;
+        sandbox::enter_domain()?;
+        sandbox::confine_loop()?;
     }
     log(Level::Info, format_args!("ready on {}", options.socket.display()));
     let served = server.run();
     let counters = server.counters;
     log(Level::Info, format_args!("stopped: {counters:?}"));
-    if is_ours {
-        let _ = std::fs::remove_file(&options.socket);
-    }
     Ok(served?)
+}
+
+/// As many descriptors as may be had, and no more clients than these are enough for.
+fn limits(limits: Limits) -> Result<Limits, Box<dyn std::error::Error>> {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, raised)?;
+    let enough_for = maximum.map_or(usize::MAX, Limits::clients_for);
+    if enough_for == 0 {
+        return Err("there are too few descriptors for even one client (ulimit -n)".into());
+    }
+    if enough_for < limits.clients {
+        let wanted = limits.clients;
+        log(
+            Level::Warning,
+            format_args!(
+                "{enough_for} clients at a time rather than {wanted}: there are no more descriptors (ulimit -n)"
+            ),
+        );
+    }
+    Ok(Limits {
+        clients: limits.clients.min(enough_for),
+        ..limits
+    })
 }

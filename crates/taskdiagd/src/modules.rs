@@ -1,7 +1,6 @@
 //! Security modules that have a say in who may look at whom. What they would say can't be known outside of the kernel, so all
 //! but the plainest cases are taken for a no.
 
-use std::fs;
 use std::os::fd::BorrowedFd;
 
 use crate::sys;
@@ -104,14 +103,14 @@ impl Modules {
             || (self.has(APPARMOR) && !sys::peer_label(socket).is_some_and(|label| is_unconfined(&label)))
     }
 
-    /// Whether a process is confined now.
-    pub fn confines_now(&self, pid: u32) -> bool {
-        let label = || fs::read(format!("/proc/{pid}/attr/apparmor/current")).ok();
-        self.has(APPARMOR) && !label().is_some_and(|label| is_unconfined(&label))
+    /// Whether processes have labels that can change while they are connected.
+    pub fn has_labels(&self) -> bool {
+        self.has(APPARMOR)
     }
 }
 
-fn is_unconfined(label: &[u8]) -> bool {
+/// Whether a label says that nothing is forbidden.
+pub fn is_unconfined(label: &[u8]) -> bool {
     label.trim_ascii().strip_suffix(b"\0").unwrap_or(label.trim_ascii()) == b"unconfined"
 }
 

@@ -1,8 +1,11 @@
 //! The text of `/proc/PID/maps` and `smaps` as task_diag's structures. Pure: bytes in, payloads of attributes out.
 
 use taskdiag::broker::wire::{Vma, VmaStat};
+use taskdiag::maps::text;
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
+
+use crate::encode::page_size;
 
 /// The longest payload of one attribute: more mappings go into another.
 const PAYLOAD: usize = 48 << 10;
@@ -10,21 +13,23 @@ const PAYLOAD: usize = 48 << 10;
 /// The longest name. Longer ones are left out.
 const NAME: usize = 4096;
 
-const PAGE: u64 = 4096;
-
 /// `VmFlags` in the order of task_diag's bits; the letters of proc(5). Bits that no letters stand for are not told.
 const FLAGS: [&str; 28] = [
     "rd", "wr", "ex", "sh", "mr", "mw", "me", "ms", "gd", "pf", "dw", "mp", "lo", "io", "sr", "rr", "dc", "de", "ac",
     "nr", "ht", "ar", "dd", "sd", "mm", "hg", "nh", "mg",
 ];
 
-/// Payloads of attributes: as many as it takes.
+/// The longest line: a range, numbers, and a path, in which a byte may take four.
+const LINE: usize = 4 * 4096 + 256;
+
+/// Makes payloads of attributes from a text that comes in parts.
 #[derive(Debug, Default)]
 pub struct Payloads {
-    done: Vec<Vec<u8>>,
     open: Vec<u8>,
     mapping: Option<Mapping>,
     with_stat: bool,
+    /// The beginning of a line whose end has not come.
+    line: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -35,35 +40,65 @@ struct Mapping {
 }
 
 impl Payloads {
-    /// Makes the payloads of a text; of smaps, if resident sizes are wanted. Lines that make no sense are left out.
-    pub fn of(text: &[u8], with_stat: bool) -> Vec<Vec<u8>> {
-        let mut payloads = Payloads {
+    /// For smaps if resident sizes are wanted.
+    pub fn new(with_stat: bool) -> Payloads {
+        Payloads {
             with_stat,
             ..Payloads::default()
-        };
-        for line in text.split(|&byte| byte == b'\n') {
-            match mapping(line) {
-                Some(mapping) => {
-                    payloads.put();
-                    payloads.mapping = Some(mapping);
-                }
-                None => {
-                    if let Some(mapping) = &mut payloads.mapping {
-                        detail(line, mapping);
-                    }
+        }
+    }
+
+    /// Takes the next part, and tells of the payloads that are full. Lines that make no sense are left out.
+    pub fn take<E>(&mut self, text: &[u8], told: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut rest = text;
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            let (line, behind) = (&rest[..end], &rest[end + 1..]);
+            rest = behind;
+            if self.line.is_empty() {
+                self.take_line(line, told)?;
+                continue;
+            }
+            let mut whole = std::mem::take(&mut self.line);
+            if whole.len() + line.len() <= LINE {
+                whole.extend_from_slice(line);
+                self.take_line(&whole, told)?;
+            }
+            whole.clear();
+            self.line = whole;
+        }
+        // One that is longer is none of the kernel's, and left out.
+        let room = (LINE + 1).saturating_sub(self.line.len());
+        self.line.extend_from_slice(&rest[..rest.len().min(room)]);
+        Ok(())
+    }
+
+    /// Tells of what is left.
+    pub fn finish<E>(mut self, told: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        self.put(told)?;
+        match self.open.is_empty() {
+            true => Ok(()),
+            false => told(&self.open),
+        }
+    }
+
+    fn take_line<E>(&mut self, line: &[u8], told: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        match mapping(line) {
+            Some(mapping) => {
+                self.put(told)?;
+                self.mapping = Some(mapping);
+            }
+            None => {
+                if let Some(mapping) = &mut self.mapping {
+                    detail(line, mapping);
                 }
             }
         }
-        payloads.put();
-        if !payloads.open.is_empty() {
-            payloads.done.push(payloads.open);
-        }
-        payloads.done
+        Ok(())
     }
 
-    fn put(&mut self) {
+    fn put<E>(&mut self, told: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let Some(Mapping { mut vma, stat, name }) = self.mapping.take() else {
-            return;
+            return Ok(());
         };
         let mut len = size_of::<Vma>();
         if self.with_stat {
@@ -79,7 +114,8 @@ impl Payloads {
         let whole = len.next_multiple_of(4);
         vma.vma_len = U16::new(whole as u16);
         if self.open.len() + whole > PAYLOAD {
-            self.done.push(std::mem::take(&mut self.open));
+            told(&self.open)?;
+            self.open.clear();
         }
         let start = self.open.len();
         self.open.extend_from_slice(vma.as_bytes());
@@ -90,67 +126,38 @@ impl Payloads {
             self.open.extend_from_slice(&name);
         }
         self.open.resize(start + whole, 0);
+        Ok(())
     }
-}
-
-fn hex(text: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
 fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// `start-end perms offset major:minor inode name`
+/// The line of a mapping.
 fn mapping(line: &[u8]) -> Option<Mapping> {
-    let mut words = line.splitn(6, |&byte| byte == b' ');
-    let range = words.next()?;
-    let dash = range.iter().position(|&byte| byte == b'-')?;
-    let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
-    let perms: [u8; 4] = words.next()?.try_into().ok()?;
-    let offset = hex(words.next()?)?;
-    let device = words.next()?;
-    let colon = device.iter().position(|&byte| byte == b':')?;
-    let (major, minor) = (hex(&device[..colon])?, hex(&device[colon + 1..])?);
-    let inode = decimal(words.next()?)?;
-    let name = words.next().unwrap_or_default().trim_ascii_start();
-    let flag = |letter: u8, at: usize, bit: u32| u64::from(perms[at] == letter) << bit;
-    let flags = flag(b'r', 0, 0) | flag(b'w', 1, 1) | flag(b'x', 2, 2) | flag(b's', 3, 3);
+    let line = text::line(line)?;
     // task_diag names files and special mappings, and makes up no names for stacks and heaps.
-    let is_made_up = matches!(name, b"[heap]" | b"[stack]") || name.starts_with(b"[anon");
+    let is_made_up = matches!(line.name, b"[heap]" | b"[stack]") || line.name.starts_with(b"[anon");
+    let mut name = Vec::new();
+    if !is_made_up {
+        text::unescape(line.name, &mut name);
+    }
     Some(Mapping {
         vma: Vma {
-            start: U64::new(start),
-            end: U64::new(end),
-            vm_flags: U64::new(flags),
-            pgoff: U64::new(offset / PAGE),
-            major: U32::new(major as u32),
-            minor: U32::new(minor as u32),
-            inode: U64::new(inode),
+            start: U64::new(line.start),
+            end: U64::new(line.end),
+            // Read, write, execute, shared: the same bits.
+            vm_flags: U64::new(line.perms.bits().into()),
+            pgoff: U64::new(line.offset_bytes / page_size()),
+            major: U32::new(line.device.major),
+            minor: U32::new(line.device.minor),
+            inode: U64::new(line.inode),
             ..Vma::default()
         },
         stat: VmaStat::default(),
-        name: if is_made_up { Vec::new() } else { unescaped(name) },
+        name,
     })
-}
-
-/// A newline stands as `\012` in names.
-fn unescaped(name: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((&byte, behind)) = rest.split_first() {
-        match rest.strip_prefix(b"\\012") {
-            Some(behind) => {
-                out.push(b'\n');
-                rest = behind;
-            }
-            None => {
-                out.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    out
 }
 
 /// `Key:   number kB`, or `VmFlags: rd ex mr`.
@@ -203,6 +210,21 @@ mod tests {
 
     use super::*;
 
+    /// The payloads of a text that comes in parts of some length.
+    fn payloads(text: &[u8], with_stat: bool, part: usize) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut told = |payload: &[u8]| -> Result<(), ()> {
+            all.push(payload.to_vec());
+            Ok(())
+        };
+        let mut payloads = Payloads::new(with_stat);
+        for part in text.chunks(part) {
+            payloads.take(part, &mut told).unwrap();
+        }
+        payloads.finish(&mut told).unwrap();
+        all
+    }
+
     const TEXT: &[u8] = b"00400000-0048b000 r-xp 00001000 fd:01 1234       /tmp/a b\\012c (deleted)\n\
         Rss:                 100 kB\nPss:                  50 kB\nAnonHugePages:         0 kB\nVmFlags: rd ex mr mw me sd \n\
         7ffc0000-7ffd0000 rw-p 00000000 00:00 0                          [stack]\nRss: 8 kB\n\
@@ -211,7 +233,7 @@ mod tests {
     /// Check what comes of a text: names, sizes and flags, and the way from one to the next.
     #[test]
     fn mappings_are_told() {
-        let payloads = Payloads::of(TEXT, true);
+        let payloads = payloads(TEXT, true, TEXT.len());
         assert_eq!(payloads.len(), 1);
         let (mut rest, mut found) = (&payloads[0][..], Vec::new());
         while let Ok((vma, _)) = Vma::read_from_prefix(rest) {
@@ -231,7 +253,10 @@ mod tests {
         assert_eq!(vma.vm_flags.get(), 0b0111_0101 | 1 << 23);
         assert_eq!((&found[1].2[..], found[1].0.vm_flags.get()), (&b""[..], 3));
         assert_eq!(found[2].2, b"[vdso]\0");
-        assert_eq!(Payloads::of(TEXT, false)[0].len(), 3 * 64 + 24 + 8);
+        assert_eq!(
+            super::tests::payloads(TEXT, false, TEXT.len())[0].len(),
+            3 * 64 + 24 + 8
+        );
     }
 
     proptest! {
@@ -239,9 +264,16 @@ mod tests {
         #[test]
         fn any_text_is_survived(text: Vec<u8>, with_stat: bool, copies in 1..1000_usize) {
             let text = [TEXT, &text[..]].concat().repeat(copies);
-            for payload in Payloads::of(&text, with_stat) {
+            for payload in payloads(&text, with_stat, 1 << 16) {
                 prop_assert!(payload.len() <= PAYLOAD);
             }
+        }
+
+        /// Check that the parts in which a text comes make no difference, and that the bytes between what is told are zero.
+        #[test]
+        fn parts_make_no_difference(part in 1..300_usize, copies in 1..20_usize) {
+            let text = TEXT.repeat(copies);
+            prop_assert_eq!(payloads(&text, true, part), payloads(&text, true, text.len()));
         }
     }
 }

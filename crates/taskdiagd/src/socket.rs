@@ -2,31 +2,23 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::sys;
+
 /// Clients that may wait to be let in.
 const BACKLOG: i32 = 512;
 
-/// A listening socket.
-#[derive(Debug)]
-pub struct Listener {
-    /// The socket.
-    pub socket: OwnedFd,
-    /// Its name is ours to remove.
-    pub is_ours: bool,
-}
-
 /// The socket that was handed over, or a new one of this name.
-pub fn listen(path: &Path) -> Result<Listener, String> {
-    if let Some(socket) = handed_over()? {
-        return Ok(Listener { socket, is_ours: false });
+pub fn listen(path: &Path) -> Result<OwnedFd, String> {
+    match handed_over()? {
+        Some(socket) => Ok(socket),
+        None => bind(path).map_err(|error| format!("{}: {error}", path.display())),
     }
-    let socket = bind(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Listener { socket, is_ours: true })
 }
 
 /// sd_listen_fds(3).
@@ -64,9 +56,14 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
         Err(_) => {}
     }
     let socket = socket()?;
-    rustix::net::bind(&socket, &address)?;
-    // Everybody may ask; what they see is decided for each of them.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    // Everybody may ask; what they see is decided for each of them. The name is made as it is to be: who has the directory could put
+    // another one in its place before that could be changed.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o111));
+    let bound = rustix::net::bind(&socket, &address);
+    rustix::process::umask(before);
+    bound?;
+    // Before anybody can connect: sockets of clients have it from this one.
+    let _ = sys::refuse_rights(socket.as_fd());
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
@@ -80,5 +77,16 @@ pub fn group(name: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut parts = line.split(':');
         (parts.next()? == name).then(|| parts.nth(1)?.parse().ok())?
+    })
+}
+
+/// The numbers of a user and its group, by `/etc/passwd`.
+pub fn user(name: &str) -> Option<(u32, u32)> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    text.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let found = parts.next()? == name;
+        let (user, group) = (parts.nth(1)?.parse().ok()?, parts.next()?.parse().ok()?);
+        found.then_some((user, group))
     })
 }

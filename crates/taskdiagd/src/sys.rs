@@ -1,15 +1,22 @@
 //! System calls that no crate has: all of the unsafe code.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use rustix::process::Pid;
 
 /// `SO_PEERPIDFD` (Linux 6.5).
 const SO_PEERPIDFD: i32 = 77;
+
+/// `SO_PASSRIGHTS` (Linux 6.16).
+const SO_PASSRIGHTS: i32 = 83;
 
 /// `lsm_list_modules(2)` (Linux 6.8), the same on all machines.
 const SYS_LSM_LIST_MODULES: i64 = 461;
@@ -70,11 +77,13 @@ pub struct Packet {
     pub is_cut: bool,
     /// The process that sent it, 0 if the kernel does not say.
     pub sender: i32,
+    /// There is something with it that nobody asked for: descriptors.
+    pub has_more: bool,
 }
 
-/// Receives one packet and who sent it. Does not wait. Descriptors that come along are closed by the kernel: there is no room
-/// for them.
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet, Errno> {
+/// Receives one packet and who sent it. Does not wait. There is no room for descriptors: the kernel closes those that come along, and
+/// who closes a descriptor may have to wait. With `peek` the packet stays where it is, and they with it.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<Packet, Errno> {
     /// Room for one `struct ucred` behind its header, aligned as that.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
@@ -94,7 +103,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet, Errn
         libc::recvmsg(
             socket.as_raw_fd(),
             &mut message,
-            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
+            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | if peek { libc::MSG_PEEK } else { 0 },
         )
     };
     let len = usize::try_from(len).map_err(|_| last_errno())?;
@@ -114,7 +123,146 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet, Errn
         len,
         is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
         sender,
+        has_more: message.msg_flags & libc::MSG_CTRUNC != 0,
     })
+}
+
+/// Has a socket refuse packets with descriptors. Says whether it did so before; `None` where the kernel can't.
+pub fn refuse_rights(socket: BorrowedFd<'_>) -> Option<bool> {
+    let mut takes: libc::c_int = 1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let value = (&raw mut takes).cast();
+    // SAFETY: the kernel writes one int at most, and how much it wrote.
+    if unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, &mut len) } != 0 {
+        return None;
+    }
+    let refused = takes == 0;
+    takes = 0;
+    let value = (&raw const takes).cast();
+    // SAFETY: the kernel reads one int.
+    if unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, len) } != 0 {
+        return None;
+    }
+    Some(refused)
+}
+
+/// Sends a packet, and a file with it.
+pub fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>, at_once: bool) -> Result<(), Errno> {
+    let flags = match at_once {
+        true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        false => SendFlags::NOSIGNAL,
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.as_slice();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Receives a packet from one of ours, and the file that may come with it.
+pub fn receive_with_file(socket: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(packet)];
+    let received = rustix::net::recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    Ok((received.bytes, files.last()))
+}
+
+/// fork(2), for processes with a single thread: `None` in the child, which ends with its parent.
+pub fn fork() -> io::Result<Option<Pid>> {
+    let parent = rustix::process::getpid();
+    // SAFETY: there is one thread, so the child is whole.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            // It may have ended before that was said.
+            match rustix::process::getppid() == Some(parent) {
+                true => Ok(None),
+                false => std::process::exit(1),
+            }
+        }
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Closes all descriptors but one and the standard ones. Whoever had them must not use them any more.
+pub fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd() as libc::c_uint;
+    for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {
+        if first <= last {
+            // SAFETY: numbers only. Nothing that is left of the parent in this process uses its descriptors.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+}
+
+/// Becomes another user and group, without others.
+pub fn become_user(user: u32, group: u32) -> io::Result<()> {
+    // Whoever wanted this process to end with it still does.
+    let ends_with_parent = rustix::process::parent_process_death_signal()?;
+    // SAFETY: numbers, and an empty list. libc has all threads do it.
+    let done = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(group, group, group) == 0
+            && libc::setresuid(user, user, user) == 0
+    };
+    match done {
+        true => Ok(rustix::process::set_parent_process_death_signal(ends_with_parent)?),
+        false => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What a process says that is about to end for a system call that it may not make.
+extern "C" fn refused(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    const TEXT: &[u8] = b"taskdiagd: error: system call       is not in the list of this process: it ends\n";
+    let mut line = [0_u8; TEXT.len()];
+    line.copy_from_slice(TEXT);
+    // `_call_addr` and `_syscall` of the part of siginfo_t for SIGSYS, behind three numbers and their padding.
+    // SAFETY: the kernel hands a whole siginfo_t over.
+    let mut number = unsafe { info.cast::<u8>().add(24).cast::<i32>().read_unaligned() };
+    for place in (30..35).rev() {
+        line[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    // SAFETY: system calls on memory of ours; nothing else is done.
+    unsafe {
+        libc::write(2, line.as_ptr().cast(), line.len());
+        libc::_exit(128 + libc::SIGSYS);
+    }
+}
+
+/// Has this process, and those that it starts, say which system call they were not to make before they end.
+pub fn name_refused_calls() {
+    // SAFETY: all zero is a value of this structure; the handler makes system calls only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = refused as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
+    }
+}
+
+/// Has this process, and those that it starts, go on when it is told to end: whoever asks them to do something ends them.
+pub fn ignore_ends() {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: numbers only.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// How much memory that was sent waits to be received, the kernel's own for each packet included.

@@ -4,12 +4,10 @@
 mod daemon;
 
 use std::io::Read as _;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use daemon::connect;
+use daemon::{activate, connect};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag::broker::wire::{show, Message, Messages, Request, Strategy};
 
@@ -20,29 +18,6 @@ fn listener(path: &Path, kind: SocketType) -> OwnedFd {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("a name");
     rustix::net::listen(&socket, 16).expect("listening");
     socket
-}
-
-/// Starts a broker as systemd would. The variable with its number is set by a shell, which becomes the broker.
-fn activate(listener: &OwnedFd) -> Child {
-    let mut command = Command::new("sh");
-    command.args(["-c", "LISTEN_PID=$$ exec \"$0\"", env!("CARGO_BIN_EXE_taskdiagd")]);
-    command
-        .env("LISTEN_FDS", "1")
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped());
-    let fd = listener.as_raw_fd();
-    // SAFETY: system calls that are safe behind fork(2), on numbers.
-    unsafe {
-        command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            match fd {
-                3 => libc::fcntl(fd, libc::F_SETFD, 0),
-                _ => libc::dup2(fd, 3),
-            };
-            Ok(())
-        })
-    };
-    command.spawn().expect("the broker")
 }
 
 fn directory(name: &str) -> PathBuf {

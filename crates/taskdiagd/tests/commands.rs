@@ -70,7 +70,7 @@ fn commands_answer_as_without_it() {
         let mut command = as_nobody(&taskdiag);
         command.args(args);
         if through {
-            command.args(["--source", "broker", "--socket"]).arg(&broker.socket);
+            command.arg("--socket").arg(&broker.socket);
         }
         command.output().expect("the command")
     };
@@ -97,9 +97,21 @@ fn commands_answer_as_without_it() {
         }
     }
     // The JSON says who answered.
-    for args in [&["ps", "--json", "-p", &pid][..], &["maps", "--json", &pid]] {
+    for args in [
+        &["ps", "--json", "-p", &pid][..],
+        &["tree", "--json", &pid],
+        &["mem", "--json", "-p", &pid],
+        &["maps", "--json", &pid],
+        &["normalize", "--json", &pid, &code],
+        &["doctor", "--json"],
+    ] {
         let told = String::from_utf8(run(args, true).stdout).expect("text");
         assert!(told.contains("\":\"broker\""), "{told}");
+        // Unless another source is asked for.
+        if args[0] != "doctor" {
+            let told = run(&[args, &["--source", "procfs"]].concat(), true).stdout;
+            assert!(!String::from_utf8_lossy(&told).contains("\":\"broker\""), "{args:?}");
+        }
     }
     // All that are nobody's, and no others.
     let all = String::from_utf8(run(&["maps", "--all", "--exec", "--csv"], true).stdout).expect("text");
@@ -121,9 +133,7 @@ fn watching_goes_on_through_it() {
     let broker = Broker::start(&[]);
     let taskdiag = copied(broker.socket.parent().expect("a directory"));
     let mut command = as_nobody(&taskdiag);
-    command.args([
-        "watch", "--jsonl", "--watch", "0.05", "-o", "pid", "--source", "broker", "--socket",
-    ]);
+    command.args(["watch", "--jsonl", "--watch", "0.05", "-o", "pid", "--socket"]);
     let mut watch = Sleeper(
         command
             .arg(&broker.socket)

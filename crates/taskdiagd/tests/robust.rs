@@ -5,47 +5,24 @@
 mod common;
 #[path = "common/mod.rs"]
 mod daemon;
+#[path = "common/numbers.rs"]
+mod numbers;
 
 use std::collections::BTreeSet;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::scaled;
-use daemon::{connect, try_connect, Broker};
+use daemon::{connect, request, try_connect, Broker};
+use numbers::Numbers;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::net::SendFlags;
 use taskdiag::broker::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
 use taskdiag::{Field, Query};
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
-
-fn request(show: u64, strategy: Strategy, pid: u32) -> [u8; REQUEST_MAX] {
-    Request {
-        seq: 5,
-        show,
-        strategy,
-        pid,
-    }
-    .encode()
-}
-
-/// Numbers that look random, the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// Open descriptors, and resident memory in KiB.
 fn size(pid: u32) -> (usize, u64) {
@@ -101,21 +78,21 @@ fn malformed_requests_are_refused() {
             let mut packet = [0_u8; 256];
             let valid = request(BASE, Strategy::One, 1);
             packet[..valid.len()].copy_from_slice(&valid);
-            let len = match numbers.next() % 4 {
+            let len = match numbers.below(4) {
                 // Truncated, but not to the form without padding.
-                0 => 1 + (numbers.next() % 35) as usize,
+                0 => 1 + numbers.below(35),
                 // Too long.
-                1 => valid.len() + 1 + (numbers.next() % 200) as usize,
+                1 => valid.len() + 1 + numbers.below(200),
                 // Another type, length, or strategy.
                 2 => {
-                    let at = [0, 1, 2, 4, 5, 25, 26, 30][(numbers.next() % 8) as usize];
-                    packet[at] ^= 1 + (numbers.next() % 255) as u8;
+                    let at = [0, 1, 2, 4, 5, 25, 26, 30][numbers.below(8)];
+                    packet[at] ^= 1 + numbers.below(255) as u8;
                     valid.len()
                 }
                 // Unknown bits.
                 _ => {
-                    let bit = 35 + numbers.next() % 27;
-                    packet[16 + bit as usize / 8] |= 1 << (bit % 8);
+                    let bit = 35 + numbers.below(27);
+                    packet[16 + bit / 8] |= 1 << (bit % 8);
                     valid.len()
                 }
             };
@@ -166,14 +143,14 @@ fn clients_that_come_and_go_cost_only_themselves() {
                         if clients.is_empty() {
                             continue;
                         }
-                        let index = numbers.next() as usize % clients.len();
+                        let index = numbers.below(clients.len());
                         let show = [
                             BASE,
                             BASE | 1 << 18,
                             show::BASE | show::CRED | show::CMDLINE,
-                            BASE | show::MEMFD,
-                        ][numbers.next() as usize % 4];
-                        let strategy = if numbers.next() % 8 == 0 {
+                            BASE | show::CMDLINE | show::VMA,
+                        ][numbers.below(4)];
+                        let strategy = if numbers.below(8) == 0 {
                             Strategy::All
                         } else {
                             Strategy::One
@@ -183,7 +160,7 @@ fn clients_that_come_and_go_cost_only_themselves() {
                             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                             let _ = rustix::net::send(&clients[index].socket, packet, flags);
                         };
-                        match numbers.next() % 5 {
+                        match numbers.below(5) {
                             // Asks and leaves.
                             0 => {
                                 sent(&packet);
@@ -203,8 +180,8 @@ fn clients_that_come_and_go_cost_only_themselves() {
                                     Ok(tasks) if tasks.len() == 1 && tasks[0].tgid == std::process::id() => {
                                         right.fetch_add(1, Ordering::Relaxed)
                                     }
-                                    // All places taken.
-                                    Err(libc::EBUSY) => 0,
+                                    // All places taken, or this one while nothing was asked.
+                                    Err(libc::EBUSY | libc::EPIPE | libc::ECONNRESET) => 0,
                                     other => {
                                         println!("{other:?}");
                                         wrong.fetch_add(1, Ordering::Relaxed)
@@ -225,8 +202,10 @@ fn clients_that_come_and_go_cost_only_themselves() {
     let before = settled(&broker, files);
     churn(Duration::from_secs(scaled(60) as u64), 500);
     is_well(&broker);
-    let after = settled(&broker, before.0);
-    assert_eq!(after.0, before.0, "descriptors");
+    // Helpers that were needed stay.
+    let most = before.0 + 16;
+    let after = settled(&broker, most);
+    assert!(after.0 <= most, "{} descriptors instead of {}", after.0, before.0);
     assert!(after.1 <= before.1 + 8192, "{} KiB instead of {}", after.1, before.1);
 }
 
@@ -253,22 +232,15 @@ fn who_does_not_read_waits_alone() {
 /// are under way from one user's processes.
 #[test]
 fn files_that_nobody_takes_are_few() {
-    let broker = Broker::start(&[]);
-    let pid = Pid::from_raw(broker.pid() as i32).expect("a process");
-    let limit = Rlimit {
-        current: Some(256),
-        maximum: Some(256),
-    };
-    rustix::process::prlimit(Some(pid), Resource::Nofile, limit).expect("few descriptors");
+    let broker = Broker::start_with_descriptors(256, &[]);
     let own = std::process::id();
     let maps = request(show::MAPS, Strategy::One, own);
-    let dump = request(BASE | show::MEMFD, Strategy::One, own);
     let lazy: Vec<_> = (0..8).map(|_| connect(&broker.socket)).collect();
     let mut sent = 0;
-    for packet in [maps, dump].iter().cycle().take(200) {
+    for _ in 0..200 {
         for connection in &lazy {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            sent += usize::from(rustix::net::send(&connection.socket, packet, flags).is_ok());
+            sent += usize::from(rustix::net::send(&connection.socket, &maps, flags).is_ok());
         }
     }
     assert!(sent > 800, "{sent} requests");
@@ -290,42 +262,6 @@ fn files_that_nobody_takes_are_few() {
     is_well(&broker);
 }
 
-/// The file of an answer that is a single one, and how long the answer is.
-fn receive_file(connection: &daemon::Connection) -> (OwnedFd, u64) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut packet = [0; 256];
-    let received = rustix::net::recvmsg(
-        &connection.socket,
-        &mut [IoSliceMut::new(&mut packet)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )
-    .expect("an answer");
-    let mut messages = Messages::new(&packet[..received.bytes], 5);
-    let Some(Ok(Message::Task { attributes, .. })) = messages.next() else {
-        panic!("no file announced");
-    };
-    assert!(matches!(messages.next(), Some(Ok(Message::Done))), "more than one file");
-    let (kind, payload, _) = taskdiag::broker::wire::attributes(attributes)
-        .next()
-        .expect("an attribute");
-    assert_eq!(kind, attribute::MEMFD);
-    let file = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    let len = u64::from_ne_bytes(payload[..8].try_into().expect("a length"));
-    (file.expect("a file"), len)
-}
-
-fn content((file, len): &(OwnedFd, u64)) -> Vec<u8> {
-    let mut bytes = vec![0; *len as usize];
-    let read = rustix::io::pread(file, &mut bytes, 0).expect("its bytes");
-    bytes.truncate(read);
-    bytes
-}
-
 /// Check that answers about many tasks, which several walkers find and several clients share, have each task once.
 #[test]
 fn many_tasks_are_told_once() {
@@ -339,9 +275,6 @@ fn many_tasks_are_told_once() {
             let (pids, socket) = (&pids, &broker.socket);
             scope.spawn(move || {
                 let mut handle = daemon::handle(socket);
-                if client == 0 {
-                    handle = handle.broker_in_packets();
-                }
                 let mut snapshot = taskdiag::Snapshot::default();
                 let query = Query::threads().fields(Field::Pid | Field::Tid | Field::Comm);
                 for _ in 0..scaled(50) {
@@ -359,64 +292,6 @@ fn many_tasks_are_told_once() {
     });
 }
 
-/// Whether a file takes no memory any more.
-fn is_emptied(file: &OwnedFd) -> bool {
-    rustix::fs::fstat(file).expect("a file").st_blocks == 0
-}
-
-/// Check that a file is written again for those who have it and for nobody else; that it never has another's bytes in it; and that
-/// it is empty when they have left.
-#[test]
-fn files_are_written_again_for_their_readers_only() {
-    let broker = Broker::start(&[]);
-    let [one, other] = [connect(&broker.socket), connect(&broker.socket)];
-    let all = request(BASE | show::MEMFD, Strategy::All, 0);
-    let inode = |(file, _): &(OwnedFd, u64)| rustix::fs::fstat(file).expect("a file").st_ino;
-    let lists_us = |file: &(OwnedFd, u64)| {
-        let bytes = content(file);
-        assert_eq!(bytes.len() as u64, file.1);
-        let mut messages = Messages::new(&bytes, 0).map(|message| message.expect("a message"));
-        messages
-            .any(|message| matches!(message, Message::Task { header, .. } if header.tgid.get() == std::process::id()))
-    };
-    let ask = |connection: &daemon::Connection| {
-        connection.send(&all);
-        let file = receive_file(connection);
-        assert!(lists_us(&file));
-        file
-    };
-    // What two ask at the same time they are answered together.
-    let ask_together = || {
-        let pid = Pid::from_raw(broker.pid() as i32).expect("a process");
-        rustix::process::kill_process(pid, Signal::STOP).expect("stopping it");
-        for connection in [&one, &other] {
-            connection.send(&all);
-        }
-        rustix::process::kill_process(pid, Signal::CONT).expect("going on");
-        let files = [&one, &other].map(receive_file);
-        assert!(files.iter().all(lists_us));
-        files
-    };
-    let alone = ask(&one);
-    assert_eq!(inode(&ask(&one)), inode(&alone));
-    let together = ask_together();
-    assert_ne!(inode(&together[0]), inode(&alone));
-    assert_eq!(inode(&together[0]), inode(&together[1]));
-    // Nobody has it any more for whom it would be written again.
-    assert!(is_emptied(&alone.0));
-    assert_eq!(ask_together().map(|file| inode(&file)), together.each_ref().map(inode));
-    // The other one may be reading that still.
-    let before = content(&together[1]);
-    assert_ne!(inode(&ask(&one)), inode(&together[1]));
-    assert_eq!(content(&together[1]), before);
-    assert_ne!(inode(&ask(&other)), inode(&together[1]));
-    assert!(is_emptied(&together[1].0));
-    // An answer in packets ends it, too.
-    let last = ask(&one);
-    one.ask(BASE, Strategy::All, 0).expect("packets");
-    assert!(is_emptied(&last.0));
-}
-
 /// Check that a broker that is killed leaves clients with an error, and that handles find the next one by themselves.
 #[test]
 fn a_killed_broker_is_found_again() {
@@ -428,13 +303,10 @@ fn a_killed_broker_is_found_again() {
         let waiting = connect(&broker.socket);
         broker.kill_and_restart();
         assert!(waiting.receive().is_none());
-        let error = handle.query_into(&query, &mut snapshot).expect_err("an end");
-        assert!(error.to_string().contains("socket"), "{error}");
         handle.query_into(&query, &mut snapshot).expect("an answer of the next");
         assert_eq!(snapshot.len(), 1);
     }
     assert!(broker.terminate().success());
-    assert!(!broker.socket.exists());
     assert!(handle.query_into(&query, &mut snapshot).is_err());
     assert!(handle.query_into(&query, &mut snapshot).is_err());
 }

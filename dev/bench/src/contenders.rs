@@ -220,8 +220,6 @@ pub const ALL: &[Contender] = &[
         floor::walk),
     call("library/bpf", Processes, "base+cred, the snapshot's memory used again",
         || library::again(BPF)),
-    call("library/bpf-one-thread", Processes, "the same, by one thread",
-        || library::again_on_one_thread(BPF)),
     call("library/bpf-fresh", Processes, "base+cred, a new snapshot each time",
         || library::fresh_snapshot(BPF)),
     call("library/bpf-first", Processes, "base+cred, a new handle: with loading",

@@ -46,7 +46,6 @@ fn attach() -> Result<OwnedFd> {
         instructions: &NOTHING,
         attach: AttachType::TraceIterator,
         attach_to,
-        sleepable: false,
         functions: None,
     })?;
     Ok(bpf::link_tasks(program.as_fd(), TaskScope::All)?)

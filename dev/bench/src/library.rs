@@ -73,13 +73,6 @@ pub fn again(ask: Ask) -> Result<Runner> {
     Ok(Box::new(move || ask.timed(&mut handle, &mut snapshot)))
 }
 
-/// Asks again and again, without a thread that helps.
-pub fn again_on_one_thread(ask: Ask) -> Result<Runner> {
-    let (mut handle, mut snapshot) = (ask.prepared()?.on_one_thread(), Snapshot::default());
-    ask.timed(&mut handle, &mut snapshot)?;
-    Ok(Box::new(move || ask.timed(&mut handle, &mut snapshot)))
-}
-
 /// Asks again and again, each answer in memory of its own, which is given back within the time.
 pub fn fresh_snapshot(ask: Ask) -> Result<Runner> {
     let mut handle = ask.prepared()?;

@@ -15,6 +15,7 @@ mod maps;
 mod measure;
 mod mem;
 mod pagecache;
+mod planner;
 mod procfs_crate;
 mod report;
 mod scale;
@@ -54,6 +55,8 @@ enum Suite {
     Maps,
     /// Proportional sizes of processes
     Mem,
+    /// Whose answer the planner chooses
+    Planner,
     /// The broker
     Broker,
 }
@@ -175,6 +178,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Mem) {
         mem::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Planner) {
+        planner::run(cli.effort(), &tools, &mut report)?;
     }
     if cli.measures(Suite::Broker) {
         broker::run(cli.effort(), &mut report)?;

@@ -201,7 +201,7 @@ pub(crate) fn environment(role: &str, wanted: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 /// An environment that can take up titles longer than the arguments, even than a page.
 pub(crate) fn roomy_environment() -> Vec<Vec<u8>> {
-    vec![[b"PADDING=".as_slice(), &[b'p'; 2 * sys::PAGE]].concat()]
+    vec![[b"PADDING=".as_slice(), &vec![b'p'; 2 * sys::page_size()]].concat()]
 }
 
 /// Forks a child that execs the zoo binary in `role` with these arguments.
@@ -231,6 +231,23 @@ pub(crate) fn settle(tid: pid_t, state: char) -> io::Result<()> {
         }
         sys::sched_yield();
     }
+}
+
+/// Waits until a thread of the process is in a state.
+pub(crate) fn settle_one_of(pid: pid_t, state: char) -> io::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let tid = task?.file_name().to_string_lossy().parse::<pid_t>();
+            if tid.is_ok_and(|tid| state_of(tid).is_ok_and(|now| now == state)) {
+                return Ok(());
+            }
+        }
+        sys::sched_yield();
+    }
+    Err(io::Error::other(format!(
+        "no thread of process {pid} comes to be in state {state}"
+    )))
 }
 
 /// The children of a process, by the ids of the reader's namespace.

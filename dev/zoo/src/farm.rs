@@ -25,7 +25,7 @@ impl Farm {
     /// Starts `processes` processes with `threads_each` threads each (the first one counts; 0 is taken for 1) and
     /// returns when all of them sleep.
     ///
-    /// Where kernel.pid_max or kernel.threads-max are too low it raises them, which takes root, and leaves them so:
+    /// Where kernel.pid_max, kernel.threads-max or vm.max_map_count are too low it raises them, which takes root, and leaves them so:
     /// another farm may need them.
     pub fn start(processes: usize, threads_each: usize) -> io::Result<Farm> {
         let role = format!("{FARM}{processes}:{}", threads_each.max(1));
@@ -57,19 +57,23 @@ impl Farm {
 fn make_room(sysctl: &str, more: usize) -> io::Result<()> {
     // Ids and threads that are taken already, and some to spare for everybody else.
     const SPARE: usize = 4096;
-    let path = format!("/proc/sys/kernel/{sysctl}");
-    let now = fs::read_to_string(&path).doing(&format!("reading {path}"))?;
     let present = fs::read_to_string("/proc/loadavg")?;
     let present = present
         .split(['/', ' '])
         .nth(4)
         .and_then(|tasks| tasks.parse().ok())
         .unwrap_or(0);
-    let wanted = present + more + SPARE;
+    raise("kernel", sysctl, present + more + SPARE)
+}
+
+/// Raises a kernel-wide limit to `wanted`, if it is below.
+fn raise(family: &str, sysctl: &str, wanted: usize) -> io::Result<()> {
+    let path = format!("/proc/sys/{family}/{sysctl}");
+    let now = fs::read_to_string(&path).doing(&format!("reading {path}"))?;
     if now.trim().parse::<usize>().is_ok_and(|limit| limit >= wanted) {
         return Ok(());
     }
-    fs::write(&path, wanted.to_string()).doing(&format!("raising kernel.{sysctl} to {wanted}"))
+    fs::write(&path, wanted.to_string()).doing(&format!("raising {family}.{sysctl} to {wanted}"))
 }
 
 /// The farm's root. It forks some branches, and each branch forks its share: a tree, so that all processors take part.
@@ -99,6 +103,8 @@ fn grow(size: &str) -> io::Result<Vec<i32>> {
     };
     make_room("pid_max", processes * threads_each)?;
     make_room("threads-max", processes * threads_each)?;
+    // A thread has two stacks, the other one for signals, and a page before each that can't be touched.
+    raise("vm", "max_map_count", threads_each * 4 + 1000)?;
     sys::raise_limit(libc::RLIMIT_NPROC, (processes * threads_each + 4096) as u64)?;
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
     let farm = Field {

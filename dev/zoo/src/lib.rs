@@ -3,7 +3,7 @@
 //! A [`Zoo`] starts [`Animal`]s: processes with a name that looks like the middle of a stat line, with a command line of
 //! 2 MiB, dead thread-group leaders, processes in other namespaces ... Each is ready when it is returned, knows what is
 //! to be seen of it ([`Facts`]), stays as it is, and is gone with all that belongs to it when its guard is dropped. A
-//! [`Farm`] is many idle processes, a [`Churn`] forks without end.
+//! [`Farm`] is many idle processes, a [`Churn`] forks without end, [`Racers`] do other things without end.
 //!
 //! Tests have many threads, in which forking is unsafe, so everything happens in helper processes: the binary `zoo` of
 //! this package. It is found through the variable `TASKDIAG_ZOO`, or beside the running executable or above it.
@@ -12,7 +12,9 @@ mod churn;
 mod den;
 mod facts;
 mod farm;
+mod fuse;
 mod helper;
+mod racer;
 mod species;
 mod sys;
 mod titles;
@@ -25,6 +27,7 @@ use std::process::Command;
 pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
+pub use racer::{Race, Racers};
 
 use helper::Helper;
 
@@ -50,18 +53,20 @@ impl Zoo {
         helper::zoo_binary().map(|_| Zoo(()))
     }
 
-    /// All animals: name, and what is special.
+    /// All animals that do no harm: name, and what is special.
     pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
         species::all().map(|species| (species.name, species.about))
+    }
+
+    /// Animals that keep those waiting who look at them: name, and how.
+    pub fn holders() -> impl Iterator<Item = (&'static str, &'static str)> {
+        species::holders().map(|species| (species.name, species.about))
     }
 
     /// Starts an animal. An error of kind [`io::ErrorKind::Unsupported`] says that this host does not allow it.
     pub fn start(&self, name: &str) -> io::Result<Animal> {
         let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no animal is called {name:?}"));
-        let name = species::all()
-            .find(|species| species.name == name)
-            .ok_or_else(unknown)?
-            .name;
+        let name = species::find(name).ok_or_else(unknown)?.name;
         let mut helper = Helper::start(&format!("{KEEPER}{name}"), &["animal", name])?;
         let facts = helper
             .hear()
@@ -88,7 +93,7 @@ impl Zoo {
         })
     }
 
-    /// Starts one of each, and tells which ones this host refused. What is neither is an error.
+    /// Starts one of each that does no harm, and tells which ones this host refused. What is neither is an error.
     pub fn everything(&self) -> io::Result<(Vec<Animal>, Vec<Refused>)> {
         let (mut animals, mut refused) = (Vec::new(), Vec::new());
         for (name, _) in Zoo::list() {
@@ -146,8 +151,11 @@ const KEEPER: &str = "keeper:";
 const MANY: &str = "mappings=";
 const FARM: &str = "farm:";
 const CHURN: &str = "churn:";
+const RACER: &str = "racer:";
 /// The life of some of the churn's children.
 const MAYFLY: &str = "mayfly";
+/// A racer that has just executed the program.
+const EXECUTOR: &str = "executor";
 
 /// What the zoo binary does first: when it was started to play a role it plays that and never returns.
 pub fn play_role_if_any() {
@@ -158,13 +166,17 @@ pub fn play_role_if_any() {
     if role == MAYFLY {
         sys::exit(0);
     }
+    if role == EXECUTOR {
+        racer::exec_in_a_thread();
+    }
     // A panic must not unwind out of a forked child into what its parent is still doing.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("zoo: {panic}");
         std::process::abort();
     }));
-    sys::check_page_size();
-    let is_helper = [KEEPER, FARM, CHURN].iter().any(|helper| role.starts_with(helper));
+    let is_helper = [KEEPER, FARM, CHURN, RACER]
+        .iter()
+        .any(|helper| role.starts_with(helper));
     if is_helper {
         // Keys typed at the test's terminal are not meant for the animals. And a session, unlike a process group, is
         // not sent SIGHUP when the test dies while one of its processes is stopped.
@@ -173,7 +185,7 @@ pub fn play_role_if_any() {
     if let Some(count) = role.strip_prefix(KEEPER).and_then(|name| name.strip_prefix(MANY)) {
         den::keep(|_| species::mappings::many(count.parse().map_err(io::Error::other)?))
     } else if let Some(name) = role.strip_prefix(KEEPER) {
-        den::keep(|den| match species::all().find(|species| species.name == name) {
+        den::keep(|den| match species::find(name) {
             Some(species) => (species.birth)(den),
             None => Err(io::Error::other("the zoo binary doesn't know it: is it out of date?")),
         })
@@ -181,6 +193,8 @@ pub fn play_role_if_any() {
         farm::run(size)
     } else if let Some(rate) = role.strip_prefix(CHURN) {
         churn::run(rate)
+    } else if let Some(name) = role.strip_prefix(RACER) {
+        racer::run(name)
     } else {
         den::play(&role)
     }

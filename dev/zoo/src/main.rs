@@ -10,7 +10,7 @@ use taskdiag_zoo::{play_role_if_any, Animal, Churn, Farm, Zoo};
 
 const USAGE: &str = "\
 usage: zoo list                  the animals and what is strange about them
-       zoo run NAME... | all     start some, print what is known of them, wait for Ctrl-C or the end of input
+       zoo run NAME... | all     start some (all: those that keep nobody waiting), print what is known of them, wait for Ctrl-C or the end of input
        zoo farm N [T]            N idle processes with T threads each
        zoo churn RATE SECONDS    RATE processes a second come and go";
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 fn command(args: &[&str]) -> Result<ExitCode, Box<dyn Error>> {
     match args {
         ["list"] => {
-            for (name, about) in Zoo::list() {
+            for (name, about) in Zoo::list().chain(Zoo::holders()) {
                 println!("{name:24}  {about}");
             }
         }

@@ -36,6 +36,8 @@ number_calls! {
     /// Sends `signal` to this thread alone.
     kill_own_thread(signal: c_int) =
         libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
+    /// Closes a descriptor that no object here will close, in a process that never drops its objects.
+    close(fd: RawFd) = libc::close(fd);
     setsid() = libc::setsid();
     setpgid(pid: pid_t, pgid: pid_t) = libc::setpgid(pid, pgid);
     setresuid(real: u32, effective: u32, saved: u32) = libc::setresuid(real, effective, saved);
@@ -450,9 +452,64 @@ pub(crate) unsafe fn map_over(at: *mut u8, len: usize, file: RawFd) -> io::Resul
     Ok(())
 }
 
+/// Maps fresh memory over what is at `at`.
+///
+/// # Safety
+/// Nothing may rely on what was in the `len` bytes at `at`.
+pub(crate) unsafe fn map_anew(at: *mut u8, len: usize) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the caller has given up what was there.
+    let got = unsafe { libc::mmap(at.cast::<c_void>(), len, protection, flags, -1, 0) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Maps a page and unmaps it.
+pub(crate) fn map_and_unmap() -> io::Result<()> {
+    map(page_size(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None).and_then(|at| unmap(at, page_size()))
+}
+
+/// Reads a byte of a file.
+pub(crate) fn read_at(file: &File, at: usize) -> io::Result<u8> {
+    let mut byte = [0];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut byte, at as u64)?;
+    Ok(byte[0])
+}
+
+/// Which of two descriptors are readable, or at their end; waits for one.
+pub(crate) fn either_readable(fds: [RawFd; 2]) -> io::Result<[bool; 2]> {
+    let mut polls = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // SAFETY: two pollfds, and they outlive the call.
+    match cvt(unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) }.into()) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(polls.map(|poll| poll.revents != 0)),
+    }
+}
+
+/// Lets no mount that is made from now on be seen elsewhere.
+pub(crate) fn keep_mounts_private() -> io::Result<()> {
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the path ends with a NUL; the call takes no other text with these flags.
+    cvt(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) }.into()).map(drop)
+}
+
+/// Mounts a file system.
+pub(crate) fn mount(source: &CStr, at: &CStr, kind: &CStr, options: &CStr) -> io::Result<()> {
+    // SAFETY: all texts end with a NUL and outlive the call.
+    cvt(unsafe { libc::mount(source.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) }.into())
+        .map(drop)
+}
+
 /// Writes to (or, for a file, reads) every page of a mapping made by [`map`].
 pub(crate) fn touch(at: *mut u8, len: usize, write: bool) {
-    for offset in (0..len).step_by(PAGE) {
+    for offset in (0..len).step_by(page_size()) {
         // SAFETY: within the mapping, which is writable when the caller says so; no reference to it exists.
         unsafe {
             if write {
@@ -475,13 +532,9 @@ pub(crate) fn lock_memory(at: *mut u8, len: usize) -> io::Result<()> {
     cvt(unsafe { libc::mlock(at.cast::<c_void>(), len) }.into()).map(drop)
 }
 
-/// The page size of the machines this project runs on is checked once, at the start of each helper.
-pub(crate) const PAGE: usize = 4096;
-
-pub(crate) fn check_page_size() {
+pub(crate) fn page_size() -> usize {
     // SAFETY: a number in, a number out.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    assert_eq!(size, PAGE as c_long, "the zoo's byte counts assume pages of 4096 bytes");
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 /// Where the kernel thinks the command line and environment of this process are.

@@ -8,7 +8,7 @@ use std::slice;
 
 use crate::den::joined;
 use crate::facts::Facts;
-use crate::sys::{self, ArgArea, PAGE};
+use crate::sys::{self, page_size, ArgArea};
 
 /// What /proc/PID/cmdline shows of an argument area followed at once by an environment.
 ///
@@ -18,7 +18,7 @@ fn shown(memory: &[u8], args_len: usize) -> Vec<u8> {
     if memory[args_len - 1] == 0 {
         return memory[..args_len].to_vec();
     }
-    let page = &memory[..memory.len().min(PAGE)];
+    let page = &memory[..memory.len().min(page_size())];
     let end = page.iter().position(|&byte| byte == 0).map_or(page.len(), |at| at + 1);
     page[..end].to_vec()
 }
@@ -65,8 +65,8 @@ pub(crate) fn rewrite(role: &str, facts: &mut Facts) -> io::Result<()> {
         // The kernel reads command lines from anonymous memory only.
         "title-moved-to-file" => {
             let program = File::open("/proc/self/exe")?;
-            let at = sys::map(PAGE, libc::MAP_PRIVATE, Some(program.as_raw_fd()))?;
-            sys::touch(at, PAGE, false);
+            let at = sys::map(page_size(), libc::MAP_PRIVATE, Some(program.as_raw_fd()))?;
+            sys::touch(at, page_size(), false);
             sys::move_args(at as usize, at as usize + 64)?;
             Vec::new()
         }
@@ -84,9 +84,9 @@ pub(crate) fn rewrite(role: &str, facts: &mut Facts) -> io::Result<()> {
 
 /// Puts a copy of `bytes` into fresh anonymous memory.
 fn anonymous(bytes: &[u8]) -> io::Result<usize> {
-    let at = sys::map(PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
+    let at = sys::map(page_size(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
     // SAFETY: a fresh writable page that nothing else refers to.
-    let page = unsafe { slice::from_raw_parts_mut(at, PAGE) };
+    let page = unsafe { slice::from_raw_parts_mut(at, page_size()) };
     page[..bytes.len()].copy_from_slice(bytes);
     Ok(at as usize)
 }
@@ -96,12 +96,12 @@ fn hide_pages() -> io::Result<Vec<u8>> {
     let args: Vec<Vec<u8>> = std::env::args_os().map(OsStringExt::into_vec).collect();
     let before = joined(&args);
     let area = ArgArea::of_this_process()?;
-    let first = area.arg_start.next_multiple_of(PAGE);
-    if first + 2 * PAGE > area.arg_end {
+    let first = area.arg_start.next_multiple_of(page_size());
+    if first + 2 * page_size() > area.arg_end {
         return Err(io::Error::other("the arguments are too short"));
     }
     let program = File::open("/proc/self/exe")?;
     // SAFETY: these pages hold nothing but argument strings, which this process does not look at again.
-    unsafe { sys::map_over(first as *mut u8, 2 * PAGE, program.as_raw_fd())? };
+    unsafe { sys::map_over(first as *mut u8, 2 * page_size(), program.as_raw_fd())? };
     Ok(before[..first - area.arg_start].to_vec())
 }

@@ -539,3 +539,57 @@ fn churn_makes_processes() {
     assert!(churn.stop().unwrap() >= 100);
     assert!(!exists(pid));
 }
+
+/// Whether somebody who reads a file of the process is kept waiting.
+fn keeps_waiting(pid: i32, file: &str) -> bool {
+    let mut reader = std::process::Command::new("cat")
+        .arg(format!("/proc/{pid}/{file}"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        if reader.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    true
+}
+
+/// Holders hold, can be killed as any process, and leave nothing behind.
+#[test]
+fn holders_hold_until_they_are_killed() {
+    for (name, _) in Zoo::holders() {
+        let animal = match Zoo::new().unwrap().start(name) {
+            Ok(animal) => animal,
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                // SAFETY: no arguments.
+                assert_ne!(unsafe { libc::geteuid() }, 0, "{name}: {error}");
+                continue;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        };
+        let pid = animal.pid;
+        assert!(!keeps_waiting(pid, "stat"), "{name}");
+        assert_eq!(keeps_waiting(pid, "cmdline"), name.starts_with("holds-lock"), "{name}");
+        if name == "silent-file" {
+            assert!(keeps_waiting(pid, "map_files/200000000000-200000004000"), "{name}");
+        }
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+        let start = Instant::now();
+        let is_dead = |pid| !exists(pid) || read(pid, "stat").windows(4).any(|part| part == b") Z ");
+        while !is_dead(pid) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{name} does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(animal);
+        assert!(!exists(pid), "{name}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains("taskdiag-zoo"), "{mounts}");
+    }
+}

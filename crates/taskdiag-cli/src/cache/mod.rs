@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use rustix::io::Errno;
-use taskdiag::pagecache::processes::{self, held_files, Held};
+use taskdiag::pagecache::processes::{self, Finder, Held};
 use taskdiag::pagecache::{self, ByteRange, Directory, Found, Quantity, Seen, Source, Sum, Totals, Walk};
-use taskdiag::ErrorKind;
+use taskdiag::{Absent, ErrorKind};
 
+use crate::library::Patience;
 use crate::listing::Formats;
-use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 use names::Names;
-use report::{Report, Style, Unit};
+use report::{Cached, Report, Style, Unit};
 use row::{Column, Entry, SortKey};
 
 /// Show how much of files and directories is in the page cache
@@ -90,12 +91,14 @@ pub struct Args {
 #[command(next_help_heading = "Output")]
 struct Options {
     /// Fields to show, in this order; `all` for all: path, size_bytes, cached_bytes, dirty_bytes, writeback_bytes,
-    /// evicted_bytes, recently_evicted_bytes
+    /// evicted_bytes, recently_evicted_bytes, files_count, missing_count
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
     fields: Vec<String>,
     /// What is to answer
     #[arg(long, value_enum, default_value_t)]
     source: Asked,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     formats: Formats,
     /// Bytes in tables
@@ -145,6 +148,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut style = Style {
         format: options.formats.format(),
         columns: Column::parse_list(&options.fields)?,
+        sums: args.summarize || args.depth.is_some(),
         unit: match options {
             Options { bytes: true, .. } => Unit::Bytes,
             Options { pages: true, .. } => Unit::Pages,
@@ -200,6 +204,11 @@ struct Survey {
     said: u64,
     /// Processes whose files the caller may not see.
     denied_processes: u64,
+    /// Lent out while it tells of files.
+    finder: Option<Finder>,
+    /// Processes that do not let their mappings be read, and how many files did not answer.
+    silent: Vec<u32>,
+    silent_files: u64,
     /// Whether it is said how much of the machine's page cache the files explain.
     explains: bool,
 }
@@ -222,6 +231,9 @@ impl Survey {
         // Rows that come all the time show on a terminal how far the work is.
         let streams = style.sort.is_empty() && depth.is_none();
         Ok(Survey {
+            finder: Some(Finder::new(walk.source, walk.range, args.options.patience.patience)),
+            silent: Vec::new(),
+            silent_files: 0,
             walk,
             depth,
             report: Report::new(style),
@@ -283,22 +295,14 @@ impl Survey {
             Err(errno) => self.failed(path.as_os_str().as_encoded_bytes(), &path_error(errno)),
         }
         for (path, sum) in directories.add_up() {
-            self.row(&Entry {
-                path: &path,
-                size_bytes: Ok(sum.size_bytes),
-                usage: sum.usage(self.walk.source),
-            });
+            self.row(&Entry::directory(&path, &sum, self.walk.source));
         }
         self.progress.files_before = self.totals.sum.files;
     }
 
     fn found(&mut self, found: Found<'_>, directories: &mut Directories) -> ControlFlow<()> {
         match found {
-            Found::File(file) => self.row(&Entry {
-                path: file.path,
-                size_bytes: file.size_bytes,
-                usage: file.usage,
-            }),
+            Found::File(file) => self.row(&Entry::file(file.path, file.size_bytes, file.usage)),
             Found::Directory(directory) => directories.add(&directory),
             Found::Failed(failed) => self.failed(failed.path, &errno_text(failed.errno)),
             Found::Tick(files) => {
@@ -353,6 +357,7 @@ impl Survey {
                 // It ended meanwhile.
                 Ok(()) | Err((ErrorKind::NoSuchTask, _)) => {}
                 Err((ErrorKind::Denied, _)) => self.denied_processes += 1,
+                Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
                 Err((_, message)) => self.complain(format_args!("{message}")),
             }
         }
@@ -362,31 +367,27 @@ impl Survey {
     fn process(&mut self, pid: u32) {
         match self.held(pid) {
             Ok(()) => {}
+            Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
             Err((ErrorKind::Denied, message)) => self.complain(format_args!("{message} ({})", who_may())),
             Err((_, message)) => self.complain(format_args!("{message}")),
         }
     }
 
     fn held(&mut self, pid: u32) -> Result<(), (ErrorKind, String)> {
+        let Some(mut finder) = self.finder.take() else {
+            return Ok(());
+        };
         let mut seen = std::mem::take(&mut self.seen);
-        let result = held_files(pid, &mut seen, &mut |held| self.held_file(&held));
-        self.seen = seen;
+        let result = finder.held_files(pid, &mut seen, &mut |held| self.held_file(&held));
+        (self.finder, self.seen) = (Some(finder), seen);
         result.map_err(|error| (error.kind(), error.to_string()))
     }
 
     fn held_file(&mut self, held: &Held<'_>) {
-        let Walk { source, range, .. } = self.walk;
-        let usage = match &held.file {
-            Ok(file) => source.ask(file, range).map_err(|refusal| refusal.absent()),
-            Err(reason) => Err(*reason),
-        };
-        self.totals.sum.add(held.size_bytes, usage);
+        self.silent_files += u64::from(held.usage == Err(Absent::NoAnswer));
+        self.totals.sum.add(held.size_bytes, held.usage);
         self.progress.show(self.totals.sum.files);
-        self.row(&Entry {
-            path: held.path,
-            size_bytes: held.size_bytes,
-            usage,
-        });
+        self.row(&Entry::file(held.path, held.size_bytes, held.usage));
     }
 
     /// Writes what is left, and says what is missing.
@@ -425,13 +426,14 @@ impl Survey {
             ("files", sum.files),
             ("directories", directories),
             ("denied", sum.denied),
-            ("unsupported", sum.files - sum.answered - sum.denied),
+            ("unsupported", sum.files - sum.answered - sum.denied - self.silent_files),
             ("gone", gone),
             ("failed", failed),
             ("linked", linked),
             ("again", again),
             ("other_file_systems", other_file_systems),
             ("denied_processes", self.denied_processes),
+            ("no_answer", self.silent_files + self.silent.len() as u64),
         ];
         counters.extend(self.cached_bytes().map(|bytes| ("cached_bytes", bytes)));
         counters
@@ -460,7 +462,18 @@ impl Survey {
                 who_may()
             ));
         }
-        let unsupported = sum.files - sum.answered - sum.denied;
+        let silent = self.silent_files;
+        if silent > 0 {
+            self.complain(format_args!(
+                "{silent} of {}: the file system does not answer (--patience waits longer)",
+                files(sum.files)
+            ));
+        }
+        if !self.silent.is_empty() {
+            let from = no_answer_from(&self.silent);
+            self.complain(format_args!("{from}: files that are mapped are missing"));
+        }
+        let unsupported = sum.files - sum.answered - sum.denied - self.silent_files;
         if unsupported > 0 {
             self.complain(format_args!(
                 "{unsupported} of {}: of a kind that the kernel can't be asked about, such as hugetlbfs",
@@ -494,20 +507,30 @@ impl Survey {
 
     /// Says how much of the machine's page cache the files are.
     fn say_explained(&self, machine: Option<u64>) {
-        let (rows, shown) = self.report.written();
-        let cached = self.cached_bytes().unwrap_or(0);
-        let of_machine = |bytes: u64| match machine {
-            Some(machine @ 1..) => format!(" ({:.1} %)", bytes as f64 * 100.0 / machine as f64),
-            _ => String::new(),
+        let sum = self.totals.sum;
+        let explained = |cached: Cached| {
+            let of_machine = match machine {
+                Some(machine @ 1..) => format!(" ({:.1} %)", cached.bytes as f64 * 100.0 / machine as f64),
+                _ => String::new(),
+            };
+            match (cached.told, cached.files) {
+                (0, 1..) => "what is cached may not be told".to_owned(),
+                (told, all) if told < all => format!("{} cached of {told} of them{of_machine}", human(cached.bytes)),
+                _ => format!("{} cached{of_machine}", human(cached.bytes)),
+            }
+        };
+        let shown = self.report.written();
+        let all = Cached {
+            files: sum.files,
+            told: sum.answered,
+            bytes: self.cached_bytes().unwrap_or(0),
         };
         say(format_args!(
-            "the {} shown: {} cached{}; all {} looked at: {}{}; this machine's page cache: {}",
-            files(rows),
-            human(shown),
-            of_machine(shown),
-            files(self.totals.sum.files),
-            human(cached),
-            of_machine(cached),
+            "the {} shown: {}; all {} looked at: {}; this machine's page cache: {}",
+            files(shown.files),
+            explained(shown),
+            files(all.files),
+            explained(all),
             machine.map_or("unknown".to_owned(), human),
         ));
     }

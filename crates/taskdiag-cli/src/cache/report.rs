@@ -39,6 +39,8 @@ pub struct Style {
     pub format: Format,
     /// The columns that were chosen, if any were.
     pub columns: Vec<Column>,
+    /// Whether rows are sums of files.
+    pub sums: bool,
     /// How sizes stand in tables.
     pub unit: Unit,
     /// Whether there is a header.
@@ -62,16 +64,30 @@ enum Shown {
     Value(&'static str, Column),
     /// How much of it is cached.
     Percent,
+    /// How many files are in it.
+    Count,
+}
+
+/// What is cached of some files together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cached {
+    /// How many files.
+    pub files: u64,
+    /// How many of them were told about.
+    pub told: u64,
+    /// What is cached of those.
+    pub bytes: u64,
 }
 
 /// The table without `-o`.
-const TABLE: [Shown; 8] = [
+const TABLE: [Shown; 9] = [
     Shown::Value("CACHED", Column::Bytes(Quantity::Cached)),
     Shown::Percent,
     Shown::Value("DIRTY", Column::Bytes(Quantity::Dirty)),
     Shown::Value("WRITEBACK", Column::Bytes(Quantity::Writeback)),
     Shown::Value("EVICTED", Column::Bytes(Quantity::Evicted)),
     Shown::Value("RECENTLY", Column::Bytes(Quantity::RecentlyEvicted)),
+    Shown::Count,
     Shown::Value("SIZE", Column::Bytes(Quantity::Size)),
     Shown::Value("PATH", Column::Path),
 ];
@@ -81,13 +97,14 @@ impl Shown {
         match self {
             Shown::Value(heading, _) => heading,
             Shown::Percent => "%",
+            Shown::Count => "FILES",
         }
     }
 
     fn align(self) -> Align {
         match self {
             Shown::Value(_, column) => column.align(),
-            Shown::Percent => Align::Right,
+            Shown::Percent | Shown::Count => Align::Right,
         }
     }
 }
@@ -108,7 +125,7 @@ pub struct Report {
     /// Rows that wait to be sorted.
     kept: Vec<Kept>,
     written: usize,
-    cached_bytes: u64,
+    cached: Cached,
     flushed: Instant,
     flushed_rows: usize,
     absences: Absences<Column>,
@@ -118,7 +135,7 @@ impl Report {
     /// A report without rows.
     pub fn new(style: Style) -> Report {
         let chosen = match style.columns.is_empty() {
-            true => Column::ALL.to_vec(),
+            true => Column::usual(style.sums),
             false => style.columns.clone(),
         };
         let mut output = Output::new();
@@ -151,7 +168,7 @@ impl Report {
             output,
             kept: Vec::new(),
             written: 0,
-            cached_bytes: 0,
+            cached: Cached::default(),
             flushed: Instant::now(),
             flushed_rows: 0,
             absences: Absences::new(),
@@ -216,9 +233,9 @@ impl Report {
         self.output.flush()
     }
 
-    /// How many rows were written, and what is cached of them together.
-    pub fn written(&self) -> (u64, u64) {
-        (self.written as u64, self.cached_bytes)
+    /// What is cached of the rows that were written.
+    pub fn written(&self) -> Cached {
+        self.cached
     }
 
     fn sort(&mut self) {
@@ -251,7 +268,11 @@ impl Report {
             Writer::Csv(columns) => csv::row(out, columns, entry, &[], None, &mut self.absences),
         }
         self.written += 1;
-        self.cached_bytes += entry.bytes(Quantity::Cached).unwrap_or(0);
+        self.cached.files += 1;
+        if let Ok(bytes) = entry.bytes(Quantity::Cached) {
+            self.cached.told += 1;
+            self.cached.bytes += bytes;
+        }
         self.output.row_ended()
     }
 
@@ -281,6 +302,7 @@ pub fn begin_document(out: &mut Vec<u8>, source: Source) {
 fn shown(style: &Style) -> Vec<Shown> {
     let tells = |shown: &Shown| match shown {
         Shown::Value(_, Column::Bytes(quantity)) => style.source.gives(*quantity),
+        Shown::Count => style.sums,
         _ => true,
     };
     match style.columns.is_empty() {
@@ -304,9 +326,13 @@ fn cell(out: &mut Vec<u8>, shown: Shown, entry: &Entry<'_>, style: &Style, absen
                 None => out.push(b'-'),
             }
         }
+        Shown::Count => return out.extend_from_slice(entry.count().as_bytes()),
         Shown::Value(_, column) => absences.value(entry, column),
     };
     match value {
+        Ok(Value::Unsigned(count)) if matches!(shown, Shown::Value(_, Column::Files | Column::Missing)) => {
+            people::number(out, count);
+        }
         Ok(Value::Unsigned(bytes)) => size(out, bytes, style.unit),
         Ok(Value::Text(path)) => text::escape(out, path),
         _ => out.push(b'-'),
@@ -331,6 +357,7 @@ mod tests {
         Report::new(Style {
             format: Format::Machine(Machine::Jsonl),
             columns: Vec::new(),
+            sums: false,
             unit: Unit::People,
             header: true,
             source: Source::Cachestat,
@@ -346,12 +373,9 @@ mod tests {
     fn a_limit_bounds_what_is_kept() {
         let mut report = report(&["-size_bytes"], 10);
         for number in 0..100_000_u64 {
-            let entry = Entry {
-                path: b"x",
-                // Each once, in no order.
-                size_bytes: Ok(number * 77_777 % 100_000),
-                usage: Err(taskdiag::Absent::Denied),
-            };
+            // Each once, in no order.
+            let size_bytes = Ok(number * 77_777 % 100_000);
+            let entry = Entry::file(b"x", size_bytes, Err(taskdiag::Absent::Denied));
             assert!(report.row(&entry).expect("memory").is_continue());
         }
         assert!(report.kept.len() <= 20 + SLACK);

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use taskdiag::pagecache::{ByteRange, Quantity, Usage};
+use taskdiag::pagecache::{ByteRange, Quantity, Source, Sum, Usage};
 use taskdiag::{Absent, Value};
 
 use crate::outcome::Failure;
@@ -16,6 +16,10 @@ pub enum Column {
     Path,
     /// A number of bytes.
     Bytes(Quantity),
+    /// How many files are in a sum, or would be.
+    Files,
+    /// Of those, how many are missing from what is cached.
+    Missing,
 }
 
 impl Key for Column {
@@ -27,12 +31,16 @@ impl Key for Column {
         Column::Bytes(Quantity::Writeback),
         Column::Bytes(Quantity::Evicted),
         Column::Bytes(Quantity::RecentlyEvicted),
+        Column::Files,
+        Column::Missing,
     ];
 
     fn index(self) -> usize {
         match self {
             Column::Path => 0,
             Column::Bytes(quantity) => 1 + quantity as usize,
+            Column::Files => 7,
+            Column::Missing => 8,
         }
     }
 
@@ -40,16 +48,24 @@ impl Key for Column {
         match self {
             Column::Path => "path",
             Column::Bytes(quantity) => quantity.name(),
+            Column::Files => "files_count",
+            Column::Missing => "missing_count",
         }
     }
 }
 
 impl Column {
+    /// What a row has that is a sum, or is not, if nothing is chosen.
+    pub fn usual(is_sum: bool) -> Vec<Column> {
+        let is_usual = |column: &Column| is_sum || !matches!(column, Column::Files | Column::Missing);
+        Column::ALL.iter().copied().filter(is_usual).collect()
+    }
+
     /// On which side it is straight.
     pub fn align(self) -> Align {
         match self {
             Column::Path => Align::Left,
-            Column::Bytes(_) => Align::Right,
+            _ => Align::Right,
         }
     }
 
@@ -91,6 +107,34 @@ pub struct Entry<'a> {
     pub size_bytes: Result<u64, Absent>,
     /// What is known of its page cache.
     pub usage: Result<Usage, Absent>,
+    /// How many files it is.
+    files: u64,
+    /// How many of them are missing from what is known.
+    missing: u64,
+}
+
+impl<'a> Entry<'a> {
+    /// A file.
+    pub fn file(path: &'a [u8], size_bytes: Result<u64, Absent>, usage: Result<Usage, Absent>) -> Entry<'a> {
+        Entry {
+            path,
+            size_bytes,
+            usage,
+            files: 1,
+            missing: usage.is_err().into(),
+        }
+    }
+
+    /// A directory, as far as `source` told of its files.
+    pub fn directory(path: &'a [u8], sum: &Sum, source: Source) -> Entry<'a> {
+        Entry {
+            path,
+            size_bytes: Ok(sum.size_bytes),
+            usage: sum.usage(source),
+            files: sum.files,
+            missing: sum.files - sum.answered,
+        }
+    }
 }
 
 impl Entry<'_> {
@@ -102,8 +146,20 @@ impl Entry<'_> {
         }
     }
 
+    /// How many files are in what is known, and of how many if that is not all.
+    pub fn count(&self) -> String {
+        match self.missing {
+            0 => self.files.to_string(),
+            missing => format!("{} of {}", self.files - missing, self.files),
+        }
+    }
+
     /// The cached part of the pages in `range`, in tenths of a percent. Not all is less than 1000, and something more than 0.
+    /// None if a part of it is not known.
     pub fn permille(&self, range: ByteRange) -> Option<u64> {
+        if self.missing > 0 {
+            return None;
+        }
         let (_, pages) = range.pages(self.size_bytes.ok()?);
         match (pages, self.usage.ok()?.cached_pages()) {
             (0, _) => None,
@@ -121,6 +177,8 @@ impl Row for Entry<'_> {
         match column {
             Column::Path => Ok(Value::Text(self.path)),
             Column::Bytes(quantity) => self.bytes(quantity).map(Value::Unsigned),
+            Column::Files => Ok(Value::Unsigned(self.files)),
+            Column::Missing => Ok(Value::Unsigned(self.missing)),
         }
     }
 }
@@ -131,6 +189,8 @@ pub struct Kept {
     path: Vec<u8>,
     size_bytes: Result<u64, Absent>,
     usage: Result<Usage, Absent>,
+    files: u64,
+    missing: u64,
 }
 
 impl Kept {
@@ -140,6 +200,8 @@ impl Kept {
             path: entry.path.to_vec(),
             size_bytes: entry.size_bytes,
             usage: entry.usage,
+            files: entry.files,
+            missing: entry.missing,
         }
     }
 
@@ -149,6 +211,8 @@ impl Kept {
             path: &self.path,
             size_bytes: self.size_bytes,
             usage: self.usage,
+            files: self.files,
+            missing: self.missing,
         }
     }
 }
@@ -188,6 +252,8 @@ impl SortKey {
                 // Whichever way the others go, what has no value comes last.
                 (a, b) => return b.is_ok().cmp(&a.is_ok()),
             },
+            Column::Files => a.files.cmp(&b.files),
+            Column::Missing => a.missing.cmp(&b.missing),
         };
         if self.descending {
             order.reverse()
@@ -210,11 +276,7 @@ mod tests {
     use super::*;
 
     fn entry(path: &[u8], size_bytes: Result<u64, Absent>) -> Entry<'_> {
-        Entry {
-            path,
-            size_bytes,
-            usage: Err(Absent::Denied),
-        }
+        Entry::file(path, size_bytes, Err(Absent::Denied))
     }
 
     /// Check that columns are named as they are, once, and stand where they say.
@@ -227,6 +289,27 @@ mod tests {
         for (index, column) in Column::ALL.iter().enumerate() {
             assert_eq!(column.index(), index);
         }
+    }
+
+    /// Check that a directory says how many of its files are in its sums, and has no percentage of a part of them.
+    #[test]
+    fn sums_say_what_is_in_them() {
+        let mut sum = Sum::default();
+        let permille = |sum: &Sum| {
+            let entry = Entry::directory(b"a", sum, Source::Cachestat);
+            (entry.count(), entry.permille(ByteRange::ALL))
+        };
+        assert_eq!(permille(&sum), ("0".to_owned(), None));
+        for count in ["0 of 1", "0 of 2"] {
+            sum.add(Ok(4096), Err(Absent::Denied));
+            assert_eq!(permille(&sum), (count.to_owned(), None));
+        }
+        let file = std::fs::File::open("/proc/self/exe").expect("our own file");
+        let known = Source::Cachestat
+            .ask(&file, ByteRange::ALL)
+            .or_else(|_| Source::Mincore.ask(&file, ByteRange::ALL));
+        sum.add(Ok(4096), Ok(known.expect("it is ours")));
+        assert_eq!(permille(&sum), ("1 of 3".to_owned(), None));
     }
 
     /// Check that rows without a value come last either way, and that equal ones go by path.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use rustix::termios::{isatty, tcgetwinsize};
-use taskdiag::{Budget, Field, Fields, Handle, Query, Task, Value};
+use taskdiag::{Absent, Budget, Field, Fields, Handle, Query, Task, Value};
 
 use crate::cache::size::parse_size;
 use crate::listing::{Answers, Format, Listing, Machine, Options};
@@ -19,7 +19,7 @@ use crate::output::cell::{label, Cells, Column, Show, Unit};
 use crate::output::named::{Cell, Head, Rows};
 use crate::output::names::Names;
 use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{people, text, Absences, Output};
+use crate::output::{text, Absences, Output};
 use crate::selection::{self, SortKey};
 use crate::watch;
 use sums::{By, Name, Order, Sum};
@@ -29,7 +29,8 @@ use sums::{By, Name, Order, Sum};
 /// RSS counts a page for every process that has it mapped; PSS divides it among them, so that the sizes of all processes add up;
 /// USS is what nobody else has. The kernel walks a process's page tables for these, which takes longer the more memory it has:
 /// the cheapest processes come first, and what does not fit into --deadline, or is larger than --max-rss, is left out and said.
-/// Kernel threads and zombies have no memory and are not listed.
+/// All sizes of a row are of that walk: SWAP and RSS are the fields rollup_swap_bytes and rollup_rss_bytes. Sums say how many
+/// processes are in them if that is not all. Kernel threads and zombies have no memory and are not listed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag mem --limit 10\n  \
@@ -131,10 +132,10 @@ fn seconds(option: &str, text: &str, or: &str) -> Result<Duration, Failure> {
 const COLUMNS: [Column; 7] = [
     label("PID", Show::Field(Field::Pid)),
     label("USER", Show::User),
-    label("SWAP", Show::Field(Field::SwapBytes)),
+    label("SWAP", Show::Field(Field::RollupSwapBytes)),
     label("USS", Show::Field(Field::UssBytes)),
     label("PSS", Show::Field(Field::PssBytes)),
-    label("RSS", Show::Field(Field::RssBytes)),
+    label("RSS", Show::Field(Field::RollupRssBytes)),
     label("COMMAND", Show::Command),
 ];
 
@@ -145,10 +146,10 @@ const AGE: Column = label("AGE", Show::Field(Field::RollupAgeNs));
 const USUAL_FIELDS: [Field; 9] = [
     Field::Pid,
     Field::Euid,
-    Field::SwapBytes,
+    Field::RollupSwapBytes,
     Field::UssBytes,
     Field::PssBytes,
-    Field::RssBytes,
+    Field::RollupRssBytes,
     Field::RollupAgeNs,
     Field::Comm,
     Field::Cmdline,
@@ -284,7 +285,7 @@ impl Report<'_> {
         let mut missing = Absences::new();
         for task in &tasks {
             // What is not shown may be missing from the sums.
-            for field in [Field::PssBytes, Field::UssBytes] {
+            for field in sums::FIELDS {
                 let _ = missing.value(task, field);
             }
         }
@@ -300,7 +301,8 @@ impl Report<'_> {
         if sample.is_some_and(|sample| sample > 0) {
             return Ok(Outcome::Complete);
         }
-        Ok(answers.report(&[(&missing, count)]))
+        let cgroup = selection::check_cgroup(handle, self.args.cgroup.as_deref(), &answers);
+        Ok(answers.report(&[(&missing, count)]).and(cgroup))
     }
 
     fn limit(&self) -> usize {
@@ -336,7 +338,7 @@ impl Report<'_> {
                 let mut shown = Absences::new();
                 for task in &*tasks {
                     for &column in columns {
-                        let is_counted = matches!(column.show, Show::Field(Field::PssBytes | Field::UssBytes));
+                        let is_counted = matches!(column.show, Show::Field(field) if sums::FIELDS.contains(&field));
                         let absences = if is_counted { &mut shown } else { &mut *missing };
                         table.cell(|out| match column {
                             Column {
@@ -381,17 +383,15 @@ impl Report<'_> {
     /// The last row of a table of processes.
     fn total_row(&self, table: &mut Table, columns: &[Column], total: &Sum) {
         for (index, column) in columns.iter().enumerate() {
+            let place = |field| sums::FIELDS.iter().position(|&summed| summed == field);
             let bytes = match column.show {
-                Show::Field(Field::SwapBytes) => Some(total.swap_bytes),
-                Show::Field(Field::UssBytes) => Some(total.uss_bytes),
-                Show::Field(Field::PssBytes) => Some(total.pss_bytes),
-                Show::Field(Field::RssBytes) => Some(total.rss_bytes),
+                Show::Field(field) => place(field).map(|index| total.bytes()[index]),
                 _ => None,
             };
             table.cell(|out| match (bytes, column.show) {
-                (Some(bytes), _) => self.cells.size(out, bytes),
+                (Some(bytes), _) => sum_cell(&self.cells, out, bytes),
                 (None, Show::Command) => {
-                    out.extend_from_slice(format!("total of {} processes", total.processes).as_bytes());
+                    out.extend_from_slice(format!("total of {} processes", total.count()).as_bytes());
                 }
                 (None, _) if index == 0 => out.extend_from_slice(b"total"),
                 _ => {}
@@ -418,13 +418,11 @@ impl Report<'_> {
         let sample_key = sample.map(|_| "sample");
         let sample_cell = || sample.map(|sample| Ok(Value::Unsigned(sample)));
         let keys = |first: &[&'static str]| -> Vec<&'static str> {
-            let numbers = Sum::default().named().map(|(name, _)| name);
-            sample_key
-                .into_iter()
-                .chain(first.iter().copied())
-                .chain(numbers)
-                .collect()
+            let first = sample_key.into_iter().chain(first.iter().copied());
+            first.chain(Sum::keys()).collect()
         };
+        let (total_keys, total_cells) = (Sum::keys(), total.cells());
+        let total_row = Some((&total_keys[..], &total_cells[..]));
         match &self.rowed {
             Rowed::Processes { fields, sort, .. } => {
                 selection::sort(tasks, sort, missing, |_| false);
@@ -434,14 +432,14 @@ impl Report<'_> {
                     tasks,
                     depths: None,
                     sample,
-                    total: &total.named(),
+                    total: total_row,
                     header,
                     names: self.args.options.names,
                 };
                 // Counted for all processes already, of which these may be a part.
                 let mut shown = Absences::new();
                 answers.write("mem", machine, listing, &mut shown)?;
-                missing.add_others(&shown, &[Field::PssBytes, Field::UssBytes]);
+                missing.add_others(&shown, &sums::FIELDS);
             }
             Rowed::Sums(by, orders) => {
                 let mut sums = sums::sums(tasks, *by);
@@ -466,15 +464,14 @@ impl Report<'_> {
                         Name::Text(name) => cells.push(Ok(Value::Text(name))),
                         Name::None(reason) => cells.extend(first.iter().map(|_| Err(reason.as_str()))),
                     }
-                    cells.extend(sum.named().map(|(_, number)| Ok(Value::Unsigned(number))));
+                    cells.extend(sum.cells());
                     rows.row(&cells)?;
                 }
-                rows.finish_with(&total.named())?;
+                rows.finish_with(total_row)?;
             }
             Rowed::Total => {
                 let mut rows = Rows::begin(machine, &head, keys(&[]), header);
-                let numbers = total.named().map(|(_, number)| Ok(Value::Unsigned(number)));
-                let cells: Vec<Cell<'_>> = sample_cell().into_iter().chain(numbers).collect();
+                let cells: Vec<Cell<'_>> = sample_cell().into_iter().chain(total_cells).collect();
                 rows.row(&cells)?;
                 rows.finish()?;
             }
@@ -504,8 +501,15 @@ fn sum_table(header: bool, heading: &str) -> Table {
 }
 
 fn sum_cells(cells: &Cells, table: &mut Table, sum: &Sum) {
-    table.cell(|out| people::number(out, sum.processes));
-    for bytes in [sum.swap_bytes, sum.uss_bytes, sum.pss_bytes, sum.rss_bytes] {
-        table.cell(|out| cells.size(out, bytes));
+    table.cell(|out| out.extend_from_slice(sum.count().as_bytes()));
+    for bytes in sum.bytes() {
+        table.cell(|out| sum_cell(cells, out, bytes));
+    }
+}
+
+fn sum_cell(cells: &Cells, out: &mut Vec<u8>, bytes: Result<u64, Absent>) {
+    match bytes {
+        Ok(bytes) => cells.size(out, bytes),
+        Err(_) => out.push(b'-'),
     }
 }

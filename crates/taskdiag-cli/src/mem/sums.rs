@@ -1,11 +1,13 @@
 //! Processes added up: all of them, or those of a program, a user, a cgroup.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use clap::ValueEnum;
-use taskdiag::{Absent, Field, Task};
+use taskdiag::{Absent, Field, Task, Value};
 
 use crate::outcome::Failure;
+use crate::output::named::Cell;
 
 /// What processes are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,54 +76,81 @@ pub enum Name {
     None(Absent),
 }
 
+/// The fields that are added up. They are all of one walk through a process's page tables, so that they go together: the kernel's
+/// counters (`rss_bytes`, `swap_bytes`) are of another moment.
+pub const FIELDS: [Field; 4] = [
+    Field::RollupSwapBytes,
+    Field::UssBytes,
+    Field::PssBytes,
+    Field::RollupRssBytes,
+];
+
 /// What processes add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Processes that have memory.
-    pub processes: u64,
-    /// Of those, the ones whose proportional and unique sizes are missing, and so not in the sum.
-    pub missing: u64,
-    /// Swapped-out memory, in bytes, each page as often as it is used.
-    pub swap_bytes: u64,
-    /// Unique sizes, in bytes.
-    pub uss_bytes: u64,
-    /// Proportional sizes, in bytes.
-    pub pss_bytes: u64,
-    /// Resident sizes, in bytes, each page as often as it is mapped.
-    pub rss_bytes: u64,
+    processes: u64,
+    /// Of those, the ones that could not be read.
+    missing: u64,
+    /// Why the first of these could not.
+    why: Option<Absent>,
+    /// What the others have, in bytes.
+    bytes: [u64; FIELDS.len()],
 }
 
-/// The fields that are added up.
-pub const FIELDS: [Field; 4] = [Field::SwapBytes, Field::UssBytes, Field::PssBytes, Field::RssBytes];
-
 impl Sum {
+    /// What the numbers of a sum are called.
+    pub fn keys() -> [&'static str; 6] {
+        let [swap, uss, pss, rss] = FIELDS.map(Field::name);
+        ["processes_count", "missing_count", swap, uss, pss, rss]
+    }
+
     /// Adds a process, if it has memory.
     pub fn add(&mut self, task: &Task<'_>) {
         if !has_memory(task) {
             return;
         }
         self.processes += 1;
-        self.swap_bytes += task.swap_bytes().unwrap_or(0);
-        self.rss_bytes += task.rss_bytes().unwrap_or(0);
-        match (task.uss_bytes(), task.pss_bytes()) {
-            (Ok(uss), Ok(pss)) => {
-                self.uss_bytes += uss;
-                self.pss_bytes += pss;
+        let mut all = self.bytes;
+        for (sum, field) in all.iter_mut().zip(FIELDS) {
+            match task.value(field) {
+                Ok(Value::Unsigned(bytes)) => *sum += bytes,
+                value => {
+                    self.missing += 1;
+                    self.why = self.why.or(value.err());
+                    return;
+                }
             }
-            _ => self.missing += 1,
         }
+        self.bytes = all;
     }
 
-    /// Its numbers with their names.
-    pub fn named(&self) -> [(&'static str, u64); 6] {
-        [
-            ("processes_count", self.processes),
-            ("missing_count", self.missing),
-            ("swap_bytes", self.swap_bytes),
-            ("uss_bytes", self.uss_bytes),
-            ("pss_bytes", self.pss_bytes),
-            ("rss_bytes", self.rss_bytes),
-        ]
+    /// The sums of [`FIELDS`]; why there are none, if nothing could be read of any process.
+    pub fn bytes(&self) -> [Result<u64, Absent>; FIELDS.len()] {
+        self.bytes.map(|bytes| match self.why {
+            Some(why) if self.missing == self.processes => Err(why),
+            _ => Ok(bytes),
+        })
+    }
+
+    /// The numbers that [`Sum::keys`] are of.
+    fn numbers(&self) -> [Result<u64, Absent>; 6] {
+        let [swap, uss, pss, rss] = self.bytes();
+        [Ok(self.processes), Ok(self.missing), swap, uss, pss, rss]
+    }
+
+    /// The same, for programs.
+    pub fn cells(&self) -> [Cell<'static>; 6] {
+        let cell = |number: Result<u64, Absent>| number.map(Value::Unsigned).map_err(Absent::as_str);
+        self.numbers().map(cell)
+    }
+
+    /// How many processes are in the sums, and of how many if that is not all.
+    pub fn count(&self) -> String {
+        match self.missing {
+            0 => self.processes.to_string(),
+            missing => format!("{} of {}", self.processes - missing, self.processes),
+        }
     }
 }
 
@@ -161,10 +190,9 @@ impl Order {
     fn one(name: &str, by: By) -> Result<Order, Failure> {
         let descending = name.starts_with('-');
         let name = name.strip_prefix(['-', '+']).unwrap_or(name);
-        let keys = Sum::default().named();
-        let key = keys.iter().position(|(key, _)| *key == name);
+        let keys = Sum::keys();
+        let key = keys.iter().position(|key| *key == name);
         if key.is_none() && name != by.name() {
-            let keys: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
             return Err(Failure::Unanswered(format!(
                 "sums can't be sorted by {name:?}; they have {}, {}",
                 by.name(),
@@ -175,18 +203,17 @@ impl Order {
     }
 }
 
-/// Sorts sums; equal ones by their names.
+/// Sorts sums, those that are missing last; equal ones by their names.
 pub fn sort(sums: &mut [(Name, Sum)], orders: &[Order]) {
+    let directed = |order: Ordering, descending: bool| if descending { order.reverse() } else { order };
     sums.sort_by(|a, b| {
-        let by_key = orders.iter().map(|order| {
-            let compared = match order.key {
-                Some(key) => a.1.named()[key].1.cmp(&b.1.named()[key].1),
-                None => a.0.cmp(&b.0),
-            };
-            match order.descending {
-                true => compared.reverse(),
-                false => compared,
-            }
+        let by_key = orders.iter().map(|order| match order.key {
+            Some(key) => match (a.1.numbers()[key], b.1.numbers()[key]) {
+                (Ok(a), Ok(b)) => directed(a.cmp(&b), order.descending),
+                // Whichever way the others go.
+                (a, b) => b.is_ok().cmp(&a.is_ok()),
+            },
+            None => directed(a.0.cmp(&b.0), order.descending),
         });
         by_key
             .into_iter()
@@ -201,24 +228,56 @@ mod tests {
 
     fn sum(pss_bytes: u64) -> Sum {
         Sum {
-            pss_bytes,
+            processes: 1,
+            bytes: [0, 0, pss_bytes, 0],
             ..Sum::default()
         }
     }
 
-    /// Check that the largest comes first unless something else is asked for, and that what sums don't have is an error.
+    fn missing(processes: u64, missing: u64) -> Sum {
+        Sum {
+            processes,
+            missing,
+            why: Some(Absent::Denied),
+            ..Sum::default()
+        }
+    }
+
+    /// Check that the largest comes first unless something else is asked for, that what is missing comes last, and that what
+    /// sums don't have is an error.
     #[test]
     fn sums_are_sorted() {
         let name = |name: &str| Name::Text(name.into());
-        let mut sums = vec![(name("b"), sum(1)), (name("a"), sum(1)), (name("c"), sum(2))];
+        let mut sums = vec![
+            (name("d"), missing(9, 9)),
+            (name("b"), sum(1)),
+            (name("a"), sum(1)),
+            (name("c"), sum(2)),
+        ];
         let mut sorted = |orders: &[&str]| -> Vec<Name> {
             let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
             sort(&mut sums, &Order::parse(&orders, By::Program).expect("an order"));
             sums.iter().map(|(name, _)| name.clone()).collect()
         };
-        assert_eq!(sorted(&[]), [name("c"), name("a"), name("b")]);
-        assert_eq!(sorted(&["pss_bytes,-program"]), [name("b"), name("a"), name("c")]);
-        assert_eq!(sorted(&["program"]), [name("a"), name("b"), name("c")]);
+        assert_eq!(sorted(&[]), ["c", "a", "b", "d"].map(name));
+        assert_eq!(sorted(&["pss_bytes,-program"]), ["b", "a", "c", "d"].map(name));
+        assert_eq!(sorted(&["program"]), ["a", "b", "c", "d"].map(name));
+        assert_eq!(sorted(&["-processes_count"]), ["d", "a", "b", "c"].map(name));
         assert!(Order::parse(&["comm".to_owned()], By::Program).is_err());
+    }
+
+    /// Check that sums of nothing that could be read are missing, that others say how much is in them, and that no process has
+    /// no memory.
+    #[test]
+    fn sums_say_what_is_in_them() {
+        assert_eq!(missing(3, 3).bytes(), [Err(Absent::Denied); 4]);
+        assert_eq!(missing(3, 3).count(), "0 of 3");
+        assert_eq!(missing(3, 2).bytes(), [Ok(0); 4]);
+        assert_eq!(missing(3, 2).count(), "1 of 3");
+        assert_eq!(Sum::default().bytes(), [Ok(0); 4]);
+        assert_eq!(
+            (Sum::default().count(), sum(1).count()),
+            ("0".to_owned(), "1".to_owned())
+        );
     }
 }

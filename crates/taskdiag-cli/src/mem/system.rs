@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use taskdiag::memory::system::{Account, MemInfo, Processes};
-use taskdiag::{Field, Fields, Query, Value};
+use taskdiag::memory::system::{Account, Line, MemInfo, Processes};
+use taskdiag::{Absent, Field, Fields, Query, Value};
 
 use super::{progress, Args};
 use crate::listing::{Answers, Format};
@@ -14,8 +14,40 @@ use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{Absences, Output};
 
 /// What of processes goes into the account.
-fn fields() -> Fields {
-    Field::PssAnonBytes | Field::PssFileBytes | Field::PssShmemBytes
+const KINDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
+
+/// How many processes the account has in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    read: u64,
+    /// Those that have memory and could not be read.
+    missing: u64,
+    /// Why the first of these could not.
+    why: Option<Absent>,
+}
+
+impl Counts {
+    /// What a line says; why it says nothing, if it is about processes and none could be read.
+    fn bytes(&self, line: &Line) -> Result<i64, Absent> {
+        match self.why {
+            Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
+            _ => Ok(line.bytes),
+        }
+    }
+
+    /// What a line is.
+    fn meaning(&self, line: &Line) -> String {
+        match self.missing {
+            1.. if line.name == Account::PROCESSES => {
+                format!(
+                    "PSS of the {} of {} processes that could be read",
+                    self.read,
+                    self.read + self.missing
+                )
+            }
+            _ => line.meaning.to_owned(),
+        }
+    }
 }
 
 /// Runs the command.
@@ -26,7 +58,9 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
         ));
     }
     let mut handle = args.options.from.handle();
-    let query = Query::processes().fields(fields()).budget(args.budget()?);
+    let query = Query::processes()
+        .fields(KINDS.into_iter().collect::<Fields>())
+        .budget(args.budget()?);
     let shown = progress::Shown::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
     // After the processes: what they freed meanwhile is then free.
@@ -35,27 +69,39 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
 
     let mut missing = Absences::new();
     let mut processes = Processes::default();
+    let mut counts = Counts::default();
     let tasks = answers.tasks();
     for task in &tasks {
-        for (field, sum) in [
-            (Field::PssAnonBytes, &mut processes.pss_anon_bytes),
-            (Field::PssFileBytes, &mut processes.pss_file_bytes),
-            (Field::PssShmemBytes, &mut processes.pss_shmem_bytes),
-        ] {
-            if let Ok(Value::Unsigned(bytes)) = missing.value(task, field) {
-                *sum += bytes;
+        match KINDS.map(|field| missing.value(task, field)) {
+            [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {
+                counts.read += 1;
+                processes.pss_anon_bytes += anon;
+                processes.pss_file_bytes += file;
+                processes.pss_shmem_bytes += shmem;
+            }
+            [Err(Absent::NoMemory), ..] => {}
+            [anon, ..] => {
+                counts.missing += 1;
+                counts.why = counts.why.or(anon.err());
             }
         }
     }
     let account = Account::new(&info, &processes)
         .ok_or_else(|| Failure::Unanswered("/proc/meminfo does not say how much memory there is".to_owned()))?;
     match args.options.format() {
-        Format::Table => table(args, &account)?,
+        Format::Table => table(args, &account, &counts)?,
         Format::Machine(machine) => {
             let head = Head {
                 command: "mem",
                 sources: answers.sources().chain([("system", "meminfo")]).collect(),
-                counters: answers.snapshot().counters().named().to_vec(),
+                counters: [
+                    &answers.snapshot().counters().named()[..],
+                    &[
+                        ("processes_count", counts.read + counts.missing),
+                        ("missing_count", counts.missing),
+                    ],
+                ]
+                .concat(),
             };
             let keys = vec!["item", "bytes", "part_of"];
             let mut rows = Rows::begin(machine, &head, keys, !args.options.no_header);
@@ -72,7 +118,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
                 };
                 rows.row(&[
                     Ok(Value::Text(line.name.as_bytes())),
-                    Ok(Value::Signed(line.bytes)),
+                    counts.bytes(line).map(Value::Signed).map_err(Absent::as_str),
                     Ok(Value::Text(part_of.as_bytes())),
                 ])?;
             }
@@ -85,15 +131,21 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     Ok(answers.report(&[(&missing, tasks.len())]))
 }
 
-fn table(args: &Args, account: &Account) -> Result<(), Failure> {
+fn table(args: &Args, account: &Account, counts: &Counts) -> Result<(), Failure> {
     let cells = args.cells();
     let mut table = Table::new(
         [Align::Right, Align::Right, Align::Left, Align::Left],
         account.lines.len(),
     );
-    let mut row = |bytes: i64, depth: usize, name: &str, meaning: &str| {
-        table.cell(|out| size(out, &cells, bytes));
+    let mut row = |bytes: Result<i64, Absent>, depth: usize, name: &str, meaning: &str| {
+        table.cell(|out| match bytes {
+            Ok(bytes) => size(out, &cells, bytes),
+            Err(_) => out.push(b'-'),
+        });
         table.cell(|out| {
+            let Ok(bytes) = bytes else {
+                return out.push(b'-');
+            };
             let permille = (bytes as i128 * 1000 / i128::from(account.total_bytes.max(1))) as i64;
             let sign = if permille < 0 { "-" } else { "" };
             out.extend_from_slice(format!("{sign}{}.{}", permille.abs() / 10, permille.abs() % 10).as_bytes());
@@ -102,12 +154,12 @@ fn table(args: &Args, account: &Account) -> Result<(), Failure> {
         table.cell(|out| out.extend_from_slice(meaning.as_bytes()));
     };
     let mut depths: BTreeMap<&str, usize> = BTreeMap::new();
-    row(account.total_bytes as i64, 0, "total", "MemTotal");
+    row(Ok(account.total_bytes as i64), 0, "total", "MemTotal");
     for line in &account.lines {
         let depth = depths.get(line.part_of).copied().unwrap_or(0) + 1;
         depths.insert(line.name, depth);
         let name = line.name.trim_end_matches("_bytes").replace('_', " ");
-        row(line.bytes, depth, &name, line.meaning);
+        row(counts.bytes(line), depth, &name, &counts.meaning(line));
     }
     let mut output = Output::new();
     table.write(&mut output, terminal_width())?;

@@ -42,7 +42,7 @@ pub fn row<R: Row>(
     }
     for (index, (_, extra)) in extras.iter().enumerate() {
         separate(out, fields.len() + index);
-        if let Some(extra) = extra {
+        if let Ok(extra) = extra {
             extra.write(out);
         }
     }
@@ -119,7 +119,7 @@ mod tests {
         let fields = [Field::Pid, Field::Comm, Field::Cgroup, Field::RssBytes, Field::Cmdline];
         let mut out = Vec::new();
         header(&mut out, &fields, &["depth"]);
-        let depth = [("depth", Some(Extra::Count(3)))];
+        let depth = [("depth", Ok(Extra::Count(3)))];
         row(&mut out, &fields, &made, &depth, None, &mut Absences::new());
         let expected = "pid,comm,cgroup,rss_bytes,cmdline,depth\r\n1,\"a,\"\"b\"\"\n\",\"\",,sh -c x,3\r\n";
         assert_eq!(String::from_utf8(out).expect("made of UTF-8"), expected);

@@ -2,10 +2,10 @@
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
-use taskdiag::{Absent, Value};
+use taskdiag::Value;
 
 use super::cell::{formatted, plain};
-use super::named::Cell;
+use super::named::{Cell, Total};
 use super::names::{Named, Names};
 use super::text::all;
 use super::{people, Absences, Extras, Key, Row};
@@ -17,7 +17,7 @@ pub struct Rows<K> {
     keys: Vec<(K, Vec<u8>)>,
     /// If numbers that have names are to be written as these.
     names: Option<Names>,
-    absent: Vec<(K, Absent)>,
+    absent: Vec<(&'static str, &'static str)>,
 }
 
 impl<K: Key> Rows<K> {
@@ -53,22 +53,27 @@ impl<K: Key> Rows<K> {
                         Some(Named::Members(names)) => list(out, names.iter(), |out, name| string(out, name)),
                     }
                 }
-                Err(reason) => self.absent.push((*field, reason)),
+                Err(reason) => self.absent.push((field.name(), reason.as_str())),
             }
         }
-        for (name, extra) in extras.iter().filter_map(|(name, extra)| Some((name, (*extra)?))) {
-            out.push(before);
-            before = b',';
-            string(out, name);
-            out.push(b':');
-            extra.write(out);
+        for &(name, extra) in extras {
+            match extra {
+                Ok(extra) => {
+                    out.push(before);
+                    before = b',';
+                    string(out, name);
+                    out.push(b':');
+                    extra.write(out);
+                }
+                Err(reason) => self.absent.push((name, reason)),
+            }
         }
         if !self.absent.is_empty() {
             out.push(before);
             before = b',';
             out.extend_from_slice(b"\"absent\":");
-            object(out, &self.absent, |&(field, reason)| {
-                (field.name(), move |out: &mut Vec<u8>| string(out, reason.as_str()))
+            object(out, &self.absent, |&(name, reason)| {
+                (name, move |out: &mut Vec<u8>| string(out, reason))
             });
         }
         if before == b'{' {
@@ -79,13 +84,11 @@ impl<K: Key> Rows<K> {
 }
 
 /// Appends the end of a document, with what its rows add up to if that is known.
-pub fn end_document(out: &mut Vec<u8>, total: &[(&'static str, u64)]) {
+pub fn end_document(out: &mut Vec<u8>, total: Total<'_>) {
     out.extend_from_slice(b"\n]");
-    if !total.is_empty() {
+    if let Some((keys, cells)) = total {
         out.extend_from_slice(b",\"total\":");
-        object(out, total, |&(name, value)| {
-            (name, move |out: &mut Vec<u8>| people::number(out, value))
-        });
+        named_row(out, keys, cells);
     }
     out.extend_from_slice(b"}\n");
 }
@@ -203,12 +206,12 @@ mod tests {
     use super::super::Extra;
     use super::*;
     use taskdiag::value::Arguments;
-    use taskdiag::Field;
+    use taskdiag::{Absent, Field};
 
     fn written(made: Made<'_>, depth: Option<u32>) -> serde_json::Value {
         let fields: Vec<Field> = made.0.iter().map(|(field, _)| *field).collect();
         let mut out = Vec::new();
-        let depth = depth.map(|depth| ("depth", Some(Extra::Count(depth.into()))));
+        let depth = depth.map(|depth| ("depth", Ok(Extra::Count(depth.into()))));
         Rows::new(&fields, false).write(&mut out, &made, depth.as_slice(), &mut Absences::new());
         serde_json::from_slice(&out).expect("rows are JSON")
     }
@@ -235,5 +238,15 @@ mod tests {
         });
         assert_eq!(written(made, Some(2)), expected);
         assert_eq!(written(Made(vec![]), None), serde_json::json!({}));
+        let extras = [
+            ("sample", Ok(Extra::Count(1))),
+            ("cpu_percent", Err("no earlier sample")),
+        ];
+        let mut out = Vec::new();
+        Rows::new(&[], false).write(&mut out, &Made(vec![]), &extras, &mut Absences::new());
+        assert_eq!(
+            out,
+            b"{\"sample\":1,\"absent\":{\"cpu_percent\":\"no earlier sample\"}}"
+        );
     }
 }

@@ -37,8 +37,8 @@ impl Extra {
     }
 }
 
-/// Extras with their names; none where there is no number yet.
-pub type Extras<'a> = &'a [(&'static str, Option<Extra>)];
+/// Extras with their names; in a word why, where there is no number.
+pub type Extras<'a> = &'a [(&'static str, Result<Extra, &'static str>)];
 
 /// What the values of a row are called by: a field of tasks, or what another command has instead.
 pub trait Key: Copy + Eq + 'static {
@@ -145,11 +145,12 @@ pub struct Absences<K = Field> {
 }
 
 /// The reasons that are worth telling: the others are in a task's nature. A kernel thread has no memory, tasks end.
-const REASONS: [Absent; 4] = [
+const REASONS: [Absent; 5] = [
     Absent::Denied,
     Absent::Unsupported,
     Absent::Truncated,
     Absent::OverBudget,
+    Absent::NoAnswer,
 ];
 
 impl<K: Key> Absences<K> {

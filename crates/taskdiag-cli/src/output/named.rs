@@ -10,6 +10,9 @@ use crate::listing::Machine;
 /// A value, or in a word why there is none.
 pub type Cell<'a> = Result<Value<'a>, &'static str>;
 
+/// What rows add up to, as a row of its own keys.
+pub type Total<'a> = Option<(&'a [&'static str], &'a [Cell<'a>])>;
+
 /// What stands in a JSON document before its rows.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
@@ -86,11 +89,11 @@ impl Rows {
 
     /// Writes the end.
     pub fn finish(self) -> io::Result<()> {
-        self.finish_with(&[])
+        self.finish_with(None)
     }
 
     /// Writes the end; that of a JSON document has what the rows add up to.
-    pub fn finish_with(mut self, total: &[(&'static str, u64)]) -> io::Result<()> {
+    pub fn finish_with(mut self, total: Total<'_>) -> io::Result<()> {
         if self.machine == Machine::Json {
             json::end_document(self.output.buffer(), total);
         }

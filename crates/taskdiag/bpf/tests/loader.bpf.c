@@ -133,8 +133,8 @@ int ids(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-SEC("iter.s/task")
-int sleeps(struct bpf_iter__task *ctx)
+SEC("iter/task")
+int does_nothing(struct bpf_iter__task *ctx)
 {
 	return 0;
 }

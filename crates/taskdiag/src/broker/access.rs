@@ -41,11 +41,59 @@ impl Sight {
     }
 }
 
+/// What makes a process the one that connected, beside its number: a process sees more of itself than others do, until it executes
+/// another program or its credentials change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Own {
+    /// How many programs it and its ancestors have executed.
+    pub exec_id: u64,
+    /// User and group ids: real, effective, saved, of file systems.
+    pub ids: [u32; 8],
+    /// Of all of its threads together. It may have lost some since.
+    pub cap_permitted: u64,
+    /// The inode number of its user namespace.
+    pub user_ns: u32,
+}
+
+impl Own {
+    /// That of a task.
+    pub fn of(access: &Access) -> Own {
+        let ids = [
+            access.uid,
+            access.euid,
+            access.suid,
+            access.fsuid,
+            access.gid,
+            access.egid,
+            access.sgid,
+            access.fsgid,
+        ];
+        Own {
+            exec_id: access.exec_id.get(),
+            ids: ids.map(|id| id.get()),
+            cap_permitted: access.cap_permitted.get(),
+            user_ns: access.user_ns.get(),
+        }
+    }
+
+    /// Whether a task is one of a process that is still the same.
+    fn is_still(&self, access: &Access) -> bool {
+        let task = Own::of(access);
+        let alike = Own {
+            cap_permitted: self.cap_permitted,
+            ..task
+        };
+        alike == *self && task.cap_permitted & !self.cap_permitted == 0
+    }
+}
+
 /// One who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
     /// Its process, in the numbers of the records that it is shown.
     pub pid: u32,
+    /// What a task of that number has to be, to be its own.
+    pub own: Own,
     /// Its user and group for access to files.
     pub fsuid: u32,
     /// See above.
@@ -113,6 +161,11 @@ impl<'a> Object<'a> {
         self.access
     }
 
+    /// Who made the user namespace that it is in, or the one around that, below the initial one.
+    pub fn outermost_owner(&self) -> Option<u32> {
+        self.user_ns.last().map(|ns| ns.owner.get())
+    }
+
     /// Whether nothing that decides changed while the record was written.
     pub fn is_stable(&self) -> bool {
         self.access.flags.get() & ACCESS_STABLE != 0
@@ -131,7 +184,7 @@ impl Subject {
             return None;
         }
         let access = object.access;
-        let is_self = object.pid == self.pid;
+        let is_self = object.pid == self.pid && self.own.is_still(access);
         let capable = |capability| {
             let (inode, level) = (access.user_ns.get(), access.user_ns_level.get());
             self.is_capable(capability, inode, level, object.user_ns)
@@ -236,6 +289,7 @@ mod tests {
     fn subject(user: u32, capabilities: u64) -> Subject {
         Subject {
             pid: 1,
+            own: Own::of(&of(user)),
             fsuid: user,
             fsgid: user,
             euid: user,
@@ -343,6 +397,43 @@ mod tests {
         };
         assert!(!sees(&user, &access) && !sees(&subject(0, u64::MAX), &access));
         assert!(sight(&user, 1, &access, &[]).is_none());
+    }
+
+    /// Check that a process sees itself as itself until it executes something or its credentials change, and as others do from then on.
+    #[test]
+    fn oneself_is_who_connected() {
+        let hidden = Access {
+            dumpable: U32::new(dumpable::ROOT),
+            ..of(USER)
+        };
+        let user = subject(USER, 0);
+        assert!(sight(&user, 1, &hidden, &[]).is_some());
+        let changes: [fn(&mut Access); 11] = [
+            |access| access.exec_id = U64::new(1),
+            |access| access.uid = U32::new(0),
+            |access| access.euid = U32::new(0),
+            |access| access.suid = U32::new(0),
+            |access| access.fsuid = U32::new(0),
+            |access| access.gid = U32::new(0),
+            |access| access.egid = U32::new(0),
+            |access| access.sgid = U32::new(0),
+            |access| access.fsgid = U32::new(0),
+            |access| access.cap_permitted = U64::new(1),
+            |access| access.user_ns = U32::new(7),
+        ];
+        for change in changes {
+            let mut access = hidden;
+            change(&mut access);
+            assert!(sight(&user, 1, &access, &[]).is_none(), "{access:?}");
+        }
+        let had_more = Subject {
+            own: Own {
+                cap_permitted: 1,
+                ..user.own
+            },
+            ..user
+        };
+        assert!(sight(&had_more, 1, &hidden, &[]).is_some());
     }
 
     /// Check that capabilities count in the subject's user namespace and those below, and that the owner of one has them all.

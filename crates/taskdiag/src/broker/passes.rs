@@ -1,7 +1,7 @@
 //! Passes over tasks for the broker: records with all that decides about access, in the numbers and paths of a client.
 
 use std::fmt;
-use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use crate::broker::access::Object;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,12 +10,17 @@ use crate::pin;
 use crate::plan::BpfWay;
 use crate::query::Scope;
 use crate::record::{attr, value, KernelTest, Record, View};
-use crate::snapshot::{Row, Snapshot};
-pub use crate::source::bpf::pass::Taker;
+use crate::snapshot::Snapshot;
 use crate::source::bpf::pass::{Bpf, Request, Standpoint};
 
 /// The groups that somebody may ask for most of the time; a program of its own answers them, which is smaller.
 const COMMON: Groups = Groups(0b101);
+
+/// How often tasks are looked at whose numbers became others', or that change what decides about access, as an exec does.
+const ATTEMPTS: usize = 4;
+
+/// How long they are given. A process that keeps itself in that state costs each pass this much for each attempt, and no more.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
 
 /// What may be held without a pass in sight.
 const MEMORY: usize = 256 << 10;
@@ -51,18 +56,15 @@ pub enum Tasks {
 /// Programs that are loaded.
 pub struct Passes {
     common: Bpf,
-    plain: Bpf,
-    sleepable: Bpf,
+    all: Bpf,
     landlock: u32,
     snapshot: Snapshot,
 }
 
-/// The records of one pass.
+/// The records of one pass, by ascending thread ids.
 #[derive(Debug, Default)]
 pub struct Records {
     bytes: Vec<u8>,
-    /// Runs of them by ascending thread id, one behind the other: several walkers leave some, which are not worth a copy.
-    runs: Vec<Range<usize>>,
 }
 
 impl Records {
@@ -71,33 +73,15 @@ impl Records {
         self.bytes.is_empty()
     }
 
-    /// All of them, in no particular order.
+    /// All of them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All of them, some at a time, in the order of their thread ids: who reads them need not sort them.
-    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        self.runs.iter().map(|run| &self.bytes[run.clone()])
-    }
-
-    /// One by one, in that order.
+    /// One by one.
     pub fn each(&self) -> impl Iterator<Item = Record<'_>> {
-        self.parts().flat_map(Record::each)
+        Record::each(&self.bytes)
     }
-}
-
-/// Where the records of `rows`, in this order, lie in `bytes`: those that follow each other there together.
-fn runs(rows: &[Row], bytes: &[u8]) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for row in rows {
-        let len = Record::split_first(&bytes[row.record..]).map_or(0, |(record, _)| record.as_bytes().len());
-        match runs.last_mut() {
-            Some(run) if run.end == row.record => run.end += len,
-            _ => runs.push(row.record..row.record + len),
-        }
-    }
-    runs
 }
 
 impl fmt::Debug for Passes {
@@ -117,14 +101,13 @@ impl Passes {
         };
         let mut passes = Passes {
             common: load(COMMON)?,
-            plain: load(Groups::ALL.without(Groups::FROM_USER_MEMORY))?,
-            sleepable: load(Groups::ALL)?,
+            all: load(Groups::ALL)?,
             landlock: 0,
             snapshot: Snapshot::default(),
         };
         // What the first pass of each reads of this host, it reads now.
         let own = std::process::id();
-        for groups in [Groups::NONE, Groups::ALL.without(Groups::FROM_USER_MEMORY), Groups::ALL] {
+        for groups in [Groups::NONE, Groups::ALL] {
             let ask = Ask {
                 scope: Tasks::Process(own),
                 groups: groups.0,
@@ -149,15 +132,7 @@ impl Passes {
 
     /// The records of one pass.
     pub fn run(&mut self, ask: &Ask) -> Result<Records> {
-        self.pass(ask, Groups::NONE, None)
-    }
-
-    /// Hands over the records of one pass, some at a time, while it is being made if the kernel allows it.
-    pub fn run_through(&mut self, ask: &Ask, take: &mut Taker<'_>) -> Result<()> {
-        let rest = self.pass(ask, Groups::NONE, Some(take))?;
-        rest.parts().for_each(take);
-        self.reuse(rest);
-        Ok(())
+        self.pass(ask, Groups::NONE)
     }
 
     /// The records of the threads of one process of this namespace, with where they stand.
@@ -173,15 +148,14 @@ impl Passes {
             as_task,
             domains: true,
         };
-        self.pass(&ask, Groups::VIEW, None)
+        self.pass(&ask, Groups::VIEW)
     }
 
-    fn pass(&mut self, ask: &Ask, view: Groups, taker: Option<&mut Taker<'_>>) -> Result<Records> {
+    fn pass(&mut self, ask: &Ask, view: Groups) -> Result<Records> {
         let fields = Groups(ask.groups).and(Groups::ALL);
         let bpf = match fields {
-            _ if fields.intersects(Groups::FROM_USER_MEMORY) => &mut self.sleepable,
             _ if COMMON.covers(fields) => &mut self.common,
-            _ => &mut self.plain,
+            _ => &mut self.all,
         };
         let mut tests = Vec::new();
         let scope = match ask.scope {
@@ -207,7 +181,6 @@ impl Passes {
             scope,
             pids: &[],
             groups: fields.or(Groups::ACCESS).or(view),
-            remember: false,
             tests: &tests,
             changed: false,
             standpoint: Standpoint {
@@ -216,19 +189,43 @@ impl Passes {
             },
         };
         self.snapshot.clear(Default::default());
-        bpf.read_through(&request, &mut self.snapshot, taker)?;
+        bpf.read(&request, &mut self.snapshot)?;
+        // Who is not certain after all attempts is shown to nobody.
+        for _ in 1..ATTEMPTS {
+            let uncertain = uncertain(&self.snapshot);
+            if uncertain.is_empty() {
+                break;
+            }
+            let start = Instant::now();
+            while start.elapsed() < BETWEEN_ATTEMPTS {
+                std::hint::spin_loop();
+            }
+            match (scope, ask.as_task) {
+                (Scope::Processes, 0) => {
+                    let request = Request {
+                        pids: &uncertain,
+                        ..request
+                    };
+                    let mut once_more = Snapshot::default();
+                    bpf.read(&request, &mut once_more)?;
+                    replace(&mut self.snapshot, &uncertain, once_more);
+                }
+                _ => {
+                    self.snapshot.clear(Default::default());
+                    bpf.read(&request, &mut self.snapshot)?;
+                }
+            }
+        }
         if self.snapshot.counters().malformed > 0 {
             return Err(Error::new(ErrorKind::Malformed, "records of the BPF program are torn"));
         }
-        self.snapshot.put_in_order();
         let records = &mut self.snapshot.records;
-        let runs = runs(&self.snapshot.rows, records);
         let bytes = match records.len() {
             // Few, which leave the memory for many where it is.
             ..=MEMORY => records.clone(),
             _ => std::mem::take(records),
         };
-        Ok(Records { bytes, runs })
+        Ok(Records { bytes })
     }
 
     /// Takes back the memory of records that are not needed any more, for those of the next pass: several megabytes that need not
@@ -250,36 +247,34 @@ impl Passes {
     }
 }
 
+/// The processes of which records do not tell for certain, by ascending numbers.
+fn uncertain(snapshot: &Snapshot) -> Vec<u32> {
+    let changing = Record::each(&snapshot.records)
+        .filter(|record| Object::of(*record).is_some_and(|object| !object.is_stable()))
+        .map(|record| record.header().pid.get());
+    let mut pids: Vec<u32> = snapshot.again.iter().copied().chain(changing).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// Puts records of processes in the place of earlier ones. Both are in order.
+fn replace(snapshot: &mut Snapshot, pids: &[u32], by: Snapshot) {
+    let pid = |record: &Record<'_>| record.header().pid.get();
+    let mut merged = Vec::with_capacity(snapshot.records.len());
+    let mut fresh = Record::each(&by.records).peekable();
+    for record in Record::each(&snapshot.records).filter(|record| pids.binary_search(&pid(record)).is_err()) {
+        while let Some(before) = fresh.next_if(|fresh| pid(fresh) < pid(&record)) {
+            merged.extend_from_slice(before.as_bytes());
+        }
+        merged.extend_from_slice(record.as_bytes());
+    }
+    fresh.for_each(|record| merged.extend_from_slice(record.as_bytes()));
+    snapshot.records = merged;
+    snapshot.again = by.again;
+}
+
 /// Where the task of a record stands.
 pub fn view(record: Record<'_>) -> Option<&View> {
     record.get(attr::VIEW)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::record::{Header, Writer};
-
-    proptest! {
-        /// Check that records come in the order of their thread ids, each once, wherever they lie and whatever the order of rows.
-        #[test]
-        fn records_come_in_order(tids in Just((0..50_u32).collect::<Vec<_>>()).prop_shuffle(), parts in 1..9_usize) {
-            let mut snapshot = Snapshot::default();
-            for &tid in &tids {
-                let start = snapshot.records.len();
-                let header = Header { tid: tid.into(), ..Header::default() };
-                Writer::new(&mut snapshot.records).finish(header);
-                snapshot.add_row(start);
-            }
-            // As walkers leave them: rows of one behind those of the other, whose records lie between.
-            snapshot.rows.sort_by_key(|row| row.tid as usize % parts);
-            snapshot.put_in_order();
-            let runs = runs(&snapshot.rows, &snapshot.records);
-            let records = Records { bytes: snapshot.records, runs };
-            let found: Vec<u32> = records.each().map(|record| record.header().tid.get()).collect();
-            prop_assert_eq!(found, (0..50).collect::<Vec<_>>());
-        }
-    }
 }

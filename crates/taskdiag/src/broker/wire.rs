@@ -45,10 +45,6 @@ pub mod show {
     pub const MAPS: u64 = 1 << 60;
     /// The same with `smaps`.
     pub const SMAPS: u64 = 1 << 61;
-    /// With [`MEMFD`], and without bits of task_diag: records alone, without messages around them.
-    pub const BARE: u64 = 1 << 59;
-    /// The answer as a file rather than in packets.
-    pub const MEMFD: u64 = 1 << 62;
     /// Which bits there are, and nothing about tasks.
     pub const BITS: u64 = 1 << 63;
 
@@ -64,7 +60,7 @@ pub mod show {
 pub const GROUP_BITS: u64 = (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32)) << show::GROUPS_SHIFT;
 
 /// All bits that there are.
-pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::BARE | show::OPENED | show::MEMFD | show::BITS;
+pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::BITS;
 
 /// The types of attributes.
 #[allow(missing_docs)]
@@ -79,8 +75,6 @@ pub mod attribute {
     pub const RECORD: u16 = 128;
     /// Which bits there are.
     pub const BITS: u16 = 129;
-    /// How long the file is that comes with the packet.
-    pub const MEMFD: u16 = 130;
     /// An open file of `/proc` comes with the packet: the bit that asked for it.
     pub const OPENED: u16 = 131;
 }
@@ -105,8 +99,6 @@ wire! {
     TaskDiagPid { show_flags: U64, dump_strategy: U64, pid: U32, padding: U32 }
     /// The payload of [`attribute::BITS`].
     Bits { bits: U64, of_all: U64, version: U32, flags: U32 }
-    /// The payload of [`attribute::MEMFD`].
-    File { bytes: U64, messages: U64, id: U64 }
     /// `struct task_diag_base`.
     Base { tgid: U32, pid: U32, ppid: U32, tpid: U32, sid: U32, pgid: U32, state: u8, comm: [u8; 16], padding: [u8; 3] }
     /// `struct task_diag_creds`. Each set of capabilities is two words, the lower first.
@@ -225,9 +217,7 @@ impl Request {
             return bad(seq, libc::EINVAL);
         }
         let may_be_opened = show.count_ones() == 1 && matches!(strategy, Strategy::One | Strategy::Thread);
-        let may_be_bare = show & (show::MEMFD | show::TASK_DIAG) == show::MEMFD;
-        let is_in_vain = show & show::OPENED != 0 && !may_be_opened || show & show::BARE != 0 && !may_be_bare;
-        if is_in_vain && show & show::BITS == 0 {
+        if show & show::OPENED != 0 && !may_be_opened && show & show::BITS == 0 {
             return bad(seq, libc::EINVAL);
         }
         let is_about_one = matches!(strategy, Strategy::One | Strategy::Children | Strategy::Thread);
@@ -575,10 +565,8 @@ mod tests {
             (show::SMAPS, Strategy::Children, false),
             (show::OPENED, Strategy::One, false),
             (show::MAPS | show::BASE, Strategy::One, false),
-            (show::MAPS | show::MEMFD, Strategy::One, false),
-            (show::BARE | show::MEMFD | 1 << show::GROUPS_SHIFT, Strategy::All, true),
-            (show::BARE | show::MEMFD | show::BASE, Strategy::All, false),
-            (show::BARE | 1 << show::GROUPS_SHIFT, Strategy::All, false),
+            (1 << 59, Strategy::All, false),
+            (1 << 62, Strategy::All, false),
         ] {
             let asked = Request {
                 show,

@@ -25,6 +25,8 @@ const FORWARD: u32 = 7;
 const TYPEDEF: u32 = 8;
 const CONST: u32 = 10;
 const KIND_FLAG: u32 = 1 << 31;
+/// A kind that this reader does not know.
+const NEWER: u32 = 77;
 
 impl Builder {
     fn name(&mut self, name: &str) -> u32 {
@@ -69,6 +71,53 @@ impl Builder {
         bytes.extend(&self.strings);
         bytes
     }
+
+    /// The same in the newer form, which says how long types are.
+    fn bytes_with(&self, layout: &[u8]) -> Vec<u8> {
+        let types_len = self.types.len() as u32 * 4;
+        let strings_len = self.strings.len() as u32;
+        let header = [0x0001_eb9f, 32, 0, types_len, types_len, strings_len];
+        let place = [types_len + strings_len, layout.len() as u32];
+        let words = header.iter().chain(&place).chain(&self.types);
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.extend(&self.strings);
+        bytes.extend(layout);
+        bytes
+    }
+}
+
+/// Offsets of the type and of the string section.
+fn starts(bytes: &[u8]) -> (usize, usize) {
+    let word = |at| read_u32(bytes, at).unwrap() as usize;
+    (word(4) + word(8), word(4) + word(16))
+}
+
+/// The same type information without a member of a structure: it has no name any more.
+pub(crate) fn without_member(bytes: &[u8], owner: &str, name: &str) -> Option<Vec<u8>> {
+    let (types, found) = Types::scan(bytes, &[wanted(owner, Kind::Struct)]).unwrap();
+    let members = types.get(*found[0].first()?).unwrap().trailer;
+    let is_named = |member: &&[u8]| types.name(read_u32(member, 0).unwrap()) == name.as_bytes();
+    let member = members.chunks_exact(MEMBER_LEN).find(is_named)?;
+    let at = member.as_ptr() as usize - bytes.as_ptr() as usize;
+    let mut changed = bytes.to_vec();
+    // Some other name, so that its members are not taken for the owner's.
+    changed[at..at + 4].copy_from_slice(&1_u32.to_ne_bytes());
+    Some(changed)
+}
+
+/// The same type information with a type of an unknown kind and length behind all others.
+pub(crate) fn with_unknown_type(bytes: &[u8]) -> Vec<u8> {
+    let unknown = [0, NEWER << 24 | 3, 0, 1, 2, 3, 4, 5];
+    let unknown: Vec<u8> = unknown.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+    let (types_at, strings_at) = starts(bytes);
+    let types_len = read_u32(bytes, 12).unwrap() as usize;
+    let strings_len = read_u32(bytes, 20).unwrap() as usize;
+    let types = &bytes[types_at..types_at + types_len];
+    let strings = &bytes[strings_at..strings_at + strings_len];
+    let all_len = (types_len + unknown.len()) as u32;
+    let header = [0x0001_eb9f, 24, 0, all_len, all_len, strings_len as u32];
+    let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    [&header, types, &unknown, strings].concat()
 }
 
 const ANY_INTEGER: Shape<'static> = Shape {
@@ -441,6 +490,58 @@ fn host_types_by_number() {
     assert!(types.get(0).is_err());
 }
 
+/// Check that what is before a type of unknown length is found, and that what is behind it is not said to be missing.
+#[test]
+fn unknown_kinds_end_the_walk() {
+    let mut btf = Builder::default();
+    let int = btf.integer("int", 4, true);
+    let first = btf.structure("first", 4, &[("x", int, 0)]);
+    let pointer = btf.add(POINTER, "", 0, 5, &[]);
+    let unknown = btf.add(NEWER, "", 1, 0, &[7, 8, 9]);
+    btf.structure("last", 4, &[("x", int, 0)]);
+    let bytes = btf.bytes();
+    let names = [wanted("first", Kind::Struct), wanted("last", Kind::Struct)];
+    let (types, found) = Types::scan(&bytes, &names).unwrap();
+    assert_eq!(found, [vec![first], vec![]]);
+    let stop = BtfError::UnknownKind {
+        id: unknown,
+        kind: NEWER,
+    };
+    assert_eq!(types.stopped_by(), Some(stop));
+    assert_eq!(types.count(), 3);
+    assert_eq!(types.get(unknown).unwrap_err(), stop);
+    let referred = types.get(pointer).unwrap().referred();
+    assert_eq!(types.size_of(referred).unwrap_err(), stop);
+}
+
+/// Check that a type of an unknown kind is stepped over where the BTF tells its length.
+#[test]
+fn layouts_tell_lengths() {
+    let mut btf = Builder::default();
+    let int = btf.integer("int", 4, true);
+    let unknown = btf.add(NEWER, "", 2, 0, &[7, 8, 9, 10, 11]);
+    // More elements than sixteen bits can count.
+    let many: Vec<_> = (0..70_000).map(|_| ("", int, 0)).collect();
+    let wide = btf.structure("wide", 4, &many);
+    let last = btf.structure("last", 4, &[("x", int, 0)]);
+    let mut layout = vec![0; (NEWER as usize + 1) * LAYOUT_LEN];
+    layout[NEWER as usize * LAYOUT_LEN..].copy_from_slice(&[4, 8, 0, 0]);
+    let bytes = btf.bytes_with(&layout);
+    let names = [wanted("wide", Kind::Struct), wanted("last", Kind::Struct)];
+    let (types, found) = Types::scan(&bytes, &names).unwrap();
+    assert_eq!(found, [vec![wide], vec![last]]);
+    assert_eq!((types.stopped_by(), types.count()), (None, last));
+    let error = BtfError::UnknownKind {
+        id: unknown,
+        kind: NEWER,
+    };
+    assert_eq!(types.get(unknown).unwrap_err(), error);
+    let x = member("x", ANY_INTEGER);
+    assert_eq!(measured(&types, last, &[x]).unwrap().byte_size, 4);
+    let cut = &bytes[..bytes.len() - 1];
+    assert!(matches!(Types::scan(cut, &names), Err(BtfError::Header(_))));
+}
+
 /// Asks everything there is to ask.
 fn exercise(bytes: &[u8]) {
     let names = [
@@ -500,8 +601,11 @@ proptest! {
     fn arbitrary_sections(
         types in prop::collection::vec(prop_oneof![0_u32..20, (1_u32..20).prop_map(|kind| kind << 24 | 2), any::<u32>()], 0..100),
         strings in prop::collection::vec(any::<u8>(), 0..50),
+        layout in prop::collection::vec(any::<u8>(), 0..500),
     ) {
-        exercise(&Builder { types, strings, count: 0 }.bytes());
+        let made = Builder { types, strings, count: 0 };
+        exercise(&made.bytes());
+        exercise(&made.bytes_with(&layout));
     }
 
     /// Check that damage to correct bytes causes none.

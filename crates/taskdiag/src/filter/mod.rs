@@ -191,7 +191,11 @@ impl Filter {
                 let value = row.value(field);
                 matches!(
                     value,
-                    Err(Absent::Denied | Absent::Unsupported | Absent::Truncated | Absent::OverBudget)
+                    Err(Absent::Denied
+                        | Absent::Unsupported
+                        | Absent::Truncated
+                        | Absent::OverBudget
+                        | Absent::NoAnswer)
                 )
             };
             counters.undecided += u64::from(self.fields().iter().any(is_kept_back));

@@ -45,7 +45,10 @@ pub(super) struct Pages {
     of: Vec<u32>,
 }
 
-const PAGE_SHIFT: u32 = 12;
+/// How many bits of an address say where on its page it is.
+fn page_shift() -> u32 {
+    rustix::param::page_size().trailing_zeros()
+}
 
 impl Pages {
     pub(super) fn new(addresses: &[u64]) -> Pages {
@@ -59,13 +62,14 @@ impl Pages {
     /// so that they are not: `None` then.
     fn by_table(addresses: &[u64]) -> Option<Pages> {
         const NONE: u32 = u32::MAX;
+        let page_shift = page_shift();
         let size = (2 * addresses.len().max(1)).next_power_of_two();
         let mut steps = 8 * addresses.len();
         let mut table = vec![NONE; size];
         let mut met: Vec<u64> = Vec::new();
         let mut of = Vec::with_capacity(addresses.len());
         for address in addresses {
-            let page = address >> PAGE_SHIFT;
+            let page = address >> page_shift;
             let mut place = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - size.trailing_zeros())) as usize;
             while table[place] != NONE && met[table[place] as usize] != page {
                 steps = steps.checked_sub(1)?;
@@ -84,7 +88,7 @@ impl Pages {
             rank[index as usize] = new;
         }
         of.iter_mut().for_each(|page| *page = rank[*page as usize]);
-        let starts = order.into_iter().map(|(page, _)| page << PAGE_SHIFT).collect();
+        let starts = order.into_iter().map(|(page, _)| page << page_shift).collect();
         Some(Pages { starts, of })
     }
 
@@ -98,8 +102,9 @@ impl Pages {
     fn in_order(len: usize, addresses: impl Iterator<Item = (u64, u32)>) -> Pages {
         let mut starts: Vec<u64> = Vec::new();
         let mut of = vec![0; len];
+        let page_shift = page_shift();
         for (address, index) in addresses {
-            let start = address >> PAGE_SHIFT << PAGE_SHIFT;
+            let start = address >> page_shift << page_shift;
             if starts.last() != Some(&start) {
                 starts.push(start);
             }
@@ -206,7 +211,7 @@ mod tests {
         let range = |&(gap, len): &(u64, u64)| {
             let start = at + gap;
             at = start + len;
-            (start << PAGE_SHIFT, at << PAGE_SHIFT)
+            (start << page_shift(), at << page_shift())
         };
         steps.iter().map(range).collect()
     }
@@ -244,7 +249,7 @@ mod tests {
         #[test]
         fn addresses_meet_their_mappings(
             steps in prop::collection::vec((0..4_u64, 1..4_u64), 0..20),
-            addresses in prop::collection::vec(0..100_u64 << PAGE_SHIFT, 0..60),
+            addresses in prop::collection::vec(0..100_u64 << page_shift(), 0..60),
         ) {
             let ranges = ranges(3, &steps);
             let list = list(&ranges);
@@ -295,7 +300,7 @@ mod tests {
         let addresses: Vec<u64> = colliding
             .filter(|page| page >> 52 == 0)
             .take(300)
-            .map(|page| page << PAGE_SHIFT)
+            .map(|page| page << page_shift())
             .collect();
         assert!(Pages::by_table(&addresses).is_none());
         assert_eq!(Pages::new(&addresses).starts.len(), 300);
@@ -307,7 +312,7 @@ mod tests {
         fn any_addresses_have_pages(addresses: Vec<u64>) {
             let pages = Pages::new(&addresses);
             for (&address, &page) in addresses.iter().zip(&pages.of) {
-                prop_assert_eq!(pages.starts[page as usize], address >> PAGE_SHIFT << PAGE_SHIFT);
+                prop_assert_eq!(pages.starts[page as usize], address >> page_shift() << page_shift());
             }
         }
     }

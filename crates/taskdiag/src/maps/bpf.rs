@@ -1,41 +1,41 @@
-//! Mappings by BPF: what the programs tell, and the names that one of them leaves to be asked for.
+//! Mappings by BPF: what the program tells, and the names that it leaves to be asked for.
 //!
-//! The program that walks tells of each mapping of a file a number that stands for its name. The name itself is asked of
+//! The program tells of each mapping of a file a number that stands for its name. The name itself is asked of
 //! `PROCMAP_QUERY`, once for each number: it is the kernel's own text. It counts only if the mapping that it was asked of is shown to
 //! have that number, and its memory was not mapped anew from then until after the name was told.
+//!
+//! The program waits for nothing. Who asks for a name waits for the process: that is done by readers, for many processes together.
 
-use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::batch;
 use super::list::Name;
+use super::opener::{MemoryFile, Opener};
 use super::source::IoctlCursor;
-use super::{Device, Filter, Known, Mapping, Mappings, Maps, Perms, Source, Wants};
+use super::{Device, Filter, Known, Mapping, Mappings, Perms, Source, Wants};
 use crate::absent::Absent;
-use crate::error::{ErrorKind, Result};
-use crate::source::bpf::vma::{self, Met, Record, Request, VmaProgram};
-use crate::source::bpf::vma_walk::{Outcome, VmaWalk, Which};
+use crate::error::{Error, ErrorKind, Result};
+use crate::readers;
+use crate::source::bpf::vma::{self, Record};
+use crate::source::bpf::vma_walk::{Outcome, Position, VmaWalk, Which};
 use crate::sys::procmap::QueryFlags;
 
-/// The programs of a handle.
+/// The program of a handle.
 #[derive(Debug)]
 pub(super) struct Bpf {
-    /// Not on every kernel.
-    walk: Option<VmaWalk>,
-    /// Where that is missing, or what it leaves out may not be asked for.
-    iterator: Option<VmaProgram>,
-    /// Names may not be asked for of every process: the iterator tells them.
-    names_are_denied: bool,
+    walk: VmaWalk,
     /// Memory for names.
     names: Vec<u8>,
 }
 
-/// What a pass brought.
+/// What a pass over all processes brought.
 pub(super) struct Pass {
     pub(super) mappings: Mappings,
     /// Processes that the text has to be asked about, in order.
     pub(super) deferred: Vec<u32>,
-    pub(super) met: Met,
+    /// Process 1 was met.
+    pub(super) met_first: bool,
 }
 
 /// What was asked of the memory of one process.
@@ -50,46 +50,61 @@ pub(super) enum Asked<'a> {
 /// Processes that a name is asked of before the text is asked about all that need it.
 const ATTEMPTS: u32 = 8;
 
+/// Processes that are asked together: each has a file open meanwhile.
+const TOGETHER: usize = 128;
+
 impl Bpf {
-    /// Loads what this kernel can run.
+    /// Loads the program.
     pub(super) fn load() -> Result<Bpf> {
-        // What keeps a walk from being loaded need not keep the iterator from it.
-        let walk = VmaWalk::load().unwrap_or_default();
-        let iterator = match walk {
-            Some(_) => None,
-            None => Some(VmaProgram::load()?),
-        };
+        let walk = VmaWalk::load()?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                "BPF can't walk over mappings on this kernel (it takes Linux 6.11, CONFIG_PER_VMA_LOCK, and no PREEMPT_RT)",
+            )
+        })?;
         Ok(Bpf {
             walk,
-            iterator,
-            names_are_denied: false,
             names: Vec::new(),
         })
     }
 
     /// Whether this process may use it.
     pub(super) fn is_ours(&self) -> bool {
-        self.walk.as_ref().is_none_or(VmaWalk::is_ours) && self.iterator.as_ref().is_none_or(VmaProgram::is_ours)
+        self.walk.is_ours()
     }
 
-    /// Whether it answers about single addresses, and not by listing all mappings.
-    pub(super) fn walks(&self) -> bool {
-        self.walk.is_some()
-    }
-
-    /// The mappings of all processes.
-    pub(super) fn machine(&mut self, filter: Filter, wants: Wants) -> Result<Pass> {
-        let is_denied = self.names_are_denied && wants.contains(Wants::NAMES);
-        if let Some(walk) = self.walk.as_mut().filter(|_| !is_denied) {
-            match walk_machine(walk, &mut self.names, filter, wants)? {
-                Some(pass) => return Ok(pass),
-                None => self.names_are_denied = true,
+    /// The mappings of all processes. A name that nobody tells within the patience is missing.
+    pub(super) fn machine(&mut self, filter: Filter, wants: Wants, patience: Duration) -> Result<Pass> {
+        let walk = &mut self.walk;
+        walk.begin_pass(filter.bits() as u32, wants.contains(Wants::NAMES));
+        let mut walked = Walked::new(wants);
+        let met_first = walk.machine(|record, name| walked.push(record.pid, record, name))?;
+        let mut deferred = in_order(walked.deferred);
+        let (mut mappings, numbers) = (walked.mappings, walked.numbers);
+        let mut names = Names::new(&numbers);
+        loop {
+            let asked = names.choose(&numbers, &mappings, &deferred);
+            if asked.is_empty() {
+                break;
+            }
+            names.ask(walk, asked, patience, &mut mappings)?;
+        }
+        for (index, &number) in numbers.iter().enumerate().filter(|(_, &number)| number != 0) {
+            match (names.known(number), names.refused[number as usize]) {
+                (Some(name), _) => mappings.set_name(index, name),
+                (None, Some(reason)) => mappings.set_name(index, Err(reason)),
+                (None, None) => deferred.push(mappings.pid(index)),
             }
         }
-        pass(self.iterator()?, None, filter, wants)
+        Ok(Pass {
+            mappings,
+            deferred: in_order(deferred),
+            met_first,
+        })
     }
 
-    /// Mappings of a process, whose maps file is open; `None` if another source has to be asked.
+    /// Mappings of a process, whose maps file is open; `None` if another source has to be asked. It asks for names, and so waits for
+    /// the process.
     pub(super) fn process(
         &mut self,
         maps: BorrowedFd<'_>,
@@ -97,81 +112,38 @@ impl Bpf {
         asked: Asked<'_>,
         wants: Wants,
     ) -> Result<Option<Mappings>> {
-        if let Some(walk) = &mut self.walk {
-            return walk_process(walk, &mut self.names, maps, pid, asked, wants);
-        }
-        let filter = match asked {
-            Asked::Passing(filter) => filter,
-            Asked::At(_) => Filter::empty(),
+        let (walk, buffer) = (&mut self.walk, &mut self.names);
+        walk.begin_pass(0, wants.contains(Wants::NAMES));
+        let mut walked = Walked::new(wants);
+        let which = match asked {
+            Asked::Passing(filter) => Which::Passing(filter.bits() as u32),
+            Asked::At(addresses) => Which::At(addresses),
         };
-        let pass = pass(self.iterator()?, Some(pid), filter, wants)?;
-        // Some are hidden from iterators.
-        let is_whole = pass.met.processes > 0 && pass.deferred.is_empty();
-        Ok(is_whole.then_some(pass.mappings))
-    }
-
-    fn iterator(&mut self) -> Result<&mut VmaProgram> {
-        let iterator = match self.iterator.take() {
-            Some(iterator) => iterator,
-            None => VmaProgram::load()?,
-        };
-        Ok(self.iterator.insert(iterator))
-    }
-}
-
-/// A pass of the iterator, over one process or all.
-fn pass(program: &mut VmaProgram, pid: Option<u32>, filter: Filter, wants: Wants) -> Result<Pass> {
-    let request = Request {
-        pid,
-        filter: filter.bits() as u32,
-        names: wants.contains(Wants::NAMES),
-    };
-    let mut mappings = Mappings::new(Source::Bpf);
-    let mut deferred = Vec::new();
-    // By the program's numbers.
-    let mut names: Vec<Option<Name>> = Vec::new();
-    // The threads that speak for processes whose first thread has ended.
-    let mut speakers: HashMap<u32, u32> = HashMap::new();
-    // The end of the mapping before, and whose it is.
-    let mut before = (0, 0);
-    let met = program.run(request, |record, name| {
-        if record.tid != record.pid && *speakers.entry(record.pid).or_insert(record.tid) != record.tid {
-            return;
+        match walk.memory(maps, which, |record, name| walked.push(pid, record, name))? {
+            Outcome::Whole if walked.deferred.is_empty() => {}
+            Outcome::Whole | Outcome::Changed => return Ok(None),
+            Outcome::Gone => return Err(super::source::no_memory()),
         }
-        if record.flags & vma::DEFER != 0 {
-            deferred.push(record.pid);
-            return;
-        }
-        let mut mapping = mapping(record, wants);
-        let end = if before.0 == record.pid { before.1 } else { 0 };
-        before = (record.pid, record.end);
-        if !batch::cut(&mut mapping, end) {
-            return;
-        }
-        let list = &mut mappings;
-        let name = match wants.contains(Wants::NAMES) {
-            false => Err(Absent::NotAsked),
-            true if record.flags & vma::LONG_NAME != 0 => Err(Absent::Truncated),
-            true if record.name_id == 0 => Ok(list.name(name)),
-            true if record.name_len > 0 => {
-                let name = list.name(name);
-                names.resize(names.len().max(record.name_id as usize + 1), None);
-                names[record.name_id as usize] = Some(name);
-                Ok(name)
+        let (mut mappings, numbers) = (walked.mappings, walked.numbers);
+        let mut names = Names::new(&numbers);
+        let mut shared = false;
+        for (index, &number) in numbers.iter().enumerate().filter(|(_, &number)| number != 0) {
+            if let Some(name) = names.known(number) {
+                mappings.set_name(index, name);
+                shared = true;
+                continue;
             }
-            true => names
-                .get(record.name_id as usize)
-                .copied()
-                .flatten()
-                .ok_or(Absent::Gone),
-        };
-        list.push_named(record.pid, &mapping, name);
-    })?;
-    Ok(Pass {
-        mappings,
-        deferred: in_order(deferred),
-        met,
-    })
+            let Some(name) = ask_name(maps, buffer, &mappings.get(index))? else {
+                return Ok(None);
+            };
+            let name = name.map(|name| mappings.name(&name));
+            names.by_number[number as usize] = Some(name);
+            mappings.set_name(index, name);
+        }
+        // A name that was asked of another mapping is this one's if all stayed as it was.
+        let holds = !shared || walk.is_unchanged(maps, walk.position())?;
+        Ok(holds.then_some(mappings))
+    }
 }
 
 /// Mappings as a walk tells them, and for each the number of its name: 0 if it has none or is known.
@@ -207,99 +179,8 @@ impl Walked {
     }
 }
 
-/// All processes by a walk; `None` if the names are not ours to ask for.
-fn walk_machine(walk: &mut VmaWalk, buffer: &mut Vec<u8>, filter: Filter, wants: Wants) -> Result<Option<Pass>> {
-    walk.begin_pass(filter.bits() as u32, wants.contains(Wants::NAMES));
-    let mut walked = Walked::new(wants);
-    let met = walk.machine(|record, name| walked.push(record.pid, record, name))?;
-    let mut deferred = in_order(walked.deferred);
-    let (mut mappings, numbers) = (walked.mappings, walked.numbers);
-    let mut names = Names::new(&numbers);
-    let mut index = 0;
-    while index < numbers.len() {
-        let pid = mappings.pid(index);
-        let mut addresses = Vec::new();
-        while index < numbers.len() && mappings.pid(index) == pid {
-            if names.is_wanted(numbers[index]) {
-                addresses.push(mappings.get(index).start);
-            }
-            index += 1;
-        }
-        if addresses.is_empty() || deferred.binary_search(&pid).is_ok() {
-            continue;
-        }
-        match Maps::open(pid) {
-            Ok(maps) => {
-                if let Some(maps) = maps.fd() {
-                    names.ask(walk, buffer, maps, &addresses, &mut mappings)?;
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Denied => return Ok(None),
-            Err(_) => {}
-        }
-    }
-    for (index, &number) in numbers.iter().enumerate() {
-        match names.known(number) {
-            Some(name) => mappings.set_name(index, name),
-            None if number != 0 => deferred.push(mappings.pid(index)),
-            None => {}
-        }
-    }
-    Ok(Some(Pass {
-        mappings,
-        deferred: in_order(deferred),
-        met,
-    }))
-}
-
-/// One process by a walk; `None` if another source has to be asked.
-fn walk_process(
-    walk: &mut VmaWalk,
-    buffer: &mut Vec<u8>,
-    maps: BorrowedFd<'_>,
-    pid: u32,
-    asked: Asked<'_>,
-    wants: Wants,
-) -> Result<Option<Mappings>> {
-    walk.begin_pass(0, wants.contains(Wants::NAMES));
-    let mut walked = Walked::new(wants);
-    let which = match asked {
-        Asked::Passing(filter) => Which::Passing(filter.bits() as u32),
-        Asked::At(addresses) => Which::At(addresses),
-    };
-    match walk.memory(maps, which, |record, name| walked.push(pid, record, name))? {
-        Outcome::Whole if walked.deferred.is_empty() => {}
-        Outcome::Whole | Outcome::Changed => return Ok(None),
-        Outcome::Gone => return Err(super::source::no_memory()),
-    }
-    let (mut mappings, numbers) = (walked.mappings, walked.numbers);
-    let mut names = Names::new(&numbers);
-    let mut shared = false;
-    for (index, &number) in numbers.iter().enumerate().filter(|(_, &number)| number != 0) {
-        if let Some(name) = names.known(number) {
-            mappings.set_name(index, name);
-            shared = true;
-            continue;
-        }
-        let Some(name) = ask_name(maps, buffer, index, &mut mappings)? else {
-            return Ok(None);
-        };
-        names.by_number[number as usize] = Some(name);
-        mappings.set_name(index, name);
-    }
-    // A name that was asked of another mapping is this one's if all stayed as it was.
-    let holds = !shared || walk.is_unchanged(maps)?;
-    Ok(holds.then_some(mappings))
-}
-
 /// Asks for the name of a mapping; `None` if it is no longer there as it was.
-fn ask_name(
-    maps: BorrowedFd<'_>,
-    buffer: &mut Vec<u8>,
-    index: usize,
-    mappings: &mut Mappings,
-) -> Result<Option<Known<Name>>> {
-    let mapping = mappings.get(index);
+fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -> Result<Option<Known<Vec<u8>>>> {
     let place = |mapping: &Mapping<'_>| {
         (
             mapping.start,
@@ -309,10 +190,10 @@ fn ask_name(
             mapping.inode,
         )
     };
-    let expected = place(&mapping);
+    let expected = place(mapping);
     let mut cursor = IoctlCursor::new(maps, Wants::NAMES, buffer);
     match cursor.query(mapping.start, QueryFlags::empty()) {
-        Ok(Some(found)) if place(&found) == expected => Ok(Some(found.name.map(|name| mappings.name(name)))),
+        Ok(Some(found)) if place(&found) == expected => Ok(Some(found.name.map(<[u8]>::to_vec))),
         Ok(_) => Ok(None),
         Err(error) if error.kind() == ErrorKind::NoMemory => Ok(None),
         Err(error) => Err(error),
@@ -323,6 +204,25 @@ fn ask_name(
 struct Names {
     by_number: Vec<Option<Known<Name>>>,
     failures: Vec<u32>,
+    /// Why the last process that was asked did not tell.
+    refused: Vec<Option<Absent>>,
+}
+
+/// What is asked of one process: the names of what is mapped at some addresses.
+struct Group {
+    pid: u32,
+    addresses: Vec<u64>,
+    /// The numbers of those names when all were walked over.
+    numbers: Vec<u32>,
+}
+
+/// What a process is about to tell.
+struct Telling {
+    maps: OwnedFd,
+    walked: Walked,
+    position: Position,
+    /// The mappings whose names are asked for.
+    indexes: Vec<usize>,
 }
 
 impl Names {
@@ -331,6 +231,7 @@ impl Names {
         Names {
             by_number: vec![None; len],
             failures: vec![0; len],
+            refused: vec![None; len],
         }
     }
 
@@ -342,34 +243,102 @@ impl Names {
         number != 0 && self.known(number).is_none() && self.failures[number as usize] < ATTEMPTS
     }
 
-    /// Asks the process of a maps file for the names of the mappings at some addresses, and takes in those that are proven.
-    fn ask(
-        &mut self,
-        walk: &mut VmaWalk,
-        buffer: &mut Vec<u8>,
-        maps: BorrowedFd<'_>,
-        addresses: &[u64],
-        all: &mut Mappings,
-    ) -> Result<()> {
-        let mut walked = Walked::new(Wants::NAMES);
-        let outcome = walk.memory(maps, Which::At(addresses), |record, name| walked.push(0, record, name))?;
-        let mut told = Vec::new();
-        for index in 0..walked.numbers.len() {
-            let number = walked.numbers[index];
-            // What is mapped there now can be something that was not met before.
-            if outcome != Outcome::Whole || number as usize >= self.by_number.len() || !self.is_wanted(number) {
+    /// Chooses some processes to be asked, for each name that is not known the next one that has it.
+    fn choose(&self, numbers: &[u32], mappings: &Mappings, deferred: &[u32]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        // How many processes that have a name were passed, and the last of them.
+        let mut passed = vec![(0, 0); self.by_number.len()];
+        for (index, &number) in numbers.iter().enumerate() {
+            let pid = mappings.pid(index);
+            if !self.is_wanted(number) || deferred.binary_search(&pid).is_ok() {
                 continue;
             }
-            self.failures[number as usize] += 1;
-            if let Some(name) = ask_name(maps, buffer, index, &mut walked.mappings)? {
-                walked.mappings.set_name(index, name);
-                told.push(index);
+            let (count, last) = &mut passed[number as usize];
+            if *last == pid {
+                continue;
+            }
+            (*count, *last) = (*count + 1, pid);
+            // It was asked before.
+            if *count != self.failures[number as usize] + 1 {
+                continue;
+            }
+            if groups.last().is_none_or(|group| group.pid != pid) {
+                if groups.len() == TOGETHER {
+                    break;
+                }
+                groups.push(Group {
+                    pid,
+                    addresses: Vec::new(),
+                    numbers: Vec::new(),
+                });
+            }
+            if let Some(group) = groups.last_mut() {
+                group.addresses.push(mappings.get(index).start);
+                group.numbers.push(number);
             }
         }
-        if !told.is_empty() && walk.is_unchanged(maps)? {
-            for index in told {
-                let name = walked.mappings.get(index).name.map(|name| all.name(name));
-                self.by_number[walked.numbers[index] as usize] = Some(name);
+        groups
+    }
+
+    /// Asks processes, and takes in what names are proven.
+    fn ask(&mut self, walk: &mut VmaWalk, groups: Vec<Group>, patience: Duration, all: &mut Mappings) -> Result<()> {
+        let about = groups.iter().map(|group| (group.pid, group.pid)).collect();
+        let opened = readers::each(about, readers::MAPPINGS, patience, |&pid| {
+            Opener::Path(None).open(pid, MemoryFile::Maps)
+        });
+        let mut tellings = Vec::new();
+        for (group, opened) in groups.iter().zip(opened) {
+            let refused = match &opened {
+                Some(Ok(_)) => None,
+                Some(Err(error)) if error.kind() == ErrorKind::Denied => Some(Absent::Denied),
+                Some(Err(_)) => None,
+                None => Some(Absent::NoAnswer),
+            };
+            for &number in &group.numbers {
+                self.failures[number as usize] += 1;
+                self.refused[number as usize] = refused;
+            }
+            let Some(Ok(Some(maps))) = opened else { continue };
+            let mut walked = Walked::new(Wants::NAMES);
+            let outcome = walk.memory(maps.as_fd(), Which::At(&group.addresses), |record, name| {
+                walked.push(group.pid, record, name);
+            })?;
+            if outcome != Outcome::Whole {
+                continue;
+            }
+            // What is mapped there now can be something that was not met before.
+            let is_meant = |&index: &usize| group.numbers.contains(&walked.numbers[index]);
+            let indexes = (0..walked.numbers.len()).filter(is_meant).collect();
+            let telling = Telling {
+                maps,
+                walked,
+                position: walk.position(),
+                indexes,
+            };
+            tellings.push((group.pid, Arc::new(telling)));
+        }
+        let told = readers::each(tellings.clone(), readers::MAPPINGS, patience, |telling| {
+            let mut buffer = Vec::new();
+            let mappings = &telling.walked.mappings;
+            let ask = |&index: &usize| ask_name(telling.maps.as_fd(), &mut buffer, &mappings.get(index));
+            telling.indexes.iter().map(ask).collect::<Result<Vec<_>>>()
+        });
+        for ((_, telling), told) in tellings.iter().zip(told) {
+            let numbers = telling
+                .indexes
+                .iter()
+                .map(|&index| telling.walked.numbers[index] as usize);
+            let Some(told) = told else {
+                numbers.for_each(|number| self.refused[number] = Some(Absent::NoAnswer));
+                continue;
+            };
+            let told = told?;
+            if !walk.is_unchanged(telling.maps.as_fd(), telling.position)? {
+                continue;
+            }
+            for (number, name) in numbers.zip(told) {
+                let name = name.map(|name| name.map(|name| all.name(&name)));
+                self.by_number[number] = self.by_number[number].or(name);
             }
         }
         Ok(())
@@ -396,7 +365,7 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
         name: Err(Absent::NotAsked),
         page_size_bytes: match record.page_size {
             0 => Err(Absent::Unsupported),
-            size => Ok(size.into()),
+            size => Ok(size),
         },
         build_id: match wants.contains(Wants::BUILD_IDS) {
             true => Ok(None),
@@ -415,12 +384,28 @@ mod tests {
 
     use rustix::mm::{MapFlags, ProtFlags};
 
+    use super::super::Maps;
     use super::*;
     use crate::source::host;
 
-    /// `None` where BPF can't be loaded.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// `None` on kernels before 6.11. That it can't be loaded for another reason is a failure if it is root who tests.
     fn loaded() -> Option<Bpf> {
-        Bpf::load().ok()
+        match Bpf::load() {
+            Ok(bpf) => Some(bpf),
+            Err(error) if host::kernel_version() < Some((6, 11)) => {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Denied),
+                    "{error}"
+                );
+                None
+            }
+            Err(error) => {
+                assert!(!rustix::process::geteuid().is_root(), "these tests need BPF: {error}");
+                None
+            }
+        }
     }
 
     fn lines(maps: &mut Maps) -> Vec<(u64, u64, String, Vec<u8>)> {
@@ -437,16 +422,11 @@ mod tests {
         listed.iter().map(row).collect()
     }
 
-    /// Check that kernels which count changes of mappings are walked, that a walk answers about a process, by list and by
-    /// address, and about all, and that the iterator is not even loaded for it.
+    /// Check that kernels which count changes of mappings are walked, and that a walk answers about a process, by list and by
+    /// address, and about all.
     #[test]
     fn walks_answer_where_they_can() {
         let Some(mut bpf) = loaded() else { return };
-        let can = host::kernel_version() >= Some((6, 11));
-        assert_eq!(bpf.walks(), can);
-        if !can {
-            return;
-        }
         let mut child = process::Command::new("sleep").arg("1000").spawn().expect("a process");
         let pid = child.id();
         // It maps its libraries first.
@@ -468,11 +448,10 @@ mod tests {
             .expect("an answer")
             .expect("nothing changes there");
         assert!(rows(&some).iter().eq(expected.iter().step_by(3)));
-        let pass = bpf.machine(Filter::empty(), Wants::NAMES).expect("an answer");
+        let pass = bpf.machine(Filter::empty(), Wants::NAMES, PATIENCE).expect("an answer");
         assert!(pass.deferred.binary_search(&pid).is_err());
         let ours = (0..pass.mappings.len()).filter(|&index| pass.mappings.pid(index) == pid);
         assert!(ours.map(|index| row(pass.mappings.get(index))).eq(expected));
-        assert!(bpf.walk.is_some() && bpf.iterator.is_none());
         child.kill().expect("our child");
         child.wait().expect("our child");
     }
@@ -482,9 +461,7 @@ mod tests {
     #[test]
     fn torn_walks_are_not_answers() {
         const LEN: usize = 64 << 10;
-        let Some(mut bpf) = loaded().filter(Bpf::walks) else {
-            return;
-        };
+        let Some(mut bpf) = loaded() else { return };
         let names =
             ["one", "two"].map(|name| std::env::temp_dir().join(format!("taskdiag-torn-{}-{name}", process::id())));
         let files: Vec<(File, u64)> = names

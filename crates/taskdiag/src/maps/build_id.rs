@@ -1,23 +1,30 @@
-//! Build ids, and where they come from when the kernel gives none: the file itself.
+//! Build ids: as the kernel finds them in mapped files, or as they stand in the files. Both are read by errands ([`crate::errands`]),
+//! since a file can be of a file system that does not answer.
 //!
 //! A file is taken for a mapping's only if its inode number is the mapping's, and, where it was found by its path, its device
 //! too. What is remembered of a file is remembered under all that changes when its content does: device, inode number, size
 //! and time of change. A file that was changed within the last seconds is not remembered at all, since times of change are only as
 //! exact as the kernel's clock ticks: a second change could leave the same time.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
+use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
 use super::elf::{self, ReadAt};
-use super::{Device, Known, Mapping};
+use super::{Device, Known, Mapping, Mappings};
 use crate::absent::Absent;
-use crate::sys::procmap::BUILD_ID_MAX;
+use crate::errands::{self, Errands, Look};
+use crate::readers;
+use crate::sys::isolated::{Failed, Hands};
+use crate::sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 /// What a linker wrote into a file to tell it from every other one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,17 +70,17 @@ impl fmt::Debug for BuildId {
 struct Identity {
     device: u64,
     inode: u64,
-    size: i64,
+    size: u64,
     changed: (i64, u64),
 }
 
 impl Identity {
-    fn new(stat: &Stat) -> Identity {
+    fn new(look: &Look) -> Identity {
         Identity {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size,
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            device: look.device,
+            inode: look.inode,
+            size: look.size,
+            changed: look.changed,
         }
     }
 
@@ -95,27 +102,70 @@ pub(super) struct BuildIds {
 }
 
 impl BuildIds {
-    /// The build id of what is mapped there, `None` if it has none. `pid` is the process, where it is known.
-    pub(super) fn read(&mut self, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Option<BuildId>> {
-        if !mapping.is_file_backed() {
-            return match (mapping.name, pid) {
-                (Ok(super::VDSO), Some(pid)) => vdso(pid, mapping),
-                (Ok(super::VDSO), None) => Err(Absent::Unsupported),
-                _ => Ok(None),
-            };
+    /// Fills in the build ids of mapped files, each once: as the kernel finds them, by the maps file of the process, or else as they
+    /// stand in the file. `pid` is the process, where it is known.
+    pub(super) fn fill(
+        &mut self,
+        pid: Option<u32>,
+        maps: Option<BorrowedFd<'_>>,
+        patience: Duration,
+        found: &mut Mappings,
+    ) {
+        let mut errands = Errands::new(patience);
+        // The first mapping of each file.
+        let mut files: HashMap<(Device, u64), usize> = HashMap::new();
+        let mut firsts = Vec::new();
+        for (index, mapping) in found.iter().enumerate().filter(|(_, mapping)| mapping.is_file_backed()) {
+            files.entry((mapping.device, mapping.inode)).or_insert_with(|| {
+                firsts.push(index);
+                firsts.len() - 1
+            });
         }
-        let (file, stat) = open(pid, mapping)?;
+        let mut ids = vec![Ok(None); firsts.len()];
+        if let Some(maps) = maps {
+            let about = firsts.iter().map(|&index| {
+                let mapping = found.get(index);
+                (mapping.device.to_raw(), mapping.start)
+            });
+            errands.run_all(kernel_id, &about.collect::<Vec<_>>(), maps, |at, told| {
+                ids[at] = match told.map_err(errands::absent) {
+                    Ok(told) => Ok(kernels_id(told, &found.get(firsts[at]))),
+                    Err(Absent::NoAnswer) => Err(Absent::NoAnswer),
+                    Err(_) => Ok(None),
+                };
+            });
+        }
+        for (id, &index) in ids.iter_mut().zip(&firsts) {
+            if *id == Ok(None) {
+                *id = self.read(&mut errands, pid, &found.get(index));
+            }
+        }
+        for index in 0..found.len() {
+            let mapping = found.get(index);
+            if mapping.is_file_backed() {
+                found.set_build_id(index, ids[files[&(mapping.device, mapping.inode)]]);
+            }
+        }
+    }
+
+    /// The build id that stands in a mapped file, `None` if there is none. `pid` is the process, where it is known.
+    pub(super) fn read(
+        &mut self,
+        errands: &mut Errands,
+        pid: Option<u32>,
+        mapping: &Mapping<'_>,
+    ) -> Known<Option<BuildId>> {
+        let look = find(errands, pid, mapping)?;
         // Devices, and the kernel's own objects that can be mapped: nothing that a linker wrote.
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        if !look.is_regular() {
             return Ok(None);
         }
-        let identity = Identity::new(&stat);
+        let identity = Identity::new(&look);
         if let Some(&known) = self.known.get(&identity) {
             return Ok(known);
         }
-        let found = Head::read(&file)
-            .and_then(|head| elf::build_id(&head))
-            .map_err(absent)?;
+        let head = Head::read(errands).map_err(errands::absent)?;
+        let found = elf::build_id(&head).map_err(absent)?;
         if identity.is_settled() {
             if self.known.len() >= MOST_FILES {
                 self.known.clear();
@@ -127,106 +177,107 @@ impl BuildIds {
 }
 
 fn absent(error: io::Error) -> Absent {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => Absent::Denied,
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Absent::Denied,
+        io::ErrorKind::TimedOut => Absent::NoAnswer,
         _ => Absent::Gone,
     }
 }
 
-/// Opens the file of a mapping, without effect on it: by the process's link to it, which leads to deleted files as well but
+/// The build id among what [`kernel_id`] told, if it was told of the file of a mapping.
+fn kernels_id(told: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
+    let expected = [mapping.device.to_raw(), mapping.inode].map(u64::to_ne_bytes).concat();
+    told.strip_prefix(&expected[..]).and_then(BuildId::new)
+}
+
+/// Device and inode number of the file that is mapped at an address, and its build id.
+fn kernel_id(hands: &mut Hands, [address, _, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    let maps = hands.given.as_ref().ok_or(Errno::BADF)?;
+    let mut id = [0; BUILD_ID_MAX];
+    let vma = procmap::query(maps.as_fd(), address, QueryFlags::empty(), &mut [], &mut id)?;
+    let device = rustix::fs::makedev(vma.dev_major, vma.dev_minor);
+    room[..8].copy_from_slice(&device.to_ne_bytes());
+    room[8..16].copy_from_slice(&vma.inode.to_ne_bytes());
+    let id = &id[..vma.build_id_len];
+    room[16..][..id.len()].copy_from_slice(id);
+    Ok(16 + id.len())
+}
+
+/// Finds the file of a mapping, for errands to it: by the process's link to it, which leads to deleted files as well but
 /// takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, or by its path, as we see it or as the process does.
-fn open(pid: Option<u32>, mapping: &Mapping<'_>) -> Known<(OwnedFd, Stat)> {
-    let mut reason = Absent::Gone;
-    let mut try_path = |path: &[u8], is_link: bool| {
-        let opened = open_path(path).and_then(|file| Ok((rustix::fs::fstat(&file)?, file)));
-        match opened {
-            Ok((stat, file)) if is_same(&stat, mapping, is_link) => Some((file, stat)),
-            Ok(_) => None,
-            Err(Errno::ACCESS | Errno::PERM) => {
-                reason = Absent::Denied;
-                None
-            }
-            Err(_) => None,
-        }
-    };
-    if let Some(pid) = pid {
-        let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-        if let Some(found) = try_path(link.as_bytes(), true) {
-            return Ok(found);
-        }
-    }
+fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Look> {
+    let link = pid.map(|pid| format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into_bytes());
     let name = mapping.name.unwrap_or_default();
-    if name.starts_with(b"/") {
-        if let Some(found) = try_path(name, false) {
-            return Ok(found);
-        }
-        if let Some(pid) = pid {
-            let path = [format!("/proc/{pid}/root").as_bytes(), name].concat();
-            if let Some(found) = try_path(&path, false) {
-                return Ok(found);
-            }
+    let path = name.starts_with(b"/").then(|| name.to_vec());
+    let inside = pid.filter(|_| path.is_some());
+    let inside = inside.map(|pid| [format!("/proc/{pid}/root").as_bytes(), name].concat());
+    let mut reason = Absent::Gone;
+    errands.about(Some(mapping.device.to_raw()));
+    for (path, is_link) in [(link, true), (path, false), (inside, false)] {
+        let Some(path) = path else { continue };
+        match errands.look(&path).map_err(errands::absent) {
+            Ok(look) if is_same(&look, mapping, is_link) => return Ok(look),
+            Err(Absent::NoAnswer) => return Err(Absent::NoAnswer),
+            Err(Absent::Denied) => reason = Absent::Denied,
+            Ok(_) | Err(_) => {}
         }
     }
     Err(reason)
 }
 
-fn open_path(path: &[u8]) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-}
-
 /// Whether a file is the one that is mapped. Some file systems show another device in maps than for the file (btrfs, overlayfs),
 /// so for what the kernel's own link leads to the inode number has to do.
-fn is_same(stat: &Stat, mapping: &Mapping<'_>, is_link: bool) -> bool {
-    let device = Device::from_raw(stat.st_dev);
-    stat.st_ino == mapping.inode && (is_link || device == mapping.device)
+fn is_same(look: &Look, mapping: &Mapping<'_>, is_link: bool) -> bool {
+    look.inode == mapping.inode && (is_link || Device::from_raw(look.device) == mapping.device)
 }
 
 /// Whether the path of a mapping leads to its file. So a name that ends in " (deleted)" can be that of a file which is there.
-pub(super) fn path_leads_to(mapping: &Mapping<'_>) -> bool {
-    let stat = rustix::fs::stat(mapping.name.unwrap_or_default());
-    stat.is_ok_and(|stat| is_same(&stat, mapping, false))
+pub(super) fn path_leads_to(errands: &mut Errands, mapping: &Mapping<'_>) -> bool {
+    errands.about(Some(mapping.device.to_raw()));
+    let look = errands.look(mapping.name.unwrap_or_default());
+    look.is_ok_and(|look| is_same(&look, mapping, false))
 }
 
-/// A file whose beginning, where most have all that is asked for, is read in one piece.
-struct Head {
-    file: OwnedFd,
+/// The file that was found, whose beginning, where most have all that is asked for, is read in one piece.
+struct Head<'a> {
+    errands: RefCell<&'a mut Errands>,
     bytes: Vec<u8>,
 }
 
-impl Head {
+impl Head<'_> {
     const LEN: usize = 4096;
 
-    /// `path` is a descriptor that names a file without being open for reading.
-    fn read(path: &OwnedFd) -> io::Result<Head> {
-        let link = format!("/proc/self/fd/{}", path.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(CWD, link, flags, Mode::empty())?;
+    fn read(errands: &mut Errands) -> Result<Head<'_>, Failed> {
         let mut bytes = vec![0; Head::LEN];
-        let len = read_whole(&file, 0, &mut bytes)?;
+        let len = errands.read(0, &mut bytes)?;
         bytes.truncate(len);
-        Ok(Head { file, bytes })
+        Ok(Head {
+            errands: RefCell::new(errands),
+            bytes,
+        })
     }
 }
 
-impl ReadAt for Head {
+impl ReadAt for Head<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let is_within = |end: u64| end <= self.bytes.len() as u64;
         let is_whole = self.bytes.len() < Head::LEN;
         if is_whole || offset.checked_add(buffer.len() as u64).is_some_and(is_within) {
             return self.bytes.read_at(offset, buffer);
         }
-        read_whole(&self.file, offset, buffer)
+        let read = self.errands.borrow_mut().read(offset, buffer);
+        read.map_err(|failed| match failed {
+            Failed::Silent => io::ErrorKind::TimedOut.into(),
+            Failed::Errno(errno) => errno.into(),
+        })
     }
 }
 
 /// Reads until the buffer is full or the end.
 fn read_whole(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    // No file has bytes there.
-    if offset > i64::MAX as u64 - buffer.len() as u64 {
-        return Ok(0);
-    }
     let mut len = 0;
     while len < buffer.len() {
+        readers::beat();
         match rustix::io::pread(file.as_fd(), &mut buffer[len..], offset + len as u64) {
             Ok(0) => break,
             Ok(more) => len += more,
@@ -237,16 +288,36 @@ fn read_whole(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<usiz
     Ok(len)
 }
 
-/// The kernel's library in a process's memory is an ELF file there, byte for byte.
-fn vdso(pid: u32, mapping: &Mapping<'_>) -> Known<Option<BuildId>> {
+/// Fills in the build ids of the kernel's library, which is in the memory of processes and in no file.
+pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
+    let is_vdso = |mapping: &Mapping<'_>| mapping.name == Ok(super::VDSO) && !mapping.is_file_backed();
+    let places: Vec<usize> = (0..found.len()).filter(|&at| is_vdso(&found.get(at))).collect();
+    let about = places.iter().map(|&at| {
+        let mapping = found.get(at);
+        (found.pid(at), (found.pid(at), mapping.start..mapping.end))
+    });
+    let ids = readers::each(about.collect(), readers::MEMORY, patience, |(pid, range)| {
+        vdso(*pid, range.clone())
+    });
+    for (at, id) in places.into_iter().zip(ids) {
+        found.set_build_id(at, id.unwrap_or(Err(Absent::NoAnswer)));
+    }
+}
+
+/// The library in a process's memory is an ELF file there, byte for byte.
+fn vdso(pid: u32, range: Range<u64>) -> Known<Option<BuildId>> {
+    // Only a descriptor is known of the process.
+    if pid == 0 {
+        return Err(Absent::Unsupported);
+    }
     /// More than any kernel's.
     const MOST: u64 = 64 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let image = rustix::fs::openat(CWD, format!("/proc/{pid}/mem"), flags, Mode::empty())
         .map_err(io::Error::from)
         .and_then(|memory| {
-            let mut image = vec![0; (mapping.end - mapping.start).min(MOST) as usize];
-            let len = read_whole(&memory, mapping.start, &mut image)?;
+            let mut image = vec![0; (range.end - range.start).min(MOST) as usize];
+            let len = read_whole(&memory, range.start, &mut image)?;
             image.truncate(len);
             Ok(image)
         });

@@ -1,27 +1,40 @@
 //! The mappings of all processes.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use super::bpf::Bpf;
+use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
-use super::{Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Maps, Source, Wants};
+use super::space::{Asked, Space};
+use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Source, Wants};
+use crate::absent::Absent;
+use crate::errands::Errands;
 use crate::error::{Error, ErrorKind, Result};
+use crate::readers;
 use crate::source::bpf::recipe;
 use crate::source::host;
 use crate::support::Verdict;
 
 /// Asks about all processes. What it loads is kept for the next question.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Machine {
     forced: Option<Source>,
     broker: Option<Broker>,
+    patience: Duration,
     bpf: Option<Bpf>,
     /// Loading has failed.
     cannot_load: bool,
     /// Processes that BPF does not show, once that is known.
     hidden: Option<Vec<u32>>,
     build_ids: BuildIds,
-    text: Vec<u8>,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::new()
+    }
 }
 
 /// The mappings of all processes.
@@ -39,12 +52,23 @@ pub struct MachineMappings {
     pub hidden: u64,
     /// Processes of which BPF can't tell all, or that changed meanwhile, and that were read as text.
     pub deferred: u64,
+    /// Processes that kept their reader waiting for longer than the patience, in order. All their mappings are missing, or names that
+    /// nobody else could tell.
+    pub silent: Vec<u32>,
 }
 
 impl Machine {
     /// A handle that chooses its source itself.
     pub fn new() -> Machine {
-        Machine::default()
+        Machine {
+            forced: None,
+            broker: None,
+            patience: readers::PATIENCE,
+            bpf: None,
+            cannot_load: false,
+            hidden: None,
+            build_ids: BuildIds::default(),
+        }
     }
 
     /// Lets only this source answer. (The ioctl can't: it is asked about single processes.)
@@ -57,6 +81,12 @@ impl Machine {
     pub fn with_broker(mut self, broker: Broker) -> Machine {
         self.forced = Some(Source::Procfs);
         self.broker = Some(broker);
+        self
+    }
+
+    /// How long a process may keep its reader waiting. 0.2 seconds unless it is said.
+    pub fn with_patience(mut self, patience: Duration) -> Machine {
+        self.patience = patience;
         self
     }
 
@@ -83,7 +113,7 @@ impl Machine {
         let facts = MachineFacts {
             forced: self.forced,
             is_loaded: self.is_loaded(),
-            can_load: !self.cannot_load && recipe::VMA.is_ok() && host::bpf_load().verdict != Verdict::No,
+            can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && host::bpf_load().verdict != Verdict::No,
             tasks: host::tasks(),
         };
         let source = match plan_machine(&facts) {
@@ -110,19 +140,21 @@ impl Machine {
             malformed: 0,
             hidden: 0,
             deferred: 0,
+            silent: Vec::new(),
         };
         match source {
             Source::Bpf => self.by_bpf(filter, wants, &mut answer)?,
             _ => {
                 let pids = self.broker.as_ref().map_or_else(processes, Broker::processes)?;
-                for pid in pids {
-                    self.add_text(pid, filter, wants, &mut answer)?;
-                }
+                self.add_texts(&pids, filter, wants, &mut answer)?;
             }
         }
         if wants.contains(Wants::BUILD_IDS) {
+            build_id::read_vdsos(self.patience, &mut answer.mappings);
             self.read_build_ids(&mut answer.mappings);
         }
+        answer.silent.sort_unstable();
+        answer.silent.dedup();
         Ok(answer)
     }
 
@@ -130,23 +162,20 @@ impl Machine {
         let Some(bpf) = &mut self.bpf else {
             return Err(Error::new(ErrorKind::Unsupported, "no BPF program is loaded"));
         };
-        let pass = bpf.machine(filter, wants)?;
+        let pass = bpf.machine(filter, wants, self.patience)?;
         answer.mappings = pass.mappings;
-        if pass.met.first {
+        if pass.met_first {
             self.hidden = Some(Vec::new());
         }
         answer.mappings.remove_pids(&pass.deferred);
-        for &pid in &pass.deferred {
-            answer.deferred += 1;
-            self.add_text(pid, filter, wants, answer)?;
-        }
+        let nameless = (0..answer.mappings.len()).filter(|&at| answer.mappings.get(at).name == Err(Absent::NoAnswer));
+        answer.silent = nameless.map(|at| answer.mappings.pid(at)).collect();
+        answer.deferred = pass.deferred.len() as u64;
+        self.add_texts(&pass.deferred, filter, wants, answer)?;
         match self.hidden.clone() {
             Some(hidden) => {
-                for pid in hidden {
-                    let known = answer.mappings.len();
-                    self.add_text(pid, filter, wants, answer)?;
-                    answer.hidden += u64::from(answer.mappings.len() > known);
-                }
+                let read = self.add_texts(&hidden, filter, wants, answer)?;
+                answer.hidden = read.len() as u64;
             }
             None => self.find_hidden(filter, wants, answer)?,
         }
@@ -155,23 +184,15 @@ impl Machine {
     }
 
     /// Adds the processes that procfs shows and the pass did not, and keeps them in mind. The first process of a pid namespace always
-    /// exists: where iterators show that one, they hide none.
+    /// exists: where BPF shows that one, it hides none.
     fn find_hidden(&mut self, filter: Filter, wants: Wants, answer: &mut MachineMappings) -> Result<()> {
         let mut shown: Vec<u32> = (0..answer.mappings.len())
             .map(|index| answer.mappings.pid(index))
             .collect();
         shown.sort_unstable();
-        let mut hidden = Vec::new();
-        for pid in processes()? {
-            if shown.binary_search(&pid).is_ok() {
-                continue;
-            }
-            let known = answer.mappings.len();
-            self.add_text(pid, filter, wants, answer)?;
-            if answer.mappings.len() > known {
-                hidden.push(pid);
-            }
-        }
+        let mut others = processes()?;
+        others.retain(|pid| shown.binary_search(pid).is_err());
+        let hidden = self.add_texts(&others, filter, wants, answer)?;
         answer.hidden = hidden.len() as u64;
         // Every process has something that can be executed, but not of everything else.
         if [Filter::empty(), Filter::EXECUTABLE].contains(&filter) {
@@ -180,56 +201,63 @@ impl Machine {
         Ok(())
     }
 
-    /// Adds what the text says of one process.
-    fn add_text(&mut self, pid: u32, filter: Filter, wants: Wants, answer: &mut MachineMappings) -> Result<()> {
-        let opened = match &self.broker {
-            Some(broker) => broker.open(pid),
-            None => Maps::open(pid),
-        };
-        let listed = opened
-            .map(|maps| maps.with_source(Source::Procfs))
-            .and_then(|mut maps| {
-                maps.text = std::mem::take(&mut self.text);
-                let listed = maps.list(filter, wants.difference(Wants::BUILD_IDS));
-                self.text = maps.text;
-                listed
+    /// Adds what the text says of some processes. Returns those that have mappings.
+    fn add_texts(
+        &mut self,
+        pids: &[u32],
+        filter: Filter,
+        wants: Wants,
+        answer: &mut MachineMappings,
+    ) -> Result<Vec<u32>> {
+        let mut with_mappings = Vec::new();
+        for pids in pids.chunks(if self.broker.is_some() { TOGETHER } else { usize::MAX }) {
+            let opened = |pid: u32| self.broker.as_ref().map(|broker| broker.open_space(pid));
+            let about: Vec<_> = pids.iter().map(|&pid| (pid, (pid, Mutex::new(opened(pid))))).collect();
+            let listed = readers::each(about, readers::MAPPINGS, self.patience, move |(pid, opened)| {
+                let opened = lock(opened).take();
+                let mut space = opened.unwrap_or_else(|| Space::open(Opener::Path(None), *pid))?;
+                space.answer(&Asked::Passing(filter), Some(Source::Procfs), wants)
             });
-        match listed {
-            Ok(listed) => {
-                for mut mapping in listed.iter() {
-                    if wants.contains(Wants::BUILD_IDS) {
-                        mapping.build_id = Ok(None);
+            for (&pid, listed) in pids.iter().zip(listed) {
+                match listed.unwrap_or_else(|| Err(Error::no_answer(Some(pid)))) {
+                    Ok(listed) => {
+                        listed.iter().for_each(|mapping| answer.mappings.push(pid, &mapping));
+                        with_mappings.extend((!listed.is_empty()).then_some(pid));
                     }
-                    answer.mappings.push(pid, &mapping);
+                    Err(error) => match error.kind() {
+                        ErrorKind::NoMemory => {}
+                        ErrorKind::NoSuchTask => answer.gone += 1,
+                        ErrorKind::Denied => answer.denied += 1,
+                        ErrorKind::Malformed => answer.malformed += 1,
+                        ErrorKind::NoAnswer => answer.silent.push(pid),
+                        _ => return Err(error),
+                    },
                 }
             }
-            Err(error) => match error.kind() {
-                ErrorKind::NoMemory => {}
-                ErrorKind::NoSuchTask => answer.gone += 1,
-                ErrorKind::Denied => answer.denied += 1,
-                ErrorKind::Malformed => answer.malformed += 1,
-                _ => return Err(error),
-            },
         }
-        Ok(())
+        Ok(with_mappings)
     }
 
     /// Reads the build ids from the files, each file once.
     fn read_build_ids(&mut self, mappings: &mut Mappings) {
+        let mut errands = Errands::new(self.patience);
         let mut known: HashMap<(Device, u64), Known<Option<BuildId>>> = HashMap::new();
         for index in 0..mappings.len() {
             let mapping = mappings.get(index);
+            if !mapping.is_file_backed() {
+                continue;
+            }
             let pid = mappings.pid(index);
-            let id = match mapping.is_file_backed() {
-                true => *known
-                    .entry((mapping.device, mapping.inode))
-                    .or_insert_with(|| self.build_ids.read(Some(pid), &mapping)),
-                false => self.build_ids.read(Some(pid), &mapping),
-            };
+            let id = *known
+                .entry((mapping.device, mapping.inode))
+                .or_insert_with(|| self.build_ids.read(&mut errands, Some(pid), &mapping));
             mappings.set_build_id(index, id);
         }
     }
 }
+
+/// Processes whose files the broker opens before they are read.
+const TOGETHER: usize = 64;
 
 /// The processes that procfs lists, in order.
 fn processes() -> Result<Vec<u32>> {

@@ -21,23 +21,26 @@ mod normalize;
 mod opener;
 mod plan;
 mod source;
-mod text;
+mod space;
+pub mod text;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use bitflags::bitflags;
 
 use crate::absent::Absent;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
+use crate::readers;
 use crate::sys::procmap::QueryFlags;
-use batch::{resolve, walk, Cursor, ListCursor, Pages};
-use bpf::{Asked, Bpf};
+use batch::Pages;
 use build_id::BuildIds;
-use opener::{MemoryFile, Opener};
-use plan::{plan, Cost, Facts, Question};
-use source::{IoctlCursor, TextCursor};
+use opener::Opener;
+use space::{Asked, Space};
 
 pub use build_id::BuildId;
 pub use list::Mappings;
@@ -139,7 +142,7 @@ bitflags! {
 pub enum Source {
     /// The `PROCMAP_QUERY` ioctl.
     Procmap,
-    /// BPF programs: one that walks over mappings (Linux 6.11), or the iterator over them.
+    /// A BPF program that walks over mappings (Linux 6.11).
     Bpf,
     /// The text of `/proc/PID/maps` or `smaps`.
     Procfs,
@@ -173,11 +176,15 @@ pub struct Device {
 
 impl Device {
     /// From the form that stat(2) has.
-    fn from_raw(device: u64) -> Device {
+    pub(crate) fn from_raw(device: u64) -> Device {
         Device {
             major: rustix::fs::major(device),
             minor: rustix::fs::minor(device),
         }
+    }
+
+    fn to_raw(self) -> u64 {
+        rustix::fs::makedev(self.major, self.minor)
     }
 }
 
@@ -239,38 +246,28 @@ pub struct Found {
     pub mappings: Mappings,
 }
 
-/// Whether the running kernel has the ioctl, once that was seen.
-static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);
-
-fn has_ioctl() -> Option<bool> {
-    match HAS_IOCTL.load(Ordering::Relaxed) {
-        0 => None,
-        seen => Some(seen == 1),
-    }
-}
-
 /// A handle on the mappings of one process.
 ///
 /// What may be seen is checked when it is opened: after that it needs no rights, and its descriptor can be handed to somebody who
 /// has none ([`Maps::fd`], [`Maps::from_fd`]).
+///
+/// A process can keep whoever looks at its mappings waiting. So other threads do that, and a question that gets no answer within the
+/// patience is an error of kind [`NoAnswer`](ErrorKind::NoAnswer); so are all later ones, as long as that thread waits. Questions about
+/// the own process are asked in the calling thread.
 #[derive(Debug)]
 pub struct Maps {
-    /// The maps file; `None` if the kernel refused to open one because there is no address space.
-    file: Option<OwnedFd>,
+    /// Locked by who asks it, which can be a reader that does not come back.
+    space: Arc<Mutex<Space>>,
+    /// The maps file, when it was last known.
+    file: Option<Arc<OwnedFd>>,
     pid: Option<u32>,
-    /// How the file was opened, and others of the process are.
-    opener: Opener,
     forced: Option<Source>,
-    /// Whose memory it is about is settled: there was an answer, or all threads have been tried.
-    is_settled: bool,
-    /// How many mappings there were when last all were listed.
-    mappings: Option<usize>,
+    patience: Duration,
+    /// Questions are asked in the calling thread.
+    waits: bool,
+    build_ids: BuildIds,
     /// The answer to the last question about one address.
     last: Mappings,
-    names: Vec<u8>,
-    text: Vec<u8>,
-    build_ids: BuildIds,
-    bpf: Option<Bpf>,
 }
 
 impl Maps {
@@ -278,20 +275,28 @@ impl Maps {
     ///
     /// Of a process whose first thread has ended, those of another one are meant, for they are the process's.
     pub fn open(pid: u32) -> Result<Maps> {
-        Maps::open_by(Opener::Path(None), pid)
+        Maps::open_within(pid, readers::PATIENCE)
     }
 
-    fn open_by(opener: Opener, pid: u32) -> Result<Maps> {
-        let file = opener.open(pid, MemoryFile::Maps)?;
+    /// The same with another patience than 0.2 seconds, for opening it and for questions.
+    pub fn open_within(pid: u32, patience: Duration) -> Result<Maps> {
+        Maps::open_by(Opener::Path(None), pid, patience)
+    }
+
+    fn open_by(opener: Opener, pid: u32, patience: Duration) -> Result<Maps> {
+        let waits = pid == own_pid();
+        let open = move || Space::open(opener, pid);
+        let space = ask_about(Some(pid), readers::MAPPINGS, patience, waits, open)??;
         Ok(Maps {
-            opener,
-            ..Maps::new(file, Some(pid))
+            patience,
+            waits,
+            ..Maps::new(space, Some(pid))
         })
     }
 
     /// A handle on the mappings of this process.
     pub fn own() -> Result<Maps> {
-        Maps::open(rustix::process::getpid().as_raw_nonzero().get() as u32)
+        Maps::open(own_pid())
     }
 
     /// A handle made of an open `/proc/PID/maps`. Such a descriptor lets everyone who has it see these mappings.
@@ -299,33 +304,43 @@ impl Maps {
     /// Nothing can be had that only the process's number leads to: what BPF answers, how much is in memory, build ids that the
     /// kernel does not find.
     pub fn from_fd(file: OwnedFd) -> Maps {
-        Maps::new(Some(file), None)
+        Maps::new(Space::from_fd(file), None)
     }
 
-    fn new(file: Option<OwnedFd>, pid: Option<u32>) -> Maps {
+    fn new(space: Space, pid: Option<u32>) -> Maps {
         Maps {
-            file,
+            file: space.file(),
+            space: Arc::new(Mutex::new(space)),
             pid,
-            opener: Opener::Path(None),
             forced: None,
-            is_settled: false,
-            mappings: None,
-            last: Mappings::new(Source::Procfs),
-            names: Vec::new(),
-            text: Vec::new(),
+            patience: readers::PATIENCE,
+            waits: false,
             build_ids: BuildIds::default(),
-            bpf: None,
+            last: Mappings::new(Source::Procfs),
         }
     }
 
     /// The maps file, to be handed on; `None` if the process had no memory when the handle was made.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(OwnedFd::as_fd)
+        self.file.as_ref().map(|file| file.as_fd())
     }
 
     /// Lets only this source answer. Build ids that it does not give are read from files all the same.
     pub fn with_source(mut self, source: Source) -> Maps {
         self.forced = Some(source);
+        self
+    }
+
+    /// How long the process may keep a question waiting. 0.2 seconds unless it is said.
+    pub fn with_patience(mut self, patience: Duration) -> Maps {
+        self.patience = patience;
+        self
+    }
+
+    /// Asks in the calling thread, for as long as it takes: for processes that are known to keep nobody waiting. A question about one
+    /// address then takes less than a microsecond, rather than the time in which one thread wakes another.
+    pub fn waiting(mut self) -> Maps {
+        self.waits = true;
         self
     }
 
@@ -337,29 +352,14 @@ impl Maps {
 
     /// The first mapping that passes `filter` and ends behind an address: the one that covers it, or the next.
     pub fn at_or_after(&mut self, address: u64, filter: Filter, wants: Wants) -> Result<Option<Mapping<'_>>> {
-        let question = Question::LookUp {
-            addresses: 1,
-            mappings: self.mappings,
-        };
-        self.last = self.ask(question, None, wants, &mut |cursor, found, pid| {
-            if let Some(mapping) = cursor.seek(address, filter)? {
-                found.push(pid, &mapping);
-            }
-            Ok(())
-        })?;
+        self.last = self.ask(Asked::AtOrAfter(address, filter), wants)?;
         Ok((!self.last.is_empty()).then(|| self.last.get(0)))
     }
 
     /// What lies at many addresses, given in any order: one look-up for each mapping that they meet, and one more at most.
     pub fn at_each(&mut self, addresses: &[u64], wants: Wants) -> Result<Found> {
-        let question = Question::LookUp {
-            addresses: addresses.len(),
-            mappings: self.mappings,
-        };
-        let pages = Pages::new(addresses);
-        let mappings = self.ask(question, Some(&pages), wants, &mut |cursor, found, pid| {
-            resolve(cursor, pages.starts(), pid, found)
-        })?;
+        let pages = Arc::new(Pages::new(addresses));
+        let mappings = self.ask(Asked::At(Arc::clone(&pages)), wants)?;
         Ok(Found {
             places: pages.places(&mappings),
             mappings,
@@ -368,185 +368,66 @@ impl Maps {
 
     /// All mappings that pass `filter`, by ascending address.
     pub fn list(&mut self, filter: Filter, wants: Wants) -> Result<Mappings> {
-        let found = self.ask(Question::Walk(filter), None, wants, &mut |cursor, found, pid| {
-            walk(cursor, filter, |mapping| found.push(pid, mapping))
-        })?;
-        if filter.is_empty() {
-            self.mappings = Some(found.len());
+        self.ask(Asked::Passing(filter), wants)
+    }
+
+    fn ask(&mut self, asked: Asked, wants: Wants) -> Result<Mappings> {
+        // Who holds it is still at an earlier question.
+        if matches!(self.space.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(Error::no_answer(self.pid));
+        }
+        let (space, forced) = (Arc::clone(&self.space), self.forced);
+        let answer = move || {
+            let mut space = lock(&space);
+            let found = space.answer(&asked, forced, wants);
+            (found, space.file())
+        };
+        let what = match wants.contains(Wants::USAGE) {
+            true => readers::MEMORY,
+            false => readers::MAPPINGS,
+        };
+        let (found, file) = ask_about(self.pid, what, self.patience, self.waits, answer)?;
+        self.file = file;
+        let mut found = found?;
+        if wants.contains(Wants::BUILD_IDS) {
+            let maps = self.file.as_ref().map(|file| file.as_fd());
+            build_id::read_vdsos(self.patience, &mut found);
+            self.build_ids.fill(self.pid, maps, self.patience, &mut found);
         }
         Ok(found)
     }
 
-    /// Lets the source that the plan says answer, by whatever `read` does with a cursor of it. `pages` are those that it
-    /// looks up, if it does no more than that.
-    fn ask(
-        &mut self,
-        question: Question,
-        pages: Option<&Pages>,
-        wants: Wants,
-        read: &mut Read<'_>,
-    ) -> Result<Mappings> {
-        loop {
-            let facts = Facts {
-                forced: self.forced,
-                has_ioctl: has_ioctl(),
-                walks: self.pid.is_some() && self.bpf.as_ref().is_some_and(|bpf| bpf.is_ours() && bpf.walks()),
-            };
-            let source = plan(question, wants, &facts, &Cost::default())?;
-            let mut found = Mappings::new(source);
-            let result = self.read(source, wants, question, pages, &mut found, read);
-            match result {
-                Ok(()) => {
-                    self.is_settled = true;
-                    if wants.contains(Wants::BUILD_IDS) {
-                        self.read_build_ids(&mut found);
-                    }
-                    return Ok(found);
-                }
-                Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread() => {}
-                // A descriptor that was handed to us can be of another file; of ours we know what they are.
-                Err(error)
-                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && self.pid.is_some() =>
-                {
-                    HAS_IOCTL.store(2, Ordering::Relaxed);
-                }
-                Err(error)
-                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && self.forced.is_none() =>
-                {
-                    self.forced = Some(Source::Procfs);
-                }
-                Err(error) => return Err(self.describe(error)),
-            }
-        }
-    }
-
-    fn read(
-        &mut self,
-        source: Source,
-        wants: Wants,
-        question: Question,
-        pages: Option<&Pages>,
-        found: &mut Mappings,
-        read: &mut Read<'_>,
-    ) -> Result<()> {
-        let pid = self.pid.unwrap_or_default();
-        let file = self.file.as_ref().ok_or_else(source::no_memory)?.as_fd();
-        match source {
-            Source::Procmap => {
-                read(&mut IoctlCursor::new(file, wants, &mut self.names), found, pid)?;
-                HAS_IOCTL.store(1, Ordering::Relaxed);
-                Ok(())
-            }
-            Source::Procfs if wants.contains(Wants::USAGE) => {
-                let pid = self.pid.ok_or_else(needs_pid)?;
-                let smaps = self.opener.open(pid, MemoryFile::Smaps)?;
-                let smaps = smaps.ok_or_else(source::no_memory)?;
-                read(&mut TextCursor::new(smaps.as_fd(), wants, &mut self.text), found, pid)?;
-                still_there(file)
-            }
-            Source::Procfs => read(&mut TextCursor::new(file, wants, &mut self.text), found, pid),
-            Source::Bpf => {
-                let pid = self.pid.ok_or_else(needs_pid)?;
-                let asked = match (question, pages) {
-                    (Question::Walk(filter), _) => Asked::Passing(filter),
-                    (Question::LookUp { .. }, Some(pages)) => Asked::At(pages.starts()),
-                    (Question::LookUp { .. }, None) => Asked::Passing(Filter::empty()),
-                };
-                let bpf = match self.bpf.take().filter(Bpf::is_ours) {
-                    Some(bpf) => bpf,
-                    None => Bpf::load()?,
-                };
-                let bpf = self.bpf.insert(bpf);
-                let listed = bpf.process(file, pid, asked, wants)?;
-                let walks = bpf.walks();
-                if !walks {
-                    still_there(file)?;
-                }
-                match listed {
-                    // What was asked for, and no more.
-                    Some(list) if walks && pages.is_some() => {
-                        *found = list;
-                        Ok(())
-                    }
-                    Some(list) => read(&mut ListCursor::new(&list), found, pid),
-                    None if walks && pages.is_some() => {
-                        *found = Mappings::new(Source::Procmap);
-                        read(&mut IoctlCursor::new(file, wants, &mut self.names), found, pid)
-                    }
-                    None => {
-                        *found = Mappings::new(Source::Procfs);
-                        read(&mut TextCursor::new(file, wants, &mut self.text), found, pid)
-                    }
-                }
-            }
-        }
-    }
-
-    /// The memory of a process whose first thread has ended is that of its other threads. True if one of them has been turned to.
-    /// Not once there was an answer: another address space must not answer in the place of one that is gone.
-    fn turn_to_another_thread(&mut self) -> bool {
-        let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
-            return false;
-        };
-        self.is_settled = true;
-        for opener in self.opener.others(pid) {
-            let Ok(Some(file)) = opener.open(pid, MemoryFile::Maps) else {
-                continue;
-            };
-            if still_there(file.as_fd()).is_ok() {
-                (self.file, self.opener) = (Some(file), opener);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Reads from files what build ids the source did not give: once for each file.
-    fn read_build_ids(&mut self, found: &mut Mappings) {
-        for index in 0..found.len() {
-            let mapping = found.get(index);
-            if mapping.build_id != Ok(None) {
-                continue;
-            }
-            let same = |earlier: &usize| {
-                let earlier = found.get(*earlier);
-                mapping.is_file_backed() && (earlier.inode, earlier.device) == (mapping.inode, mapping.device)
-            };
-            let id = match (0..index).rev().take(NEAR).find(same) {
-                Some(earlier) => found.get(earlier).build_id,
-                None => self.build_ids.read(self.pid, &mapping),
-            };
-            found.set_build_id(index, id);
-        }
-    }
-
-    fn describe(&self, error: Error) -> Error {
-        match (error.kind(), self.pid) {
-            (ErrorKind::NoMemory, Some(pid)) => Error::new(ErrorKind::NoMemory, format!("pid {pid}: {error}")),
-            _ => error,
+    /// What is kept from question to question, unless a reader does not come back with it.
+    fn space(&mut self) -> Option<MutexGuard<'_, Space>> {
+        match self.space.try_lock() {
+            Ok(space) => Some(space),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-/// How far back a mapping of the same file is looked for; further away the cache has it.
-const NEAR: usize = 8;
-
-/// What is done with a cursor: it adds to the list what it finds, of the process with that number.
-type Read<'a> = dyn FnMut(&mut dyn Cursor, &mut Mappings, u32) -> Result<()> + 'a;
-
-fn needs_pid() -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "a maps file alone does not lead to this: the number of its process is not known",
-    )
+/// Does something that waits for a process, or something of it: here, or where it is given up when the patience ends.
+fn ask_about<T: Send + 'static>(
+    pid: Option<u32>,
+    what: u32,
+    patience: Duration,
+    waits: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    match waits {
+        true => Ok(work()),
+        false => readers::call(pid.unwrap_or(0), what, patience, work).ok_or_else(|| Error::no_answer(pid)),
+    }
 }
 
-/// Fails if the address space of a maps file is gone. What was asked meanwhile by the process's number was then another one's.
-fn still_there(file: BorrowedFd<'_>) -> Result<()> {
-    match rustix::io::pread(file, &mut [0][..], 0) {
-        Ok(1..) => Ok(()),
-        _ => Err(source::no_memory()),
-    }
+fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// A lock whose holder panicked guards nothing that could be half done here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::bpf::Bpf;
 use super::{build_id, BuildId, BuildIds, Device, Found, Known, Mapping, Maps, Source, Wants, VDSO};
 #[cfg(doc)]
 use crate::absent::Absent;
+use crate::errands::Errands;
 use crate::error::Result;
 
 /// A file that addresses lie in.
@@ -121,11 +122,18 @@ impl Normalizer {
     pub fn normalize(&mut self, maps: &mut Maps, addresses: &[u64]) -> Result<Normalized> {
         let mut wants = Wants::NAMES;
         wants.set(Wants::BUILD_IDS, self.build_ids);
+        if self.is_prepared {
+            // A process that did not answer may have kept it.
+            self.prepare()?;
+        }
         self.lend_to(maps);
         let found = maps.at_each(addresses, wants);
         self.lend_to(maps);
         let found = found?;
-        Ok(place(addresses, &found, build_id::path_leads_to))
+        let mut errands = Errands::new(maps.patience);
+        Ok(place(addresses, &found, |mapping| {
+            build_id::path_leads_to(&mut errands, mapping)
+        }))
     }
 }
 
@@ -133,9 +141,10 @@ impl Normalizer {
     /// Gives a handle what is ours, for a question, and takes it back at the second time.
     fn lend_to(&mut self, maps: &mut Maps) {
         std::mem::swap(&mut maps.build_ids, &mut self.known);
-        std::mem::swap(&mut maps.names, &mut self.names);
+        let Some(mut space) = maps.space() else { return };
+        std::mem::swap(&mut space.names, &mut self.names);
         if self.is_prepared {
-            std::mem::swap(&mut maps.bpf, &mut self.bpf);
+            std::mem::swap(&mut space.bpf, &mut self.bpf);
         }
     }
 }
@@ -150,7 +159,7 @@ enum Meaning {
 }
 
 /// Makes places of mappings. `path_leads_to` tells whether the name of a mapping, taken as a path, leads to its file.
-fn place(addresses: &[u64], found: &Found, path_leads_to: impl Fn(&Mapping<'_>) -> bool) -> Normalized {
+fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mapping<'_>) -> bool) -> Normalized {
     let mut files = Files {
         files: Vec::new(),
         by_inode: HashMap::new(),
@@ -161,7 +170,7 @@ fn place(addresses: &[u64], found: &Found, path_leads_to: impl Fn(&Mapping<'_>) 
         .iter()
         .map(|mapping| {
             let meaning = match mapping.name {
-                _ if mapping.is_file_backed() => Meaning::File(files.index(&mapping, &path_leads_to)),
+                _ if mapping.is_file_backed() => Meaning::File(files.index(&mapping, &mut path_leads_to)),
                 Ok(VDSO) => Meaning::Vdso(mapping.build_id),
                 Ok(name) if is_anonymous(name) => Meaning::Anonymous,
                 _ => Meaning::Special,
@@ -215,7 +224,7 @@ struct Files {
 }
 
 impl Files {
-    fn index(&mut self, mapping: &Mapping<'_>, path_leads_to: impl Fn(&Mapping<'_>) -> bool) -> usize {
+    fn index(&mut self, mapping: &Mapping<'_>, path_leads_to: impl FnOnce(&Mapping<'_>) -> bool) -> usize {
         // A file can be called so, too.
         let before_deleted = mapping.name.ok().and_then(|name| name.strip_suffix(b" (deleted)"));
         let is_same = |file: &MappedFile| {

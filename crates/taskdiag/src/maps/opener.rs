@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
+use super::space::Space;
 use super::Maps;
 use crate::broker::wire::{show, Strategy};
 use crate::error::{Error, ErrorKind, Result};
@@ -100,15 +101,19 @@ impl Broker {
         Ok(Broker(Arc::new(Mutex::new(Connection::open(path)?))))
     }
 
-    /// A handle on the mappings of a process.
+    /// A handle on the mappings of a process. The broker has its own patience for opening it.
     pub fn open(&self, pid: u32) -> Result<Maps> {
-        Maps::open_by(Opener::Broker(self.clone()), pid)
+        Ok(Maps::new(self.open_space(pid)?, Some(pid)))
+    }
+
+    pub(super) fn open_space(&self, pid: u32) -> Result<Space> {
+        Space::open(Opener::Broker(self.clone()), pid)
     }
 
     /// The processes that it shows, in order.
     pub(super) fn processes(&self) -> Result<Vec<u32>> {
         let mut snapshot = Snapshot::default();
-        self.with(|connection| connection.read(Strategy::All, 0, Groups::NONE, false, &mut snapshot))?;
+        self.with(|connection| connection.read(Strategy::All, 0, Groups::NONE, &mut snapshot))?;
         let mut pids: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
         pids.sort_unstable();
         Ok(pids)

@@ -87,7 +87,7 @@ pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost)
     if wants.contains(Wants::USAGE) || facts.has_ioctl == Some(false) {
         return Ok(Source::Procfs);
     }
-    if wants.intersects(Wants::PAGE_SIZES | Wants::BUILD_IDS) {
+    if wants.contains(Wants::PAGE_SIZES) {
         return Ok(Source::Procmap);
     }
     let query = cost.query
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(planned(look_up(64), Wants::NAMES, &facts), Some(Source::Bpf));
         let all = Question::Walk(Filter::empty());
         assert_eq!(planned(all, Wants::NAMES, &facts), Some(Source::Bpf));
-        assert_eq!(planned(look_up(64), Wants::BUILD_IDS, &facts), Some(Source::Procmap));
+        assert_eq!(planned(look_up(64), Wants::PAGE_SIZES, &facts), Some(Source::Procmap));
         assert_eq!(planned(all, Wants::USAGE, &facts), Some(Source::Procfs));
     }
 

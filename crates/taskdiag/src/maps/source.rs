@@ -1,14 +1,16 @@
 //! The two ways to ask an open maps file: the ioctl, and the text.
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
 use super::batch::Cursor;
-use super::{text, BuildId, Device, Filter, Mapping, Perms, Usage, Wants};
+use super::{text, Device, Filter, Mapping, Perms, Usage, Wants};
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::procmap::{self, QueryFlags, BUILD_ID_MAX, NAME_MAX};
+use crate::readers;
+use crate::sys::procmap::{self, QueryFlags, NAME_MAX};
 
 /// The address space is gone, or there never was one.
 pub(super) fn no_memory() -> Error {
@@ -24,6 +26,20 @@ pub(super) struct IoctlCursor<'a> {
     file: BorrowedFd<'a>,
     wants: Wants,
     name: &'a mut Vec<u8>,
+    /// How often it was asked, and since when.
+    asked: u32,
+    began: Instant,
+}
+
+/// Between two looks at the clock.
+const SOME: u32 = 16;
+
+/// Whoever answers each time in the last moment holds his reader too.
+fn check_time(began: Instant) -> Result<()> {
+    match began.elapsed() > readers::LONGEST {
+        true => Err(Error::no_answer(None)),
+        false => Ok(()),
+    }
 }
 
 impl<'a> IoctlCursor<'a> {
@@ -32,26 +48,32 @@ impl<'a> IoctlCursor<'a> {
         if wants.contains(Wants::NAMES) {
             name.resize(NAME_MAX, 0);
         }
-        IoctlCursor { file, wants, name }
+        IoctlCursor {
+            file,
+            wants,
+            name,
+            asked: 0,
+            began: Instant::now(),
+        }
     }
 
     /// The mapping at `address`, or with [`QueryFlags::COVERING_OR_NEXT`] the next one.
     pub(super) fn query(&mut self, address: u64, flags: QueryFlags) -> Result<Option<Mapping<'_>>> {
         let wants = self.wants;
-        let mut id = [0; BUILD_ID_MAX];
-        let id = match wants.contains(Wants::BUILD_IDS) {
-            true => &mut id[..],
-            false => &mut [],
-        };
+        readers::beat();
+        self.asked += 1;
+        if self.asked % SOME == 0 {
+            check_time(self.began)?;
+        }
         let name = match wants.contains(Wants::NAMES) {
             true => &mut self.name[..],
             false => &mut [],
         };
         let mut no_name = Absent::NotAsked;
-        let mut answer = procmap::query(self.file, address, flags, name, id);
+        let mut answer = procmap::query(self.file, address, flags, name, &mut []);
         if answer == Err(Errno::NAMETOOLONG) {
             no_name = Absent::Truncated;
-            answer = procmap::query(self.file, address, flags, &mut [], id);
+            answer = procmap::query(self.file, address, flags, &mut [], &mut []);
         }
         let vma = match answer {
             Ok(vma) => vma,
@@ -75,7 +97,7 @@ impl<'a> IoctlCursor<'a> {
             },
             page_size_bytes: Ok(vma.page_size),
             build_id: match wants.contains(Wants::BUILD_IDS) {
-                true => Ok(BuildId::new(&id[..vma.build_id_len])),
+                true => Ok(None),
                 false => Err(Absent::NotAsked),
             },
             usage: Err(Absent::NotAsked),
@@ -101,6 +123,7 @@ pub(super) struct TextCursor<'a> {
     offset: u64,
     name: Vec<u8>,
     is_alive: bool,
+    began: Instant,
 }
 
 /// The kernel gives out no more than a page or so at a time, unless a line is longer.
@@ -120,6 +143,7 @@ impl<'a> TextCursor<'a> {
             offset: 0,
             name: Vec::new(),
             is_alive: false,
+            began: Instant::now(),
         }
     }
 
@@ -151,7 +175,9 @@ impl<'a> TextCursor<'a> {
 
     /// Reads more; false at the end.
     fn fill(&mut self) -> Result<bool> {
+        check_time(self.began)?;
         loop {
+            readers::beat();
             match rustix::io::pread(self.file, &mut self.buffer[self.unread.end..], self.offset) {
                 Ok(0) => return Ok(false),
                 Ok(len) => {

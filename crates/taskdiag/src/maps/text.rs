@@ -4,7 +4,8 @@ use super::{Device, Perms, Usage};
 
 /// The line of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line<'a> {
+#[allow(missing_docs)] // as of a Mapping
+pub struct Line<'a> {
     pub start: u64,
     pub end: u64,
     pub perms: Perms,
@@ -27,7 +28,7 @@ pub(super) fn range(line: &[u8]) -> Option<(u64, u64, &[u8])> {
 }
 
 /// All of a line, without its newline.
-pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
+pub fn line(text: &[u8]) -> Option<Line<'_>> {
     let (start, end, rest) = range(text)?;
     let (perms, rest) = rest.split_at_checked(4)?;
     let (offset_bytes, rest) = hex(rest.strip_prefix(b" ")?)?;
@@ -72,7 +73,7 @@ pub(super) fn detail(line: &[u8], usage: &mut Usage, page_size_bytes: &mut u64) 
 
 /// Appends a name as it is, from how the text has it: `\012` stands for a newline there, and nothing else is escaped. A name
 /// that really has these four bytes can't be told from one with a newline.
-pub(super) fn unescape(name: &[u8], out: &mut Vec<u8>) {
+pub fn unescape(name: &[u8], out: &mut Vec<u8>) {
     const NEWLINE: &[u8] = b"\\012";
     let mut rest = name;
     while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {

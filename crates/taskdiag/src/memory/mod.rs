@@ -19,10 +19,9 @@ mod price;
 mod readers;
 pub mod system;
 
-use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use zerocopy::native_endian::{U16, U32, U64};
@@ -31,12 +30,14 @@ use zerocopy::IntoBytes as _;
 use crate::absent::Absent;
 use crate::error::Result;
 use crate::field::{Field, Fields, Group};
+use crate::identity::Identity;
+use crate::readers::Wait;
 use crate::record::{self, attr, AbsentField, Header, Rollup, Writer};
-use crate::snapshot::{Snapshot, SourceId, Task};
+use crate::snapshot::{Place, Snapshot, SourceId, Task};
 use crate::source::procfs::Procfs;
 use crate::sys::pages::FreshPages;
 use price::{Rate, Size};
-use readers::{Batch, Job, Missed, Outcome, Pool, Walked};
+use readers::{Batch, Job, Missed, Outcome, Walked};
 
 /// How much a query for [`Group::Rollup`] may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +136,6 @@ fn signs(task: &Task<'_>) -> Option<Signs> {
 /// What is remembered of a process.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    start_ns: u64,
     signs: Signs,
     rollup: Rollup,
     at: Instant,
@@ -148,7 +148,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Target {
     job: Job,
-    start_ns: u64,
+    identity: Identity,
     /// None if it is not to be remembered.
     signs: Option<Signs>,
 }
@@ -158,7 +158,7 @@ struct Target {
 enum Fate {
     Absent(Absent),
     /// It has the values that are remembered of its process.
-    Known(u32),
+    Known(Identity),
     /// It has what comes of this target.
     Target(usize),
 }
@@ -166,14 +166,9 @@ enum Fate {
 /// All that a handle keeps for reading rollups.
 #[derive(Debug, Default)]
 pub(crate) struct Rollups {
-    pool: Pool,
-    /// Whose threads those are: after fork(2) the child has none.
-    owner: Option<rustix::process::Pid>,
     rate: Rate,
     is_measured: bool,
-    proc: Option<Arc<OwnedFd>>,
-    /// By process id.
-    known: HashMap<u32, Known>,
+    known: HashMap<Identity, Known>,
     progress: Arc<Progress>,
 }
 
@@ -182,6 +177,7 @@ pub(crate) struct Rollups {
 pub(crate) struct Request<'a> {
     pub source: SourceId,
     pub budget: &'a Budget,
+    pub patience: Duration,
     /// When the whole query began.
     pub began: Instant,
     /// Whether the rows are threads.
@@ -222,20 +218,8 @@ impl Rollups {
         still_there: StillThere<'_>,
         snapshot: &mut Snapshot,
     ) -> Result<()> {
-        let own = rustix::process::getpid();
-        if self.owner != Some(own) {
-            // Locks that the two share may be held by threads which the child does not have.
-            std::mem::forget(std::mem::take(&mut self.pool));
-            self.proc = None;
-            self.progress = Arc::default();
-            self.owner = Some(own);
-        }
-        let proc = match &self.proc {
-            Some(proc) => proc.clone(),
-            None => self.proc.insert(Arc::new(procfs.directory()?)).clone(),
-        };
         let mut targets = Vec::new();
-        let fates = self.fates(procfs, request, snapshot, &mut targets);
+        let fates = self.fates(request, snapshot, &mut targets);
         let still_there = still_there.filter(|_| targets.len() >= MANY_TARGETS && !request.is_threads);
         if still_there.is_some() {
             let is_listed = |target: &&mut Target| !request.hidden.contains(&target.job.pid);
@@ -244,14 +228,11 @@ impl Rollups {
                 .filter(is_listed)
                 .for_each(|target| target.job.start_ticks = None);
         }
-        let mut outcomes = self.walk(proc, request, &targets);
+        let mut outcomes = self.walk(procfs, request, &targets);
         if let Some(still_there) = still_there {
-            let there: HashSet<(u32, u64)> = match still_there() {
-                Some(ids) => ids.tasks().map(|task| identity(&task)).collect(),
-                None => HashSet::new(),
-            };
+            let there = still_there().unwrap_or_default();
             for (target, outcome) in targets.iter().zip(&mut outcomes) {
-                let is_sure = target.job.start_ticks.is_some() || there.contains(&(target.job.pid, target.start_ns));
+                let is_sure = target.job.start_ticks.is_some() || there.has(target.identity);
                 if outcome.is_ok() && !is_sure {
                     *outcome = Err(Missed::Absent(Absent::Gone));
                 }
@@ -262,13 +243,7 @@ impl Rollups {
     }
 
     /// Decides what becomes of each row, before anything is read.
-    fn fates(
-        &self,
-        procfs: &Procfs,
-        request: &Request<'_>,
-        snapshot: &mut Snapshot,
-        targets: &mut Vec<Target>,
-    ) -> Vec<Fate> {
+    fn fates(&self, request: &Request<'_>, snapshot: &mut Snapshot, targets: &mut Vec<Target>) -> Vec<Fate> {
         let page_bytes = rustix::param::page_size() as u64;
         let now = Instant::now();
         // Threads share their memory: what is read of one is true of all.
@@ -278,7 +253,7 @@ impl Rollups {
         let mut fates = Vec::with_capacity(snapshot.rows.len());
         for task in snapshot.tasks() {
             let header = task.record().header();
-            let (pid, tid, start_ns) = (header.pid.get(), header.tid.get(), header.start_ns.get());
+            let (pid, tid, identity) = (header.pid.get(), header.tid.get(), Identity::of(header));
             if let Some(&fate) = of_process.get(&pid) {
                 fates.push(fate);
                 continue;
@@ -297,7 +272,7 @@ impl Rollups {
             };
             let rss_bytes = mem.rss_anon_bytes.get() + mem.rss_file_bytes.get() + mem.rss_shmem_bytes.get();
             let pages = (rss_bytes + mem.swap_bytes.get()) / page_bytes;
-            let before = self.known.get(&pid).filter(|known| known.start_ns == start_ns);
+            let before = self.known.get(&identity);
             // What a thread shows does not tell what the others did.
             let signs = match request.budget.max_age.is_zero() || request.is_threads {
                 true => None,
@@ -308,7 +283,7 @@ impl Rollups {
             };
             let fate = if before.filter(is_current).is_some() {
                 unchanged += 1;
-                Fate::Known(pid)
+                Fate::Known(identity)
             } else if request.budget.max_rss_bytes.is_some_and(|most| rss_bytes > most) {
                 over_budget += 1;
                 Fate::Absent(Absent::OverBudget)
@@ -317,14 +292,14 @@ impl Rollups {
                     job: Job {
                         pid,
                         tid,
-                        start_ticks: Some(procfs.ticks(start_ns)),
+                        start_ticks: Some(Identity::of(header).start_ticks()),
                         size: Size {
                             pages,
                             entries: mem.page_table_bytes.get() / ENTRY_BYTES,
                             before: before.map(|known| (known.pages, known.took_ns)),
                         },
                     },
-                    start_ns,
+                    identity,
                     signs,
                 });
                 Fate::Target(targets.len() - 1)
@@ -340,38 +315,39 @@ impl Rollups {
     }
 
     /// Walks the targets, the cheapest first, as far as time allows. Outcomes are in the order of the targets.
-    fn walk(&mut self, proc: Arc<OwnedFd>, request: &Request<'_>, targets: &[Target]) -> Vec<Outcome> {
+    fn walk(&mut self, procfs: &Procfs, request: &Request<'_>, targets: &[Target]) -> Vec<Outcome> {
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_cached_key(|&index| self.rate.expected_ns(&targets[index].job.size));
         let deadline = request
             .budget
             .deadline
             .and_then(|deadline| request.began.checked_add(deadline));
-        let jobs = order.iter().map(|&index| targets[index].job).collect();
-        let batch = Arc::new(Batch::new(
-            proc,
-            request.source,
-            deadline,
-            jobs,
-            self.rate,
-            self.progress.clone(),
-        ));
-        if self.pool.begin(&batch) {
-            // While the small ones are read: the large ones come last, and are thought to take long until this is known.
-            let has_time = deadline.is_none_or(|deadline| deadline > Instant::now() + MEASURING);
-            let is_worth_it = targets.iter().any(|target| target.job.size.pages > MANY_PAGES);
-            if !self.is_measured && is_worth_it && has_time {
-                batch.set_rate(measured_rate().unwrap_or_default());
-                self.is_measured = true;
-            }
-            batch.wait();
+        // The large ones come last, and are thought to take long until this is known.
+        let has_time = deadline.is_none_or(|deadline| deadline > Instant::now() + MEASURING);
+        let is_worth_it = targets.iter().any(|target| target.job.size.pages > MANY_PAGES);
+        if !self.is_measured && is_worth_it && has_time {
+            self.rate = measured_rate().unwrap_or_default();
+            self.is_measured = true;
         }
+        self.progress.begin(order.len());
+        let batch = Arc::new(Batch {
+            proc: procfs.directory(),
+            source: request.source,
+            deadline,
+            jobs: targets.iter().map(|target| target.job).collect(),
+            rate: Mutex::new(self.rate),
+            progress: self.progress.clone(),
+        });
+        let wait = Wait {
+            patience: request.patience,
+            deadline,
+        };
+        let expected = order.len();
+        let done = crate::readers::run(&batch, order, expected, wait);
         self.rate = batch.rate();
         let mut outcomes = vec![Err(Missed::Absent(Absent::OverBudget)); targets.len()];
-        for (&index, outcome) in order.iter().zip(&batch.outcomes) {
-            if let Some(&outcome) = outcome.get() {
-                outcomes[index] = outcome;
-            }
+        for (index, outcome) in done.into_iter().flatten() {
+            outcomes[index] = outcome;
         }
         outcomes
     }
@@ -396,19 +372,19 @@ impl Rollups {
                     snapshot.counters.walked += 1;
                     if let Some(signs) = target.signs {
                         let known = Known {
-                            start_ns: target.start_ns,
                             signs,
                             rollup,
                             at,
                             pages: target.job.size.pages,
                             took_ns,
                         };
-                        self.known.insert(target.job.pid, known);
+                        self.known.insert(target.identity, known);
                     }
                     put(&mut records, rollup, now.saturating_duration_since(at))
                 }
                 Err(Missed::Absent(reason)) => {
                     snapshot.counters.over_budget += u64::from(reason == Absent::OverBudget);
+                    snapshot.counters.no_answer += u64::from(reason == Absent::NoAnswer);
                     places.absent(&mut records, reason)
                 }
                 Err(Missed::Malformed) => {
@@ -421,12 +397,12 @@ impl Rollups {
             let rollup = match fate {
                 Fate::Absent(reason) => places.absent(&mut records, *reason),
                 Fate::Target(index) => of_targets[*index],
-                Fate::Known(pid) => match self.known.get(pid) {
+                Fate::Known(identity) => match self.known.get(identity) {
                     Some(known) => put(&mut records, known.rollup, now.saturating_duration_since(known.at)),
                     None => places.absent(&mut records, Absent::Gone),
                 },
             };
-            row.more(&mut snapshot.more).rollup = Some(rollup);
+            row.more(&mut snapshot.more).rollup = Some(Place::own(rollup));
         }
         snapshot.records = records;
         // Those that ended are forgotten once they are more than those that are there.
@@ -436,12 +412,6 @@ impl Rollups {
                 .retain(|_, known| now.saturating_duration_since(known.at) <= max_age);
         }
     }
-}
-
-/// What tells a process from others of the same number.
-fn identity(task: &Task<'_>) -> (u32, u64) {
-    let header = task.record().header();
-    (header.pid.get(), header.start_ns.get())
 }
 
 /// Appends a record; returns its place.

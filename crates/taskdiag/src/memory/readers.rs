@@ -1,14 +1,9 @@
-//! Threads that read rollups.
+//! Reading rollups: what [`Readers`](crate::readers) are given to do.
 //!
-//! The thread that asks never reads a rollup itself: a target that holds its own lock would hold it up for as long as it
-//! likes. It gives a batch of jobs to readers and waits until all are done, or until the deadline. A reader that has not come
-//! back by then is left to itself; its result is thrown away and it ends.
+//! The cheapest come first. What is not read at the deadline is left out.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -19,6 +14,7 @@ use super::parse::Sum;
 use super::price::{Rate, Size};
 use super::Progress;
 use crate::absent::Absent;
+use crate::readers::{Hold, Job as ReadersJob, Pulse};
 use crate::record::Rollup;
 use crate::snapshot::SourceId;
 use crate::source::procfs::start_ticks;
@@ -31,12 +27,6 @@ const ISOLATED_NS: u64 = 10_000_000;
 /// Processes with no more than this take less than a millisecond, and what they take says little of larger ones.
 const SMALL_PAGES: u64 = 2_048;
 const SMALL_ENTRIES: u64 = 1 << 17;
-
-/// More readers than this only wait for each other.
-const MOST_READERS: usize = 8;
-
-/// So many readers may be stuck before there are no new ones.
-const MOST_STUCK: usize = 32;
 
 /// Room for a rollup in one read; texts of `smaps` come in as many as it takes.
 const ROOM: usize = 32 << 10;
@@ -71,22 +61,15 @@ pub(super) enum Missed {
     Malformed,
 }
 
-/// Jobs that belong to one answer, the cheapest first.
+/// The processes that belong to one answer.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub proc: Arc<OwnedFd>,
     pub source: SourceId,
     pub deadline: Option<Instant>,
     pub jobs: Vec<Job>,
-    pub outcomes: Vec<OnceLock<Outcome>>,
     pub rate: Mutex<Rate>,
     pub progress: Arc<Progress>,
-    next: AtomicUsize,
-    left: AtomicUsize,
-    /// Set when nobody waits for it any more.
-    is_closed: AtomicBool,
-    is_done: Mutex<bool>,
-    done: Condvar,
 }
 
 /// A lock whose holder panicked guards nothing that could be half done here.
@@ -94,63 +77,43 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Batch {
-    pub(super) fn new(
-        proc: Arc<OwnedFd>,
-        source: SourceId,
-        deadline: Option<Instant>,
-        jobs: Vec<Job>,
-        rate: Rate,
-        progress: Arc<Progress>,
-    ) -> Batch {
-        progress.begin(jobs.len());
-        Batch {
-            proc,
-            source,
-            deadline,
-            outcomes: jobs.iter().map(|_| OnceLock::new()).collect(),
-            rate: Mutex::new(rate),
-            progress,
-            next: AtomicUsize::new(0),
-            left: AtomicUsize::new(jobs.len()),
-            is_closed: AtomicBool::new(false),
-            is_done: Mutex::new(jobs.is_empty()),
-            done: Condvar::new(),
-            jobs,
+impl ReadersJob for Batch {
+    /// By its place in [`Batch::jobs`].
+    type Item = usize;
+    type Done = Option<(usize, Outcome)>;
+    type Tools = Hands;
+
+    fn tools(&self) -> Hands {
+        Hands {
+            room: vec![0; ROOM].into_boxed_slice(),
+            sum: Sum::new(),
+            turn: 0,
         }
     }
 
+    fn read(&self, &index: &usize, hands: &mut Hands, pulse: &Pulse, done: &Mutex<Self::Done>) {
+        let outcome = self.attempt(&self.jobs[index], hands, pulse);
+        *lock(done) = Some((index, outcome));
+        self.progress.step();
+    }
+
+    fn go_on_behind(&self, &index: &usize, _: u64, _: &Hold, done: &mut Self::Done) -> Vec<usize> {
+        done.get_or_insert((index, Err(Missed::Absent(Absent::NoAnswer))));
+        Vec::new()
+    }
+
+    fn without_reader(&self, &index: &usize, done: &mut Self::Done) {
+        *done = Some((index, Err(Missed::Absent(Absent::NoAnswer))));
+    }
+}
+
+impl Batch {
     /// What was learnt about this host.
     pub(super) fn rate(&self) -> Rate {
         *lock(&self.rate)
     }
 
-    /// Replaces what was learnt by what was measured.
-    pub(super) fn set_rate(&self, rate: Rate) {
-        *lock(&self.rate) = rate;
-    }
-
-    /// Does jobs until there are none, or nobody waits for them any more.
-    fn work(&self, hands: &mut Hands, is_reading: &AtomicBool) {
-        while !self.is_closed.load(Ordering::Acquire) {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = self.jobs.get(index) else {
-                return;
-            };
-            is_reading.store(true, Ordering::Release);
-            let outcome = self.attempt(job, hands);
-            // Before the outcome is told: who then asks again finds this reader at hand.
-            is_reading.store(false, Ordering::Release);
-            let _ = self.outcomes[index].set(outcome);
-            self.progress.step();
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                *lock(&self.is_done) = true;
-                self.done.notify_all();
-            }
-        }
-    }
-
-    fn attempt(&self, job: &Job, hands: &mut Hands) -> Outcome {
+    fn attempt(&self, job: &Job, hands: &mut Hands, pulse: &Pulse) -> Outcome {
         let began = Instant::now();
         let is_small = job.size.pages <= SMALL_PAGES && job.size.entries <= SMALL_ENTRIES;
         // There is always time for a small one, until there is none.
@@ -166,7 +129,7 @@ impl Batch {
                 return Err(Missed::Absent(Absent::OverBudget));
             }
         }
-        let read = hands.read(self, job, is_isolated);
+        let read = hands.read(self, job, is_isolated, pulse);
         let took_ns = began.elapsed().as_nanos() as u64;
         match read {
             Ok(Some(rollup)) => {
@@ -183,29 +146,10 @@ impl Batch {
             Err(reason) => Err(Missed::Absent(reason)),
         }
     }
-
-    /// Waits until all is done, or the deadline has come.
-    pub(super) fn wait(&self) {
-        let mut is_done = lock(&self.is_done);
-        while !*is_done {
-            let Some(deadline) = self.deadline else {
-                is_done = self.done.wait(is_done).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.done.wait_timeout(is_done, left);
-            is_done = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(is_done);
-        self.is_closed.store(true, Ordering::Release);
-    }
 }
 
 /// What a reader reads with.
-struct Hands {
+pub(super) struct Hands {
     room: Box<[u8]>,
     sum: Sum,
     /// Counts small processes.
@@ -229,7 +173,7 @@ impl Hands {
     }
 
     /// Reads the rollup of a process; none if it makes no sense.
-    fn read(&mut self, batch: &Batch, job: &Job, is_isolated: bool) -> Result<Option<Rollup>, Absent> {
+    fn read(&mut self, batch: &Batch, job: &Job, is_isolated: bool, pulse: &Pulse) -> Result<Option<Rollup>, Absent> {
         let name = match batch.source {
             SourceId::Smaps => "smaps",
             _ => "smaps_rollup",
@@ -237,7 +181,7 @@ impl Hands {
         let file = open(batch, job, name).map_err(reason)?;
         self.sum.clear();
         let read = match is_isolated {
-            true => self.read_isolated(&file, batch.deadline),
+            true => self.read_isolated(&file, batch.deadline, pulse),
             false => self.read_here(&file, batch.source == SourceId::SmapsRollup),
         };
         read.map_err(reason)?;
@@ -259,6 +203,7 @@ impl Hands {
     /// `is_short` says that the text comes in one piece.
     fn read_here(&mut self, file: &OwnedFd, is_short: bool) -> Result<(), Errno> {
         loop {
+            crate::readers::beat();
             match rustix::io::read(file, &mut self.room[..]) {
                 Ok(0) => return Ok(()),
                 Ok(len) => {
@@ -274,9 +219,10 @@ impl Hands {
     }
 
     /// Lets another process read the file, and goes without if that is not done at the deadline.
-    fn read_isolated(&mut self, file: &OwnedFd, deadline: Option<Instant>) -> Result<(), Errno> {
+    fn read_isolated(&mut self, file: &OwnedFd, deadline: Option<Instant>, pulse: &Pulse) -> Result<(), Errno> {
         let reader = Reader::start(file.as_fd(), &mut self.room)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        pulse.is_read_by(reader.pid());
         while let Some(pipe) = reader.pipe() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let left = left.map(|left| Timespec {
@@ -285,7 +231,10 @@ impl Hands {
             });
             match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref()) {
                 // Dropping the reader waits for it, which is why this thread then counts as stuck.
-                Ok(0) => return Err(Errno::TIMEDOUT),
+                Ok(0) => {
+                    pulse.is_read_by(0);
+                    return Err(Errno::TIMEDOUT);
+                }
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
@@ -297,6 +246,7 @@ impl Hands {
                 Err(errno) => return Err(errno),
             }
         }
+        pulse.is_read_by(0);
         reader.finish()
     }
 }
@@ -314,78 +264,6 @@ fn open(batch: &Batch, job: &Job, name: &str) -> Result<OwnedFd, Errno> {
     written.map_err(|_| Errno::NAMETOOLONG)?;
     let len = room - rest.len();
     let path = &path[..len];
+    crate::readers::beat();
     rustix::fs::openat(&*batch.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-}
-
-#[derive(Debug)]
-struct Worker {
-    batches: Sender<Arc<Batch>>,
-    is_reading: Arc<AtomicBool>,
-}
-
-/// The readers of a handle.
-#[derive(Debug, Default)]
-pub(super) struct Pool {
-    workers: Vec<Worker>,
-    /// Readers that have not ended.
-    alive: Arc<AtomicUsize>,
-}
-
-impl Pool {
-    /// Has a batch done. Says whether there is anything to wait for.
-    pub(super) fn begin(&mut self, batch: &Arc<Batch>) -> bool {
-        if batch.jobs.is_empty() {
-            return false;
-        }
-        // Those that have not come back end when they do.
-        self.workers.retain(|worker| !worker.is_reading.load(Ordering::Acquire));
-        let cpus = thread::available_parallelism().map_or(1, |count| count.get());
-        let wanted = cpus.min(MOST_READERS).min(batch.jobs.len());
-        while self.workers.len() < wanted && self.alive.load(Ordering::Relaxed) < MOST_STUCK + MOST_READERS {
-            let Some(worker) = Worker::start(&self.alive) else {
-                break;
-            };
-            self.workers.push(worker);
-        }
-        let mut is_given = false;
-        for worker in self.workers.iter().take(wanted) {
-            is_given |= worker.batches.send(batch.clone()).is_ok();
-        }
-        is_given
-    }
-}
-
-impl Worker {
-    fn start(alive: &Arc<AtomicUsize>) -> Option<Worker> {
-        let (batches, received): (Sender<Arc<Batch>>, Receiver<Arc<Batch>>) = channel();
-        let is_reading = Arc::new(AtomicBool::new(false));
-        let (reading, alive) = (is_reading.clone(), alive.clone());
-        alive.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(alive);
-        let started = thread::Builder::new()
-            .name("taskdiag-memory".to_owned())
-            .stack_size(128 << 10)
-            .spawn(move || {
-                let _counted = counted;
-                let mut hands = Hands {
-                    room: vec![0; ROOM].into_boxed_slice(),
-                    sum: Sum::new(),
-                    turn: 0,
-                };
-                while let Ok(batch) = received.recv() {
-                    batch.work(&mut hands, &reading);
-                }
-            });
-        started.ok()?;
-        Some(Worker { batches, is_reading })
-    }
-}
-
-/// A reader that has not ended.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -67,6 +67,9 @@ pub struct Account {
 }
 
 impl Account {
+    /// The line that the sums over processes are parts of.
+    pub const PROCESSES: &'static str = "processes_bytes";
+
     /// Makes the account. None if the text has no total.
     pub fn new(info: &MemInfo, processes: &Processes) -> Option<Account> {
         let total_bytes = info.bytes("MemTotal")?;
@@ -89,7 +92,7 @@ impl Account {
             part_of,
             meaning,
         };
-        const PROCESSES: &str = "processes_bytes";
+        const PROCESSES: &str = Account::PROCESSES;
         const KERNEL: &str = "kernel_bytes";
         let mut lines = vec![
             line(

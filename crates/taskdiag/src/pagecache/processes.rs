@@ -3,52 +3,88 @@
 //! They are opened again through the links below `/proc/PID/fd` and `/proc/PID/map_files`, which lead to the file itself
 //! whatever became of its name. The second directory is for callers with `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN` only;
 //! others get a mapped file by its path, if that still leads to the same file.
+//!
+//! A process can hold files of a file system that does not answer, and keep its mappings to itself. So its mappings are read by a
+//! watched thread, files are opened and asked about in a process of its own, and both are given up when the patience ends.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{fstat, major, minor, openat, readlinkat, statat, AtFlags, FileType, Mode, OFlags, RawDir, CWD};
+use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, CWD};
 use rustix::io::Errno;
 
 use super::walk::{FileId, Seen};
+use super::{ByteRange, Counts, Refusal, Source, Usage};
 use crate::absent::Absent;
+use crate::errands::{self, Errands};
 use crate::error::{Error, ErrorKind};
+use crate::maps::text::{self, Line};
+use crate::maps::Device;
+use crate::readers;
+use crate::sys::isolated::{Failed, Hands};
 
 /// A file that a process holds.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
     /// Its name as the kernel writes it: with " (deleted)" if it has none any more.
     pub path: &'a [u8],
     /// Its size, if it could be looked at.
     pub size_bytes: Result<u64, Absent>,
-    /// It, opened for reading; or why it could not be.
-    pub file: Result<OwnedFd, Absent>,
+    /// What is known of its page cache.
+    pub usage: Result<Usage, Absent>,
 }
 
-/// Calls `each` with the regular files that a process has open or mapped, those that were not seen before.
-///
-/// # Errors
-///
-/// When there is no such process, or the caller may not see what it holds.
-pub fn held_files(pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), Error> {
-    let about = |errno: Errno| match errno {
-        Errno::NOENT | Errno::SRCH => Error::new(ErrorKind::NoSuchTask, format!("pid {pid}: no such process")),
-        Errno::ACCESS | Errno::PERM => {
-            let message = format!("pid {pid}: you may not see the files it holds");
-            Error::new(ErrorKind::Denied, message)
+/// Finds the files that processes hold, and asks about them.
+#[derive(Debug)]
+pub struct Finder {
+    source: Source,
+    range: ByteRange,
+    patience: Duration,
+    errands: Errands,
+}
+
+impl Finder {
+    /// Who is asked, about which part of each file, and how long a process or file may keep us waiting.
+    pub fn new(source: Source, range: ByteRange, patience: Duration) -> Finder {
+        Finder {
+            source,
+            range,
+            patience,
+            errands: Errands::new(patience),
         }
-        errno => Error::io(format!("pid {pid}: the files it holds"), errno),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let process = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map_err(about)?;
-    let mut holder = Holder { process, seen, each };
-    holder.open_files().map_err(about)?;
-    holder.mapped_files().map_err(about)
+    }
+
+    /// Calls `each` with the regular files that a process has open or mapped, those that were not seen before.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, the caller may not see what it holds, or it keeps its mappings to itself (then the files that it
+    /// has open have been told).
+    pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), Error> {
+        let about = |errno: Errno| match errno {
+            Errno::NOENT | Errno::SRCH => Error::new(ErrorKind::NoSuchTask, format!("pid {pid}: no such process")),
+            Errno::ACCESS | Errno::PERM => {
+                let message = format!("pid {pid}: you may not see the files it holds");
+                Error::new(ErrorKind::Denied, message)
+            }
+            Errno::TIMEDOUT => Error::no_answer(Some(pid)),
+            errno => Error::io(format!("pid {pid}: the files it holds"), errno),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map_err(about)?;
+        let mut holder = Holder {
+            pid,
+            process,
+            finder: self,
+            seen,
+            each,
+        };
+        holder.open_files().map_err(about)?;
+        holder.mapped_files().map_err(about)
+    }
 }
 
 /// The ids of all processes.
@@ -60,7 +96,9 @@ pub fn all() -> Result<Vec<u32>, Error> {
 }
 
 struct Holder<'a> {
+    pid: u32,
     process: OwnedFd,
+    finder: &'a mut Finder,
     seen: &'a mut Seen,
     each: &'a mut dyn FnMut(Held<'_>),
 }
@@ -77,39 +115,38 @@ impl Holder<'_> {
                 let link = entry.file_name();
                 let name =
                     readlinkat(&directory, link, Vec::new()).map_or_else(|_| Vec::new(), |name| name.into_bytes());
-                self.through_link(&directory, OsStr::from_bytes(link.to_bytes()), &name);
+                let path = [b"fd/", link.to_bytes()].concat();
+                // What vanishes meanwhile was not to be held any more.
+                let _ = self.through_link(&path, &name);
             }
         }
         Ok(())
     }
 
     fn mapped_files(&mut self) -> Result<(), Errno> {
-        let maps = openat(&self.process, c"maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let mut text = Vec::new();
-        match maps.map(|maps| File::from(maps).read_to_end(&mut text)) {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        let process = self.process.try_clone().map_err(|_| Errno::MFILE)?;
+        let read = readers::call(self.pid, readers::MAPPINGS, self.finder.patience, move || {
+            read_maps(process.as_fd())
+        });
+        let bytes = match read.unwrap_or(Err(Errno::TIMEDOUT)) {
             // A kernel thread, or a process that has just ended.
             Err(Errno::SRCH) => return Ok(()),
-            Err(errno) => return Err(errno),
-        }
-        let links = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let links = openat(&self.process, c"map_files", links, Mode::empty());
+            result => result?,
+        };
         // Whether links can be followed is a matter of the caller's rights, the same for all of them.
-        let mut followed = links.as_ref().ok();
+        let mut are_followed = true;
         let mut before = HashSet::new();
-        for mapped in text.split(|&byte| byte == b'\n').filter_map(mapped) {
-            if !before.insert((mapped.device, mapped.inode, mapped.path)) {
+        let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
+        for mapped in lines.filter(|line| line.inode != 0) {
+            if !before.insert((mapped.device, mapped.inode, mapped.name)) {
                 continue;
             }
-            let name = unescaped(mapped.path);
-            if let Some(directory) = followed {
-                match statat(directory, mapped.link().as_str(), AtFlags::empty()) {
-                    Err(Errno::PERM | Errno::ACCESS) => followed = None,
-                    _ => {
-                        self.through_link(directory, OsStr::new(&mapped.link()), &name);
-                        continue;
-                    }
+            let mut name = Vec::new();
+            text::unescape(mapped.name, &mut name);
+            if are_followed {
+                match self.through_link(format!("map_files/{}", link(&mapped)).as_bytes(), &name) {
+                    Err(Errno::PERM | Errno::ACCESS) => are_followed = false,
+                    _ => continue,
                 }
             }
             self.by_path(&mapped, &name);
@@ -117,203 +154,174 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// A file behind a link of `/proc`. What vanishes meanwhile was not to be held any more.
-    fn through_link(&mut self, directory: &OwnedFd, link: &OsStr, name: &[u8]) {
-        // Following the link opens nothing yet: what is a FIFO or a device is left alone.
-        let Ok(stat) = statat(directory, link, AtFlags::empty()) else {
-            return;
-        };
-        self.file(
-            stat.st_mode,
-            (stat.st_dev, stat.st_ino),
-            stat.st_size as u64,
-            name,
-            || openat(directory, link, READ, Mode::empty()),
-        );
+    /// A file behind a link of `/proc`. Following that opens nothing, and what the kernel remembers of the file tells which one it is
+    /// without asking its file system: what is a FIFO or a device, or was seen before, is left alone.
+    fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
+        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let stat = statx(
+            &self.process,
+            &path,
+            AtFlags::STATX_DONT_SYNC,
+            StatxFlags::TYPE | StatxFlags::INO,
+        )?;
+        let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        let id = (device, stat.stx_ino);
+        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
+        if is_regular && self.seen.add_file(id) {
+            let told = self.ask(&path, device, |met| met == id);
+            self.tell(name, told.map(|(_, told)| told));
+        }
+        Ok(())
     }
 
     /// A mapped file under the path it was mapped by, if it is still the same.
-    fn by_path(&mut self, mapped: &Mapped<'_>, name: &[u8]) {
+    fn by_path(&mut self, mapped: &Line<'_>, name: &[u8]) {
         // In the process's own root directory, which need not be ours.
         let below_root = name.strip_prefix(b"/").unwrap_or(name);
-        let path = Path::new("root").join(OsStr::from_bytes(below_root));
-        match statat(&self.process, &path, AtFlags::empty()) {
-            Ok(stat) if mapped.is(stat.st_dev, stat.st_ino) => {
-                let process = self.process.as_fd().try_clone_to_owned();
-                self.file(
-                    stat.st_mode,
-                    (stat.st_dev, stat.st_ino),
-                    stat.st_size as u64,
-                    name,
-                    || {
-                        let process = process.map_err(|_| Errno::MFILE)?;
-                        let file = openat(&process, &path, READ, Mode::empty())?;
-                        let opened = fstat(&file)?;
-                        match mapped.is(opened.st_dev, opened.st_ino) {
-                            true => Ok(file),
-                            false => Err(Errno::NOENT),
-                        }
-                    },
-                );
+        let Ok(path) = CString::new([b"root/", below_root].concat()) else {
+            return;
+        };
+        let device = rustix::fs::makedev(mapped.device.major, mapped.device.minor);
+        match self.ask(&path, device, |(device, inode)| is_of(mapped, device, inode)) {
+            Ok((id, told)) => {
+                if self.seen.add_file(id) {
+                    self.tell(name, Ok(told));
+                }
             }
+            Err(Failed::Silent) => self.tell(name, Err(Failed::Silent)),
             // Deleted, replaced, or out of reach: only its name is known.
-            _ => (self.each)(Held {
-                path: name,
-                size_bytes: Err(Absent::Denied),
-                file: Err(Absent::Denied),
-            }),
+            Err(Failed::Errno(_)) => self.tell(name, Err(Failed::Errno(Errno::ACCESS))),
         }
     }
 
-    fn file(
+    /// Asks about the file at a path below the process's directory, if it is the one that is meant.
+    fn ask(
         &mut self,
-        mode: u32,
-        id: FileId,
-        size_bytes: u64,
-        path: &[u8],
-        open: impl FnOnce() -> Result<OwnedFd, Errno>,
-    ) {
-        if FileType::from_raw_mode(mode) != FileType::RegularFile || !self.seen.add_file(id) {
-            return;
+        path: &CStr,
+        device: u64,
+        is_meant: impl FnOnce(FileId) -> bool,
+    ) -> Result<(FileId, Told), Failed> {
+        let Finder {
+            source, range, errands, ..
+        } = &mut *self.finder;
+        errands.about(Some(device));
+        let numbers = [u64::from(*source == Source::Mincore), range.offset, range.len];
+        let bytes = errands.run(count, numbers, path, Some(self.process.as_fd()))?;
+        let [device, inode, size_bytes, refused, cached, dirty, writeback, evicted, recently_evicted] =
+            errands::numbers(bytes).ok_or(Errno::IO)?;
+        if !is_meant((device, inode)) {
+            return Err(Errno::NOENT.into());
         }
-        let file = match open() {
-            Ok(file) => Ok(file),
-            Err(Errno::NOENT | Errno::SRCH) => return,
-            Err(Errno::ACCESS | Errno::PERM) => Err(Absent::Denied),
-            Err(_) => Err(Absent::Unsupported),
+        let counts = Counts {
+            cached,
+            dirty,
+            writeback,
+            evicted,
+            recently_evicted,
+        };
+        let usage = match refused {
+            0 => Ok(Usage {
+                source: *source,
+                counts,
+            }),
+            1 => Err(Absent::Denied),
+            _ => Err(Absent::Unsupported),
+        };
+        Ok(((device, inode), (size_bytes, usage)))
+    }
+
+    fn tell(&mut self, path: &[u8], told: Result<Told, Failed>) {
+        let (size_bytes, usage) = match told {
+            Ok((size_bytes, usage)) => (Ok(size_bytes), usage),
+            Err(Failed::Errno(Errno::NOENT | Errno::SRCH)) => return,
+            Err(failed) => {
+                let reason = match errands::absent(failed) {
+                    Absent::Gone => Absent::Unsupported,
+                    reason => reason,
+                };
+                (Err(reason), Err(reason))
+            }
         };
         (self.each)(Held {
             path,
-            size_bytes: Ok(size_bytes),
-            file,
+            size_bytes,
+            usage,
         });
     }
 }
 
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::CLOEXEC)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
+/// What is told of a file: its size, and its page cache.
+type Told = (u64, Result<Usage, Absent>);
 
-/// A line of `/proc/PID/maps` that is about a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mapped<'a> {
-    start: u64,
-    end: u64,
-    /// Major and minor number.
-    device: (u32, u32),
-    inode: u64,
-    /// As it stands there: a newline is `\012`.
-    path: &'a [u8],
-}
-
-impl Mapped<'_> {
-    /// Its name below `map_files`.
-    fn link(&self) -> String {
-        format!("{:x}-{:x}", self.start, self.end)
-    }
-
-    /// Whether it is the file of this device and inode. Some file systems (btrfs, overlay) have a device of their own for
-    /// stat(2), which has no other in maps than the major number 0.
-    fn is(&self, device: u64, inode: u64) -> bool {
-        let same_device = self.device == (major(device), minor(device));
-        inode == self.inode && (same_device || self.device.0 == 0 && major(device) == 0)
+/// The text of a process's mappings.
+fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let began = Instant::now();
+    readers::beat();
+    let maps = openat(process, c"maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::new();
+    let mut piece = [0; 16 << 10];
+    loop {
+        readers::beat();
+        match rustix::io::read(&maps, &mut piece[..]) {
+            Ok(0) => return Ok(text),
+            Ok(len) => text.extend_from_slice(&piece[..len]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if began.elapsed() > readers::LONGEST {
+            return Err(Errno::TIMEDOUT);
+        }
     }
 }
 
-/// What a line of maps says of a file; `None` for memory without one.
-fn mapped(line: &[u8]) -> Option<Mapped<'_>> {
-    let mut rest = line;
-    let mut word = || {
-        let start = rest.iter().position(|&byte| byte != b' ')?;
-        let end = rest[start..]
-            .iter()
-            .position(|&byte| byte == b' ')
-            .map_or(rest.len(), |len| start + len);
-        let word = std::str::from_utf8(&rest[start..end]).ok();
-        rest = &rest[end..];
-        word
+/// Opens a file below the directory that was handed over, if it is a regular one, and asks about it: its device, inode number and size,
+/// whether that was refused, and its counts.
+fn count(hands: &mut Hands, [is_mincore, offset, len]: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    let process = hands.given.as_ref().ok_or(Errno::BADF)?;
+    // It is looked at first: a FIFO or a device must not be opened.
+    hands.file = None;
+    hands.path = Some(openat(process, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    let stat = hands.path.as_ref().map_or(Err(Errno::BADF), fstat)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::NOENT);
+    }
+    let source = match is_mincore {
+        0 => Source::Cachestat,
+        _ => Source::Mincore,
     };
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let (start, end) = word()?.split_once('-')?;
-    let (_permissions, _offset) = (word()?, word()?);
-    let (major, minor) = word()?.split_once(':')?;
-    let inode: u64 = word()?.parse().ok()?;
-    let path = rest.get(rest.iter().position(|&byte| byte != b' ')?..)?;
-    let mapped = Mapped {
-        start: hex(start)?,
-        end: hex(end)?,
-        device: (
-            u32::from_str_radix(major, 16).ok()?,
-            u32::from_str_radix(minor, 16).ok()?,
-        ),
-        inode,
-        path,
+    let counted = match errands::opened(hands) {
+        Ok(file) => source.counts(file, ByteRange { offset, len }),
+        Err(Errno::ACCESS | Errno::PERM) => Err(Refusal::Denied),
+        Err(errno) => Err(Refusal::Other(errno)),
     };
-    (inode != 0).then_some(mapped)
+    let refused = match counted {
+        Ok(_) => 0,
+        Err(Refusal::Denied) => 1,
+        Err(_) => 2,
+    };
+    let counts = counted.unwrap_or_default();
+    let numbers = [
+        stat.st_dev,
+        stat.st_ino,
+        stat.st_size as u64,
+        refused,
+        counts.cached,
+        counts.dirty,
+        counts.writeback,
+        counts.evicted,
+        counts.recently_evicted,
+    ];
+    Ok(errands::put_numbers(numbers, room))
 }
 
-/// A path as it is: maps writes a newline as `\012`, and nothing else differently.
-fn unescaped(path: &[u8]) -> Vec<u8> {
-    let mut whole = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((&byte, others)) = rest.split_first() {
-        match rest.strip_prefix(b"\\012") {
-            Some(after) => {
-                whole.push(b'\n');
-                rest = after;
-            }
-            None => {
-                whole.push(byte);
-                rest = others;
-            }
-        }
-    }
-    whole
+/// The name of a mapping below `map_files`.
+fn link(mapped: &Line<'_>) -> String {
+    format!("{:x}-{:x}", mapped.start, mapped.end)
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Check lines about files, with strange names, and about other memory.
-    #[test]
-    fn lines_of_maps_are_understood() {
-        let line = b"7f01a000-7f01b000 r--p 00001000 fe:00 1234                       /tmp/a b\\012 (deleted)";
-        let found = mapped(line).expect("a file");
-        let expected = Mapped {
-            start: 0x7f01_a000,
-            end: 0x7f01_b000,
-            device: (0xfe, 0),
-            inode: 1234,
-            path: b"/tmp/a b\\012 (deleted)",
-        };
-        assert_eq!(found, expected);
-        assert_eq!(found.link(), "7f01a000-7f01b000");
-        assert_eq!(unescaped(found.path), b"/tmp/a b\n (deleted)");
-        for line in [
-            &b"7f01a000-7f01b000 rw-p 00000000 00:00 0 "[..],
-            b"7f01a000-7f01b000 rw-p 00000000 00:00 0                          [stack]",
-            b"",
-        ] {
-            assert_eq!(mapped(line), None);
-        }
-    }
-
-    proptest! {
-        /// Check that no line is too strange.
-        #[test]
-        fn any_line_is_read(line in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = mapped(&line);
-        }
-
-        /// Check that a path is what it was before newlines were escaped.
-        #[test]
-        fn newlines_come_back(parts in prop::collection::vec("[a-z\\\\01]{0,4}", 1..6)) {
-            prop_assume!(parts.iter().all(|part| !part.contains("\\01")));
-            prop_assert_eq!(unescaped(parts.join("\\012").as_bytes()), parts.join("\n").into_bytes());
-        }
-    }
+/// Whether a mapping is of the file of this device and inode. Some file systems (btrfs, overlay) have a device of their own for
+/// stat(2), which has no other in maps than the major number 0.
+fn is_of(mapped: &Line<'_>, device: u64, inode: u64) -> bool {
+    let device = Device::from_raw(device);
+    inode == mapped.inode && (mapped.device == device || mapped.device.major == 0 && device.major == 0)
 }

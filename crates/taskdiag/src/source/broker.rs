@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::field::Groups;
 use crate::record::Record;
 use crate::snapshot::{Found, Snapshot};
-use crate::sys::shared_file::SharedFile;
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,14 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A file that is longer is none of the broker's.
-const FILE_MAX: u64 = 4 << 30;
-
 /// A packet that comes with a file, and what may come in its place, is shorter.
 const ANNOUNCEMENT_MAX: usize = 4 << 10;
 
-/// So much of a file is read at once: it is still in the processor's cache when it is looked at.
-const CHUNK: u64 = 256 << 10;
+/// A message that is no answer is shorter.
+const LAST_WORDS_MAX: usize = 256;
 
 /// A connection.
 pub(crate) struct Broker {
@@ -48,8 +43,6 @@ pub(crate) struct Broker {
     seq: u32,
     bits: wire::Bits,
     packet: Vec<u8>,
-    /// Files of the answer before, which the broker may write again.
-    files: Vec<KnownFile>,
     linger: Linger,
     /// The process that connected: the broker answers nobody else.
     owner: rustix::process::Pid,
@@ -100,7 +93,6 @@ impl Broker {
             seq: 0,
             bits: wire::Bits::default(),
             packet: Vec::new(),
-            files: Vec::new(),
             linger: Linger::default(),
             owner: rustix::process::getpid(),
             is_torn: false,
@@ -134,30 +126,26 @@ impl Broker {
         Groups((self.bits.of_all.get() >> show::GROUPS_SHIFT) as u32).and(Groups::ALL)
     }
 
-    /// Appends records and rows with `groups`. With `as_file`, the broker is asked for a file, and for packets if it has none to
-    /// give.
-    pub(crate) fn read(
-        &mut self,
-        strategy: Strategy,
-        pid: u32,
-        groups: Groups,
-        as_file: bool,
-        snapshot: &mut Snapshot,
-    ) -> Result<()> {
-        let plain = u64::from(groups.0) << show::GROUPS_SHIFT;
-        // Without groups, a record alone is wanted.
-        let (rows, bytes) = (snapshot.rows.len(), snapshot.records.len());
-        if as_file && self.bits.bits.get() & show::BARE != 0 {
-            match self.ask(plain | show::MEMFD | show::BARE, strategy, pid, snapshot) {
-                Err(Refusal::Errno(Errno::BUSY)) => {
-                    snapshot.rows.truncate(rows);
-                    snapshot.records.truncate(bytes);
-                }
-                result => return result.map_err(|refusal| self.error(refusal, pid)),
+    /// Appends records and rows with `groups`. Without any, records alone are wanted.
+    pub(crate) fn read(&mut self, strategy: Strategy, pid: u32, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
+        let show = u64::from(groups.0) << show::GROUPS_SHIFT;
+        let before = snapshot.mark();
+        let result = match self.ask(show, strategy, pid, snapshot) {
+            Err(Refusal::Errno(Errno::PIPE)) => {
+                self.reconnect()?;
+                snapshot.go_back_to(before);
+                self.ask(show, strategy, pid, snapshot)
             }
-        }
-        let result = self.ask(plain, strategy, pid, snapshot);
+            result => result,
+        };
         result.map_err(|refusal| self.error(refusal, pid))
+    }
+
+    /// Connects once more: the broker ends connections that nothing is asked over where others need their places, and may have been
+    /// started again.
+    fn reconnect(&mut self) -> Result<()> {
+        *self = Broker::open(&self.path)?;
+        Ok(())
     }
 
     /// Has a file of `/proc` opened, the one that `bit` stands for; `None` if the process has no memory.
@@ -169,6 +157,7 @@ impl Broker {
         let mut attempts = 0..ATTEMPTS;
         loop {
             match self.ask_file(bit, strategy, pid) {
+                Err(Refusal::Errno(Errno::PIPE)) if attempts.next().is_some() => self.reconnect()?,
                 // It became another program meanwhile.
                 Err(Refusal::Errno(Errno::BUSY)) if attempts.next().is_some() => std::thread::sleep(PAUSE),
                 result => return result.map_err(|refusal| self.error(refusal, pid)),
@@ -232,9 +221,22 @@ impl Broker {
             match rustix::net::send(&self.socket, &request.encode(), SendFlags::NOSIGNAL) {
                 Ok(_) => return Ok(self.seq),
                 Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(self.last_words()),
                 Err(errno) => return Err(errno.into()),
             }
         }
+    }
+
+    /// What the broker said before it ended the connection: to one that it does not let in, why.
+    fn last_words(&self) -> Refusal {
+        let mut packet = [0; LAST_WORDS_MAX];
+        // That it ended the connection with something unread is told first.
+        for _ in 0..2 {
+            if let Ok((len @ 1.., _)) = rustix::net::recv(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
+                return greeting(&packet[..len.min(LAST_WORDS_MAX)]);
+            }
+        }
+        Refusal::Errno(Errno::PIPE)
     }
 
     fn ask_bits(&mut self) -> std::result::Result<wire::Bits, Refusal> {
@@ -253,7 +255,12 @@ impl Broker {
                     Ok(Message::Done) => return bits.ok_or(Refusal::Malformed("an answer without bits")),
                     Ok(Message::Error(errno)) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
                     // Errors that greet a client are about no request.
-                    Err(_) => return Err(greeting(&bytes[start..])),
+                    Err(_) => {
+                        return match greeting(&bytes[start..]) {
+                            Refusal::Errno(Errno::PIPE) => Err(Refusal::Malformed("an answer to another request")),
+                            refusal => Err(refusal),
+                        }
+                    }
                 }
             }
         }
@@ -272,6 +279,7 @@ impl Broker {
             match rustix::net::recv(&self.socket, spare_capacity(bytes), RecvFlags::TRUNC | waits) {
                 Err(Errno::AGAIN) if lingers => self.linger.give_way(),
                 Ok((_, 0)) => return Err(Refusal::Errno(Errno::PIPE)),
+                Err(Errno::CONNRESET) => return Err(self.last_words()),
                 Ok((_, len)) if len > wire::PACKET => return Err(Refusal::Malformed("a packet that is too long")),
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -290,6 +298,7 @@ impl Broker {
             let received = match rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
+                Err(Errno::CONNRESET) => return Err(self.last_words()),
                 Err(errno) => return Err(errno.into()),
             };
             let files = control.drain().filter_map(|message| match message {
@@ -320,13 +329,6 @@ impl Broker {
             Strategy::One | Strategy::Thread => self.linger.begin(),
             _ => self.linger.end(),
         }
-        match show & show::MEMFD {
-            0 => self.take_packets(seq, snapshot),
-            _ => self.take_files(seq, snapshot),
-        }
-    }
-
-    fn take_packets(&mut self, seq: u32, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
         loop {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
@@ -336,89 +338,15 @@ impl Broker {
             }
         }
     }
-
-    /// Takes in an answer that comes in files.
-    fn take_files(&mut self, seq: u32, snapshot: &mut Snapshot) -> std::result::Result<(), Refusal> {
-        let mut packet = std::mem::take(&mut self.packet);
-        loop {
-            let file = self.receive_with_file(&mut packet)?;
-            let (told, is_over) = announced(&packet, seq)?;
-            if let Some(told) = told {
-                let file = file.ok_or(Refusal::Malformed("no file where one was announced"))?;
-                take_file(self.known_file(told.id.get()), &file, told.bytes.get(), snapshot)?;
-            }
-            match (is_over, told) {
-                (true, _) => break,
-                (false, Some(_)) => {}
-                (false, None) => return Err(Refusal::Malformed("an answer without the file")),
-            }
-        }
-        self.packet = packet;
-        self.files.retain_mut(|file| std::mem::take(&mut file.is_of_answer));
-        Ok(())
-    }
-
-    /// The file with this number, which an answer has.
-    fn known_file(&mut self, id: u64) -> &mut KnownFile {
-        let place = self.files.iter().position(|file| file.id == id).unwrap_or_else(|| {
-            self.files.push(KnownFile {
-                id,
-                ..KnownFile::default()
-            });
-            self.files.len() - 1
-        });
-        let file = &mut self.files[place];
-        file.is_of_answer = true;
-        file
-    }
-}
-
-/// A file that the broker may write again. One that was written again is likely to be so once more: it is mapped, for the kernel takes
-/// longer to copy from it than we do.
-#[derive(Debug, Default)]
-struct KnownFile {
-    id: u64,
-    mapped: Option<SharedFile>,
-    is_known: bool,
-    is_of_answer: bool,
-}
-
-impl KnownFile {
-    /// Appends the bytes of `range` that the file has. Says how many there were.
-    fn append_to(&mut self, file: &OwnedFd, range: Range<u64>, out: &mut Vec<u8>) -> std::result::Result<usize, Errno> {
-        let most = (range.end - range.start) as usize;
-        match &self.mapped {
-            Some(mapped) => {
-                let within = mapped.append_to(range.start as usize..range.end as usize, out);
-                Ok(within.map_or(0, |()| most))
-            }
-            None => crate::sys::append_from(file.as_fd(), out, most, range.start),
-        }
-    }
 }
 
 /// What a client that is not let in is told.
 fn greeting(packet: &[u8]) -> Refusal {
     match Messages::new(packet, 0).next() {
         Some(Ok(Message::Error(errno))) => Refusal::Errno(Errno::from_raw_os_error(errno)),
-        _ => Refusal::Malformed("an answer to another request"),
+        // It was ended while an answer was under way.
+        _ => Refusal::Errno(Errno::PIPE),
     }
-}
-
-/// The file that a packet announces, and whether the end of the answer is in the packet.
-fn announced(packet: &[u8], seq: u32) -> std::result::Result<(Option<wire::File>, bool), Refusal> {
-    let mut told = None;
-    for message in Messages::new(packet, seq) {
-        match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
-            Message::Task { attributes, .. } => {
-                let file = wire::attributes(attributes).find(|(kind, ..)| *kind == attribute::MEMFD);
-                told = file.and_then(|(_, payload, _)| Some(wire::File::read_from_prefix(payload).ok()?.0));
-            }
-            Message::Done => return Ok((told, true)),
-            Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
-        }
-    }
-    Ok((told, false))
 }
 
 /// Whether a packet, which is a whole answer, says that the file comes with it that was asked for.
@@ -458,52 +386,6 @@ fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Resu
         }
     }
     Ok(false)
-}
-
-/// Makes rows of the records that stand in the snapshot's bytes from `start` on, the last of which may not be whole. Returns where what
-/// is left begins.
-fn take_in_bare(snapshot: &mut Snapshot, start: usize) -> usize {
-    let (records, mut found) = Found::of(snapshot);
-    let mut end = start;
-    for record in Record::each(&records[start..]) {
-        found.push(record, end);
-        end += record.as_bytes().len();
-    }
-    end
-}
-
-/// Takes in a whole file of records. The broker takes its bytes back after a while: then there is none of what was told.
-fn take_file(
-    known: &mut KnownFile,
-    file: &OwnedFd,
-    len: u64,
-    snapshot: &mut Snapshot,
-) -> std::result::Result<(), Refusal> {
-    if len > FILE_MAX {
-        return Err(Refusal::Malformed("a file that is too long"));
-    }
-    if known.is_known && known.mapped.is_none() {
-        known.mapped = SharedFile::map(file.as_fd()).ok();
-    }
-    known.is_known = true;
-    let (mut offset, mut start) = (0, snapshot.records.len());
-    snapshot.records.reserve(len as usize);
-    while offset < len {
-        let end = len.min(offset + CHUNK);
-        match known.append_to(file, offset..end, &mut snapshot.records) {
-            Ok(0) => return Err(Refusal::Malformed("a file that is shorter than told")),
-            Ok(read) => offset += read as u64,
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        }
-        snapshot.counters.reads += 1;
-        // While they are in the cache.
-        start = take_in_bare(snapshot, start);
-    }
-    match start == snapshot.records.len() {
-        true => Ok(()),
-        false => Err(Refusal::Malformed("a file that ends within a record")),
-    }
 }
 
 #[cfg(test)]
@@ -589,77 +471,6 @@ mod tests {
             opened(&error, 5, show::MAPS),
             Err(Refusal::Errno(Errno::SRCH))
         ));
-    }
-
-    fn file(bytes: &[u8]) -> OwnedFd {
-        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let written = rustix::io::write(&file, bytes).unwrap();
-        assert_eq!(written, bytes.len());
-        file
-    }
-
-    fn records(count: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for pid in 1..=count {
-            let header = record::Header {
-                pid: U32::new(pid),
-                tid: U32::new(pid),
-                ..record::Header::default()
-            };
-            record::Writer::new(&mut bytes).finish(header);
-        }
-        bytes
-    }
-
-    /// Check that a file is taken in whole, also where records go from one part that is read to the next, and that one that is
-    /// shorter than told, ends within a record or has something else in it is refused.
-    #[test]
-    fn files_are_taken_in() {
-        let bytes = records(60_000);
-        assert!(bytes.len() as u64 > 2 * CHUNK && CHUNK % records(1).len() as u64 != 0);
-        let read = |bytes: &[u8], told: usize| {
-            let mut snapshot = Snapshot::default();
-            let result = take_file(&mut KnownFile::default(), &file(bytes), told as u64, &mut snapshot);
-            result.map(|()| snapshot)
-        };
-        let snapshot = read(&bytes, bytes.len()).unwrap();
-        assert_eq!((snapshot.len(), &snapshot.records), (60_000, &bytes));
-        for (file, told) in [
-            (&bytes[..], bytes.len() + 1),
-            (&bytes, bytes.len() - 4),
-            (&answer(), answer().len()),
-        ] {
-            assert!(matches!(read(file, told), Err(Refusal::Malformed(_))));
-        }
-    }
-
-    /// Check that a file that comes again is mapped and tells what it has then; that nothing is told once the broker has taken its bytes
-    /// back; and that one which may become shorter is not mapped.
-    #[test]
-    fn files_that_come_again_are_mapped() {
-        use rustix::fs::{fallocate, fcntl_add_seals, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
-        for seals in [SealFlags::SHRINK, SealFlags::empty()] {
-            let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-            rustix::fs::ftruncate(&file, 1 << 20).unwrap();
-            fcntl_add_seals(&file, seals).unwrap();
-            let mut known = KnownFile::default();
-            let mut read = |len: usize| {
-                let mut snapshot = Snapshot::default();
-                let result = take_file(&mut known, &file, len as u64, &mut snapshot);
-                (result.map(|()| snapshot.len()), known.mapped.is_some())
-            };
-            for count in [300, 6000, 3] {
-                let bytes = records(count);
-                assert_eq!(rustix::io::pwrite(&file, &bytes, 0).unwrap(), bytes.len());
-                let (rows, is_mapped) = read(bytes.len());
-                assert_eq!(rows.unwrap() as u32, count);
-                assert_eq!(is_mapped, count != 300 && !seals.is_empty());
-            }
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(&file, flags, 0, 1 << 20).unwrap();
-            assert!(matches!(read(100).0, Err(Refusal::Malformed(_))));
-            assert!(matches!(read((1 << 20) + 4).0, Err(Refusal::Malformed(_))));
-        }
     }
 
     proptest! {

@@ -1,9 +1,7 @@
 //! What has to be known of this host besides its tasks. Small reads, made once.
 
 use std::fs;
-use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{access, Access};
@@ -13,6 +11,7 @@ use rustix::thread::{capabilities, CapabilitySet};
 
 use crate::field::Groups;
 use crate::source::bpf::load::missing_capabilities;
+use crate::source::procfs;
 use crate::support::{Fact, Support};
 use crate::sys::pages::FreshPages;
 use crate::sys::procmap::{self, QueryFlags};
@@ -38,9 +37,9 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
         btf: btf(),
         bpf_load: bpf_load(),
         task_iterator: match kernel_version() {
-            Some(version) if version < (5, 18) => Fact::no(
+            Some(version) if version < (5, 17) => Fact::no(
                 format!(
-                    "Linux {}.{}; sleepable task iterators came with 5.18",
+                    "Linux {}.{}; bpf_loop(), which the programs need, came with 5.17",
                     version.0, version.1
                 ),
                 "",
@@ -65,8 +64,34 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
             "the kernel tells what mappings hold",
             "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
         ),
+        plain_times: plain_times(fs::read_to_string("/sys/devices/system/cpu/nohz_full")),
         tasks: tasks(),
+        processes: processes(),
+        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
     }
+}
+
+/// Where processors run without ticks, what a task has used since is added to its times only when somebody asks the kernel for them
+/// (`vtime_delta()` of `kernel/sched/cputime.c`).
+fn plain_times(list: std::io::Result<String>) -> Fact {
+    match list {
+        // The kernel prints "(null)" where there is no list of processors.
+        Ok(list) if !matches!(list.trim(), "" | "(null)") => Fact::no(
+            format!(
+                "processors {} run without ticks (nohz_full): only /proc knows times",
+                list.trim()
+            ),
+            "",
+        ),
+        _ => Fact::yes("every processor has ticks"),
+    }
+}
+
+/// How many processes there are: `/proc` has as many links, and those to what else is in it (`proc_root_getattr()` of `fs/proc/root.c`).
+fn processes() -> Option<u32> {
+    const OTHERS: u32 = 8;
+    let links = u32::try_from(rustix::fs::stat("/proc").ok()?.st_nlink).ok()?; // its type is the architecture's
+    Some(links.saturating_sub(OTHERS))
 }
 
 fn came_with(needed: (u32, u32)) -> Fact {
@@ -210,6 +235,24 @@ fn cgroup2() -> Fact {
     }
 }
 
+/// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that of a cgroup of the unified
+/// hierarchy. None where that can't be seen: outside of the caller's cgroup namespace, or if the hierarchy is not mounted.
+pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    if path == b"/.." || path.starts_with(b"/../") {
+        return None;
+    }
+    // Only directories have the dot.
+    let is_there = |path: &[u8]| procfs::cgroup_id(&[path, b"/."].concat()).is_some();
+    let mut names = path.split(|&byte| byte == b'/');
+    // The kernel writes a path in one way only.
+    let is_plain = names.next() == Some(b"") && names.all(|name| !matches!(name, b"" | b"." | b".."));
+    match is_plain && is_there(path) {
+        true => Some(true),
+        false => is_there(b"").then_some(false),
+    }
+}
+
 /// Whether the kernel has a file, which it then has of this process.
 fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
     match fs::File::open(path) {
@@ -269,27 +312,6 @@ pub(crate) fn possible_cpus() -> u32 {
     }
 }
 
-/// How many processors this thread may run on.
-pub(crate) fn usable_cpus() -> u32 {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count())
-}
-
-/// Moves this thread off a processor, if it may run on another one. If that has other work, the first may have it back.
-pub(crate) fn leave_cpu(cpu: usize) {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
-        return;
-    };
-    let mut others = allowed;
-    if cpu < rustix::thread::CpuSet::MAX_CPU {
-        others.unset(cpu);
-    }
-    if others.count() > 0 {
-        // Refusals leave it where it is.
-        let _ = rustix::thread::sched_setaffinity(None, &others);
-        let _ = rustix::thread::sched_setaffinity(None, &allowed);
-    }
-}
-
 /// How many threads there are on this machine, modulo 65536 (`sysinfo(2)`).
 pub(crate) fn threads() -> u16 {
     rustix::system::sysinfo().procs
@@ -331,38 +353,30 @@ pub(crate) fn sums_memory_counters() -> bool {
     small.take(2).count() == 2
 }
 
-/// A page of this process's memory that can be told from all others.
-#[derive(Debug)]
-pub(crate) struct KnownPage {
-    memory: Vec<u64>,
-    /// Where in it the page begins.
-    start: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl KnownPage {
-    const WORDS: usize = 4096 / size_of::<u64>();
-
-    /// A page that begins with random numbers.
-    pub(crate) fn new() -> KnownPage {
-        let mut memory = vec![0_u64; 2 * KnownPage::WORDS];
-        let start = (memory.as_ptr().addr() / size_of::<u64>()).wrapping_neg() % KnownPage::WORDS;
-        memory[start] = RandomState::new().hash_one(start);
-        memory[start + 1] = RandomState::new().hash_one(start);
-        KnownPage { memory, start }
-    }
-
-    /// What it begins with.
-    pub(crate) fn words(&self) -> [u64; 2] {
-        [self.memory[self.start], self.memory[self.start + 1]]
-    }
-
-    /// Where in the machine's memory it is, if the caller may know that: `/proc/PID/pagemap`.
-    pub(crate) fn physical_address(&self) -> Option<u64> {
-        const FRAME: u64 = (1 << 55) - 1;
-        let page = self.memory[self.start..].as_ptr().addr() as u64 / 4096;
-        let mut entry = [0; 8];
-        let pagemap = fs::File::open("/proc/self/pagemap").ok()?;
-        pagemap.read_exact_at(&mut entry, page * 8).ok()?;
-        Some((u64::from_ne_bytes(entry) & FRAME) * 4096).filter(|&address| address != 0)
+    /// Check that only what the kernel calls a cgroup is one, and that nothing is said of what can't be seen.
+    #[test]
+    fn cgroups_are_directories_of_the_hierarchy() {
+        let own = fs::read_to_string("/proc/self/cgroup").expect("/proc is mounted");
+        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+        for path in ["/", own.expect("the unified hierarchy")] {
+            assert_eq!(is_cgroup(path.as_bytes()), Some(true), "{path}");
+        }
+        for path in [
+            "cgroup.procs",
+            "/cgroup.procs",
+            "/no such cgroup",
+            "/.",
+            "//",
+            "/sys/fs/cgroup",
+        ] {
+            assert_eq!(is_cgroup(path.as_bytes()), Some(false), "{path}");
+        }
+        for path in ["/..", "/../beside"] {
+            assert_eq!(is_cgroup(path.as_bytes()), None, "{path}");
+        }
     }
 }

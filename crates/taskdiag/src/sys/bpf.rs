@@ -423,8 +423,6 @@ pub struct ProgramSpec<'a> {
     pub attach: AttachType,
     /// The type that stands for that.
     pub attach_to: u32,
-    /// It may sleep.
-    pub sleepable: bool,
     /// What functions it is made of, if the verifier needs to know.
     pub functions: Option<FunctionInfo<'a>>,
 }
@@ -486,11 +484,13 @@ const LOAD_ATTEMPTS: u32 = 5;
 
 fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let functions = spec.functions;
+    // The kernel takes programs of system calls only if they may sleep.
+    let (prog_type, prog_flags) = match spec.attach {
+        AttachType::Nothing => (PROGRAM_TYPE_SYSCALL, PROGRAM_SLEEPABLE),
+        _ => (PROGRAM_TYPE_TRACING, 0),
+    };
     let attr = ProgramLoadAttr {
-        prog_type: match spec.attach {
-            AttachType::Nothing => PROGRAM_TYPE_SYSCALL,
-            _ => PROGRAM_TYPE_TRACING,
-        },
+        prog_type,
         insn_cnt: len_u32(spec.instructions)?,
         insns: address(spec.instructions),
         license: spec.licence.as_ptr() as u64,
@@ -498,7 +498,7 @@ fn load_with_log(spec: &ProgramSpec<'_>, log: &mut [u8]) -> io::Result<OwnedFd> 
         log_size: len_u32(log)?,
         log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         kern_version: 0,
-        prog_flags: if spec.sleepable { PROGRAM_SLEEPABLE } else { 0 },
+        prog_flags,
         prog_name: object_name(spec.name),
         prog_ifindex: 0,
         expected_attach_type: spec.attach as u32,

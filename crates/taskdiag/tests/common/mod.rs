@@ -7,25 +7,30 @@ pub mod child;
 pub mod compare;
 pub mod text;
 
-use taskdiag::{Fields, Handle, SourceId};
+use std::time::Duration;
+
+use taskdiag::{Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Zoo};
 
 pub const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
 
-/// A handle that answers through `source`, or a failed test: a source that is missing is not a reason to skip.
-///
-/// It starts no thread, because that would show in this process, which is among what is compared.
-pub fn handle(source: SourceId) -> Handle {
-    sharing_handle(source).on_one_thread()
+/// A handle that answers through `source` and has not been asked yet.
+pub fn unasked(source: SourceId) -> Handle {
+    // On a machine that has more to do than these tests, a process that holds nobody may take long to answer.
+    Handle::new().with_source(source).with_patience(Duration::from_secs(5))
 }
 
-/// Like [`handle`], but with a second thread that helps with large passes.
-pub fn sharing_handle(source: SourceId) -> Handle {
-    let mut handle = Handle::new().with_source(source);
+/// A handle that answers through `source`, or a failed test: a source that is missing is not a reason to skip.
+///
+/// Its readers are there: threads that it starts later would show in this process, which is among what is compared.
+pub fn handle(source: SourceId) -> Handle {
+    let mut handle = unasked(source);
     if source == SourceId::Bpf {
         let prepared = handle.prepare(Fields::all());
         prepared.unwrap_or_else(|error| panic!("these tests need BPF: {error}"));
     }
+    let first = handle.query(&Query::processes().fields(Field::Cmdline));
+    first.unwrap_or_else(|error| panic!("{source}: {error}"));
     handle
 }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use taskdiag::broker::wire::{self, show, Message, Messages, Request, Strategy};
+use taskdiag::broker::wire::{self, Message, Messages, Request, Strategy};
 use taskdiag::{Handle, SourceId};
 
 /// Tells a client where the broker listens.
@@ -21,11 +21,17 @@ pub struct Broker {
     pub child: Child,
     pub socket: PathBuf,
     args: Vec<String>,
+    descriptors: u64,
 }
 
 impl Broker {
     /// Starts one with its sandbox. Returns when it answers.
     pub fn start(args: &[&str]) -> Broker {
+        Broker::start_with_descriptors(4096, args)
+    }
+
+    /// The same, with so many descriptors at most.
+    pub fn start_with_descriptors(descriptors: u64, args: &[&str]) -> Broker {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -34,9 +40,10 @@ impl Broker {
         let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
         let socket = directory.join("socket");
         let mut broker = Broker {
-            child: spawn(&socket, &args),
+            child: spawn(&socket, &args, descriptors),
             socket,
             args,
+            descriptors,
         };
         broker.wait();
         broker
@@ -59,7 +66,7 @@ impl Broker {
     pub fn kill_and_restart(&mut self) {
         self.child.kill().expect("a kill");
         self.child.wait().expect("its end");
-        self.child = spawn(&self.socket, &self.args);
+        self.child = spawn(&self.socket, &self.args, self.descriptors);
         self.wait();
     }
 
@@ -85,13 +92,18 @@ impl Drop for Broker {
     }
 }
 
-fn spawn(socket: &Path, args: &[String]) -> Child {
+fn spawn(socket: &Path, args: &[String], descriptors: u64) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiagd"));
     command.arg("--socket").arg(socket).args(args).stdin(Stdio::null());
     // SAFETY: one system call.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            let limit = libc::rlimit {
+                rlim_cur: descriptors.min(1024),
+                rlim_max: descriptors,
+            };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
             Ok(())
         })
     };
@@ -108,9 +120,15 @@ pub fn tell_clients(broker: &Broker) {
     std::env::set_var(SOCKET, &broker.socket);
 }
 
+/// On a machine that has more to do than these tests, a process that holds nobody may take long to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A handle that asks the broker alone.
 pub fn handle(socket: &Path) -> Handle {
-    Handle::new().with_source(SourceId::Broker).with_socket(socket)
+    Handle::new()
+        .with_source(SourceId::Broker)
+        .with_socket(socket)
+        .with_patience(PATIENCE)
 }
 
 pub fn try_connect(path: &Path) -> rustix::io::Result<Connection> {
@@ -133,6 +151,17 @@ pub struct Connection {
 
 /// An attribute: type and payload.
 pub type Attribute = (u16, Vec<u8>);
+
+/// A request, as it goes over the wire.
+pub fn request(show: u64, strategy: Strategy, pid: u32) -> [u8; wire::REQUEST_MAX] {
+    Request {
+        seq: 5,
+        show,
+        strategy,
+        pid,
+    }
+    .encode()
+}
 
 /// A message about a task: pid, tgid, flags, attributes.
 #[derive(Debug)]
@@ -162,20 +191,24 @@ impl Connection {
         (len > 0).then_some(packet)
     }
 
-    /// Asks, and returns all messages, or the error.
+    /// Asks, and returns all messages, or the error: `EPIPE` if the broker ended the connection.
     pub fn ask(&self, show: u64, strategy: Strategy, pid: u32) -> Result<Vec<TaskMessage>, i32> {
         const SEQ: u32 = 77;
-        assert_eq!(show & show::MEMFD, 0);
         let request = Request {
             seq: SEQ,
             show,
             strategy,
             pid,
         };
-        self.send(&request.encode());
+        if let Err(errno) = rustix::net::send(&self.socket, &request.encode(), rustix::net::SendFlags::NOSIGNAL) {
+            return Err(errno.raw_os_error());
+        }
         let mut tasks = Vec::new();
         loop {
-            let packet = self.receive().expect("an answer");
+            let packet = self.receive().ok_or(libc::EPIPE)?;
+            if let Some(Ok(Message::Error(errno))) = Messages::new(&packet, 0).next() {
+                return Err(errno);
+            }
             for message in Messages::new(&packet, SEQ) {
                 match message.expect("a message") {
                     Message::Task { header, attributes, .. } => tasks.push(TaskMessage {
@@ -192,4 +225,74 @@ impl Connection {
             }
         }
     }
+}
+
+/// A socket to hand over to a broker.
+pub fn listener(path: &Path) -> std::os::fd::OwnedFd {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = socket.expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("a name");
+    rustix::net::listen(&socket, 16).expect("listening");
+    socket
+}
+
+/// Starts a broker as systemd would. The variable with its number is set by a shell, which becomes the broker.
+pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
+    use std::os::fd::AsRawFd as _;
+    let mut command = Command::new("sh");
+    command.args(["-c", "LISTEN_PID=$$ exec \"$0\"", env!("CARGO_BIN_EXE_taskdiagd")]);
+    command
+        .env("LISTEN_FDS", "1")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    let fd = listener.as_raw_fd();
+    // SAFETY: system calls that are safe behind fork(2), on numbers.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            match fd {
+                3 => libc::fcntl(fd, libc::F_SETFD, 0),
+                _ => libc::dup2(fd, 3),
+            };
+            Ok(())
+        })
+    };
+    command.spawn().expect("the broker")
+}
+
+/// Refuses a record in which something is not zero that nobody writes: what is reserved, and the padding behind what is there.
+pub fn check_record(bytes: &[u8]) {
+    use taskdiag::record::{attr, Base, Cpu, Defer, Record};
+    let (record, rest) = Record::split_first(bytes).expect("a record");
+    assert!(rest.is_empty());
+    let mut at = size_of::<taskdiag::record::Header>();
+    while at < bytes.len() {
+        let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let (len, kind) = (number(at) as usize, number(at + 4) as u16);
+        let payload = at + 8;
+        let end = payload + len.next_multiple_of(8);
+        assert!(
+            bytes[payload + len..end].iter().all(|&byte| byte == 0),
+            "behind attribute {kind}"
+        );
+        assert!(kind < attr::ACCESS, "attribute {kind} is none of a client's business");
+        at = end;
+    }
+    assert_eq!(at, bytes.len());
+    if let Some(base) = record.get::<Base>(attr::BASE) {
+        let end = base
+            .comm
+            .iter()
+            .position(|&byte| byte == 0)
+            .expect("an end of the name");
+        assert!(
+            base.reserved == [0; 7] && base.comm[end..].iter().all(|&byte| byte == 0),
+            "{base:?}"
+        );
+    }
+    assert_eq!(record.get::<Cpu>(attr::CPU).map_or(0, |cpu| cpu.reserved.get()), 0);
+    assert_eq!(
+        record.get::<Defer>(attr::DEFER).map_or(0, |defer| defer.reserved.get()),
+        0
+    );
 }

@@ -137,16 +137,14 @@ pub fn serve(processes: usize) -> Result<()> {
 #[derive(Default)]
 struct Worker {
     socket: PathBuf,
-    files: Option<Handle>,
-    packets: Option<Handle>,
+    handle: Option<Handle>,
     snapshot: Snapshot,
 }
 
 impl Worker {
     fn work(&mut self, what: &str, socket: &Path) -> Result<Said> {
         if self.socket != socket {
-            self.files = Some(handle(socket));
-            self.packets = Some(handle(socket).broker_in_packets());
+            self.handle = Some(handle(socket));
             self.socket = socket.to_owned();
         }
         let all = Query::processes().fields(fields());
@@ -158,10 +156,9 @@ impl Worker {
                     rows: run.rows,
                 })
             }
-            "file" => timed(self.files.as_mut().ok_or("no handle")?, &all, &mut self.snapshot),
-            "packets" => timed(self.packets.as_mut().ok_or("no handle")?, &all, &mut self.snapshot),
+            "broker" => timed(self.handle.as_mut().ok_or("no handle")?, &all, &mut self.snapshot),
             "one" => {
-                let handle = self.files.as_mut().ok_or("no handle")?;
+                let handle = self.handle.as_mut().ok_or("no handle")?;
                 let query = Query::process(std::process::id()).fields(fields());
                 let start = Instant::now();
                 for _ in 0..ROUND_TRIPS {

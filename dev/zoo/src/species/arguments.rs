@@ -5,6 +5,7 @@ use std::io;
 use super::{species, Species};
 use crate::den::{environment, exec_child, joined, roomy_environment};
 use crate::facts::Facts;
+use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[
     species("args-none", "exec'd with no argument, not even a name", |_| {
@@ -63,6 +64,14 @@ pub(super) const SPECIES: &[Species] = &[
             })
         },
     ),
+    species("environment-2m", "an environment of 2 MiB", |_| {
+        let env = sized(2 << 20);
+        let facts = exec_child("rest", None, &list(&[b"zoo", b"environment"]), &env)?;
+        Ok(Facts {
+            environ: Some(environment("rest", &env)),
+            ..facts
+        })
+    }),
     species(
         "title-short",
         "title rewritten in place, shorter than the arguments",
@@ -94,7 +103,7 @@ pub(super) const SPECIES: &[Species] = &[
     species(
         "title-under-file",
         "a file mapped over a part of the arguments, which cuts the command line",
-        |_| title("title-under-file", sized(5 * 4096)),
+        |_| title("title-under-file", sized(5 * sys::page_size())),
     ),
     species(
         "title-changer",

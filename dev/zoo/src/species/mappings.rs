@@ -11,7 +11,7 @@ use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_RE
 use super::{species, Species};
 use crate::den::{fork_child, Den, Doing as _};
 use crate::facts::Facts;
-use crate::sys::{self, PAGE};
+use crate::sys::{self, page_size};
 
 pub(super) const SPECIES: &[Species] = &[species(
     "mappings",
@@ -40,7 +40,7 @@ impl Layout {
         self.next += STEP;
         sys::map_at(
             at,
-            pages * PAGE,
+            pages * page_size(),
             protection,
             flags,
             file.map(|(file, offset)| (file.as_raw_fd(), offset)),
@@ -50,13 +50,13 @@ impl Layout {
 
     /// Notes a mapping: permissions as letters, offset in its file, and name.
     fn note(&mut self, at: usize, pages: usize, perms: &str, offset: usize, name: &[u8]) {
-        let range = format!("{at:x}-{:x} {perms} {offset:x} ", at + pages * PAGE);
+        let range = format!("{at:x}-{:x} {perms} {offset:x} ", at + pages * page_size());
         self.lines.push([range.as_bytes(), name].concat());
     }
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    fs::write(path, vec![7; 8 * PAGE])?;
+    fs::write(path, vec![7; 8 * page_size()])?;
     File::options().read(true).write(true).open(path)
 }
 
@@ -80,16 +80,22 @@ fn files(layout: &mut Layout, dir: &Path) -> io::Result<()> {
     let gone = dir.join("gone for\ngood");
     let file = new_file(&gone)?;
     fs::remove_file(&gone)?;
-    let at = layout.map(2, READ | PROT_EXEC, MAP_PRIVATE, Some((&file, PAGE)))?;
-    layout.note(at, 2, "r-xp", PAGE, &name(&gone, b" (deleted)"));
+    let at = layout.map(2, READ | PROT_EXEC, MAP_PRIVATE, Some((&file, page_size())))?;
+    layout.note(at, 2, "r-xp", page_size(), &name(&gone, b" (deleted)"));
 
     // Of three pages, the middle one gets other permissions: three mappings of one file.
     let there = dir.join("a name\nof \\ two lines");
     let file = new_file(&there)?;
-    let at = layout.map(3, READ, MAP_PRIVATE, Some((&file, 2 * PAGE)))?;
-    sys::protect(at + PAGE, PAGE, READ_WRITE)?;
+    let at = layout.map(3, READ, MAP_PRIVATE, Some((&file, 2 * page_size())))?;
+    sys::protect(at + page_size(), page_size(), READ_WRITE)?;
     for (page, perms) in ["r--p", "rw-p", "r--p"].into_iter().enumerate() {
-        layout.note(at + page * PAGE, 1, perms, (2 + page) * PAGE, &name(&there, b""));
+        layout.note(
+            at + page * page_size(),
+            1,
+            perms,
+            (2 + page) * page_size(),
+            &name(&there, b""),
+        );
     }
     let at = layout.map(1, READ_WRITE, MAP_SHARED, Some((&file, 0)))?;
     layout.note(at, 1, "rw-s", 0, &name(&there, b""));
@@ -100,7 +106,7 @@ fn files(layout: &mut Layout, dir: &Path) -> io::Result<()> {
     layout.note(at, 1, "r--p", 0, &name(&alive, b""));
 
     let file = sys::memory_file(c"in memory\n")?;
-    file.set_len(4 * PAGE as u64)?;
+    file.set_len(4 * page_size() as u64)?;
     let at = layout.map(4, READ_WRITE, MAP_SHARED, Some((&file, 0)))?;
     layout.note(at, 4, "rw-s", 0, b"/memfd:in memory\n (deleted)");
     Ok(())
@@ -118,12 +124,12 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
 
     // Pages that can't be touched, within one mapping. Linux 6.13 has them; elsewhere they are as the others.
     let at = layout.map(8, READ_WRITE, private, None)?;
-    let _ = sys::advise(at + PAGE, PAGE, MADV_GUARD_INSTALL);
+    let _ = sys::advise(at + page_size(), page_size(), MADV_GUARD_INSTALL);
     layout.note(at, 8, "rw-p", 0, b"");
 
     let at = layout.map(1, READ_WRITE, private, None)?;
     // Linux 5.17 with CONFIG_ANON_VMA_NAME.
-    let name: &[u8] = match sys::name_memory(at, PAGE, c"a name (deleted)") {
+    let name: &[u8] = match sys::name_memory(at, page_size(), c"a name (deleted)") {
         Ok(()) => b"[anon:a name (deleted)]",
         Err(_) => b"",
     };
@@ -134,7 +140,7 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
 
     let at = layout.map(1, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, None)?;
     // Linux 6.2 with CONFIG_ANON_VMA_NAME.
-    let name: &[u8] = match sys::name_memory(at, PAGE, c"shared") {
+    let name: &[u8] = match sys::name_memory(at, page_size(), c"shared") {
         Ok(()) => b"[anon_shmem:shared]",
         Err(_) => b"/dev/zero (deleted)",
     };
@@ -142,12 +148,12 @@ fn memory(layout: &mut Layout) -> io::Result<()> {
 
     let at = layout.next;
     layout.next += STEP;
-    if sys::system_v_memory(at, 2 * PAGE).is_ok() {
+    if sys::system_v_memory(at, 2 * page_size()).is_ok() {
         layout.note(at, 2, "rw-s", 0, b"/SYSV00000000 (deleted)");
     }
 
     // Not touched, so that no huge page needs to be there.
-    let pages = (2 << 20) / PAGE;
+    let pages = (2 << 20) / page_size();
     let huge = layout.map(
         pages,
         READ_WRITE,
@@ -166,12 +172,12 @@ pub(crate) fn many(count: usize) -> io::Result<Facts> {
         let file = File::open("/proc/self/exe")?;
         let present = fs::read_to_string("/proc/self/maps")?.lines().count();
         for index in 0..count.saturating_sub(present) + 8 {
-            let at = BASE + index * PAGE;
-            let of_file = Some((file.as_raw_fd(), (index % 64) * PAGE));
+            let at = BASE + index * page_size();
+            let of_file = Some((file.as_raw_fd(), (index % 64) * page_size()));
             match index % 3 {
-                0 => sys::map_at(at, PAGE, READ | PROT_EXEC, MAP_PRIVATE, of_file)?,
-                1 => sys::map_at(at, PAGE, READ, MAP_PRIVATE, of_file)?,
-                _ => sys::map_at(at, PAGE, READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, None)?,
+                0 => sys::map_at(at, page_size(), READ | PROT_EXEC, MAP_PRIVATE, of_file)?,
+                1 => sys::map_at(at, page_size(), READ, MAP_PRIVATE, of_file)?,
+                _ => sys::map_at(at, page_size(), READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, None)?,
             }
         }
         report.facts.comm = Some(b"mappings".to_vec());

@@ -318,7 +318,7 @@ fn burner_parent() -> io::Result<Facts> {
             sys::wait(child, 0)?;
         }
         let faults = sys::child_min_faults()?;
-        let touched = (CHILDREN * MEMORY / sys::PAGE) as u64;
+        let touched = (CHILDREN * MEMORY / sys::page_size()) as u64;
         if faults < touched {
             return Err(io::Error::other(format!("{faults} faults for {touched} pages")));
         }

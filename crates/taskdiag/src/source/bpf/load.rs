@@ -142,7 +142,10 @@ impl Linker<'_> {
             .ok_or_else(|| LoadError::NoSuchProgram(name.to_owned()))?;
         let attach_to = match program.attach {
             Attach::Nothing => 0,
-            attach => self.attach_type(index).ok_or(LoadError::NoAttachPoint(attach.name()))?,
+            attach => self
+                .attach_type(index)
+                .map_err(LoadError::Btf)?
+                .ok_or(LoadError::NoAttachPoint(attach.name()))?,
         };
         let function_btf = program
             .functions
@@ -162,7 +165,6 @@ impl Linker<'_> {
                     Attach::Nothing => AttachType::Nothing,
                 },
                 attach_to,
-                sleepable: program.sleepable,
                 functions,
             };
             match bpf::load(&spec) {

@@ -2,10 +2,9 @@
 
 mod instruction;
 pub mod load;
-pub(crate) mod pass;
+pub mod pass;
 pub mod recipe;
 pub mod relocate;
-mod remembered;
 pub(crate) mod tracing;
 pub mod vma;
 pub mod vma_walk;

@@ -10,9 +10,8 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::load::LoadError;
-use super::recipe::{self, Recipe};
+use super::recipe::{self, DataSection, Recipe};
 use super::relocate::Linker;
-use super::remembered::ArgumentMemory;
 use super::walk::{self, Walk};
 use crate::error::{Error, ErrorKind, Result};
 use crate::field::{Group, Groups};
@@ -21,15 +20,32 @@ use crate::query::Scope;
 use crate::record::{self, attr, KernelTest, Record, TESTS};
 use crate::snapshot::{Found, Snapshot};
 use crate::source::host;
-use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
+use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, TaskScope};
 
 /// The name of the program in every recipe.
 const PROGRAM: &str = "task_record";
 
-/// The section of `td_groups`, which it begins with.
+/// The section of `td_constants`, which it begins with.
 const CONSTANTS: &str = ".rodata";
 
-pub(super) const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+/// `struct td_constants` of `bpf/record.h`.
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+struct Constants {
+    groups: u32,
+    page_shift: u32,
+}
+
+impl Constants {
+    fn of_this_host(groups: Groups) -> Constants {
+        Constants {
+            groups: groups.0,
+            page_shift: rustix::param::page_size().trailing_zeros(),
+        }
+    }
+}
+
+const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// `struct td_config` of `bpf/record.h`.
 #[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
@@ -41,30 +57,31 @@ pub struct Config {
     rss_sum: u32,
     cpus: u32,
     full_names: u32,
-    remember: u32,
-    epoch: u32,
-    remembered_mask: u32,
-    tests_count: u32,
     total_pages: u64,
+    tests_count: u32,
     changed: u32,
     changed_epoch: u32,
     seen_mask: u32,
     landlock: u32,
+    reserved: u32,
     as_task: u64,
     tests: [KernelTest; TESTS],
 }
 
-/// Where `next_slot` stands in `struct td_reader`.
-pub(super) const NEXT_SLOT: usize = size_of::<Config>();
+/// The most processors whose parts of memory counters programs add up: `TD_CPUS_MAX`.
+const CPUS_MAX: usize = 512;
 
-/// Sizes of `struct td_reader`, `struct td_reader_key` and `struct td_remembered`.
-const READER_SIZE: u32 = 43_432;
+/// Where `scratch` stands in `struct td_reader`.
+pub(super) const BEFORE_SCRATCH: usize = size_of::<Config>() + 8 + 8 + 8 * 4 + 8 + (5 * 4 * 8 + 8) + 8 + CPUS_MAX * 8;
+
+/// The size of `struct td_reader` of the program that is called for each task.
+pub const READER_SIZE: u32 = (BEFORE_SCRATCH + 0x8000 + 0x2000 + 1024 + 256 + 256) as u32;
+
 const READER_KEY_SIZE: u32 = 8;
-const REMEMBERED_SIZE: u32 = 64;
 const SEEN_SIZE: u32 = 24;
 
-/// Tasks that something is remembered of. Two whose numbers are alike modulo this take turns.
-const REMEMBERED_ENTRIES: u32 = 1 << 16;
+/// Tasks whose processor time is remembered. Two whose numbers are alike modulo this take turns.
+const SEEN_ENTRIES: u32 = 1 << 16;
 
 /// The most that one read of an iterator returns.
 const READ_SIZE: usize = 32 << 10;
@@ -74,10 +91,8 @@ const READ_SIZE: usize = 32 << 10;
 pub(crate) struct Bpf {
     program: Option<Program>,
     host: Option<HostFacts>,
-    arguments: ArgumentMemory,
     /// What was seen of tasks under another number is forgotten.
     changed_epoch: u32,
-    is_alone: bool,
 }
 
 /// What a pass is to bring.
@@ -87,8 +102,6 @@ pub(crate) struct Request<'a> {
     /// If not empty, the processes to visit, each with an iterator of its own.
     pub pids: &'a [u32],
     pub groups: Groups,
-    /// Whether arguments are to be remembered for a next pass.
-    pub remember: bool,
     pub tests: &'a [KernelTest],
     /// Only tasks that used processor time since the last pass that asked so.
     pub changed: bool,
@@ -104,9 +117,6 @@ pub(crate) struct Standpoint {
     pub landlock: u32,
 }
 
-/// Takes records while a pass is being made, from whichever thread makes it.
-pub type Taker<'a> = dyn FnMut(&[u8]) + Send + 'a;
-
 impl Request<'_> {
     /// Which tasks there are in this scope, and nothing about them.
     pub(crate) fn ids(scope: Scope) -> Request<'static> {
@@ -114,7 +124,6 @@ impl Request<'_> {
             scope,
             pids: &[],
             groups: Groups::NONE,
-            remember: false,
             tests: &[],
             changed: false,
             standpoint: Standpoint::default(),
@@ -145,12 +154,10 @@ struct Program {
 
 #[derive(Debug)]
 enum Settings {
-    /// The handle's own `td_reader`, of a program that is called for each task.
-    Private(SharedMemory),
-    /// The same of a program that goes from task to task itself.
+    /// The memory of a program that goes from task to task itself.
     Walk(Walk),
-    /// A map of them, by reader.
-    Shared(Map),
+    /// The map of readers of a program that is called for each task.
+    Called(Map),
 }
 
 impl Bpf {
@@ -165,26 +172,10 @@ impl Bpf {
         let groups = groups.or(self.loaded().unwrap_or_default());
         self.program = Some(match way {
             BpfWay::Loaded => return Ok(()),
-            BpfWay::Pinned => Program::pinned(pinned, groups.intersects(Groups::FROM_USER_MEMORY))?,
+            BpfWay::Pinned => Program::pinned(pinned)?,
             BpfWay::ToLoad => Program::load(groups)?,
         });
-        if self.is_alone {
-            self.stay_alone();
-        }
-        self.arguments.forget();
         Ok(())
-    }
-
-    /// Keeps passes from starting a thread that helps.
-    pub(crate) fn stay_alone(&mut self) {
-        self.is_alone = true;
-        if let Some(Program {
-            settings: Settings::Walk(walk),
-            ..
-        }) = &mut self.program
-        {
-            walk.stay_alone();
-        }
     }
 
     /// Whether the loaded program is one that finds its tasks itself.
@@ -197,22 +188,12 @@ impl Bpf {
     pub(crate) fn knows_changes(&self) -> bool {
         let program = self.program.as_ref().filter(|program| program.is_ours());
         program.is_some_and(|program| {
-            !matches!(program.settings, Settings::Shared(_)) && program.groups.covers(Groups::TESTABLE)
+            matches!(program.settings, Settings::Walk(_)) && program.groups.covers(Groups::TESTABLE)
         })
     }
 
     /// Appends the records and rows of one pass to `snapshot`.
     pub(crate) fn read(&mut self, request: &Request<'_>, snapshot: &mut Snapshot) -> Result<()> {
-        self.read_through(request, snapshot, None)
-    }
-
-    /// The same, but that the records of all tasks go to `taker`, if there is one and the program finds its tasks itself.
-    pub(crate) fn read_through(
-        &mut self,
-        request: &Request<'_>,
-        snapshot: &mut Snapshot,
-        taker: Option<&mut Taker<'_>>,
-    ) -> Result<()> {
         let Request { scope, groups, .. } = *request;
         let host = *self.host.get_or_insert_with(|| HostFacts {
             cpus: host::possible_cpus(),
@@ -228,8 +209,6 @@ impl Bpf {
                 ))
             }
         };
-        let remember =
-            request.remember && groups.contains(Group::Args) && !matches!(program.settings, Settings::Shared(_));
         let mut config = Config {
             groups: groups.0,
             threads: scope.is_threads().into(),
@@ -240,19 +219,17 @@ impl Bpf {
             rss_sum: host.rss_sum.into(),
             cpus: host.cpus,
             full_names: host.full_names.into(),
-            remember: u32::from(remember) * (1 + u32::from(self.arguments.next_slot() > 0)),
-            epoch: self.arguments.epoch(),
-            remembered_mask: REMEMBERED_ENTRIES - 1,
-            tests_count: 0,
             total_pages: if groups.contains(Group::Oom) {
                 host::total_pages()
             } else {
                 0
             },
+            tests_count: 0,
             changed: request.changed.into(),
             changed_epoch: self.changed_epoch + 1,
-            seen_mask: REMEMBERED_ENTRIES - 1,
+            seen_mask: SEEN_ENTRIES - 1,
             landlock: request.standpoint.landlock,
+            reserved: 0,
             as_task: request.standpoint.task,
             tests: [KernelTest::default(); TESTS],
         };
@@ -261,70 +238,52 @@ impl Bpf {
             config.tests_count = request.tests.len() as u32;
             config.tests[..request.tests.len()].copy_from_slice(request.tests);
         }
-        let reader = program.configure(config, self.arguments.next_slot())?;
-        let result = program.pass(scope, request.pids, snapshot, taker);
+        let reader = program.configure(config)?;
+        let result = program.pass(scope, request.pids, snapshot);
         reader.forget(program);
         if result.is_err() {
             // Of what the program remembers not all has come through.
             self.changed_epoch += 1;
-            self.arguments.forget();
         }
-        result?;
-        if remember {
-            self.arguments.take_in(snapshot);
-        }
-        Ok(())
+        result
     }
 }
 
 impl Program {
     /// Loads the program that answers `groups` fastest on this kernel.
     fn load(groups: Groups) -> Result<Program> {
-        let (walking, called) = match groups.intersects(Groups::FROM_USER_MEMORY) {
-            true => (&recipe::TASK_SLEEPABLE_WALK, &recipe::TASK_SLEEPABLE),
-            false => (&recipe::TASK_WALK, &recipe::TASK),
-        };
+        let btf = kernel_btf()?;
         if walk::is_possible() {
-            match Program::load_recipe(walking, groups) {
+            match Program::load_walk(groups, btf.bytes()) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 result => return result,
             }
         }
-        Program::load_recipe(called, groups)
+        Program::load_called(groups, btf.bytes())
     }
 
-    fn load_recipe(recipe: &'static std::result::Result<Recipe, &str>, groups: Groups) -> Result<Program> {
-        let recipe = built(recipe)?;
-        let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+    fn load_called(groups: Groups, btf: &[u8]) -> Result<Program> {
+        let (program, readers) = load_called(groups, btf)?;
+        Program::new(program, groups, Settings::Called(readers))
+    }
+
+    fn load_walk(groups: Groups, btf: &[u8]) -> Result<Program> {
+        let recipe = built(&recipe::TASK_WALK)?;
+        let mut linker = Linker::new(recipe, btf).map_err(|error| load_error(error.into()))?;
         let mut maps = maps(recipe, groups.covers(Groups::TESTABLE))?;
-        let mut settings = None;
+        let mut memory = None;
         for data in recipe.data {
-            let mut content = data.content.to_vec();
-            if data.name == CONSTANTS {
-                content[..4].copy_from_slice(&groups.0.to_ne_bytes());
-            }
-            let map = data
-                .create(&content)
-                .map_err(|error| Error::io("making a BPF map", error))?;
-            let mapping = |error| Error::io("mapping a BPF map", error);
-            match data.size {
-                READER_SIZE => {
-                    let memory = map.share(READER_SIZE as usize).map_err(mapping)?;
-                    settings = Some(Settings::Private(memory));
-                }
-                walk::MEMORY_SIZE => {
-                    let share = |offset| map.share_part(offset, walk::READER_SIZE).map_err(mapping);
-                    settings = Some(Settings::Walk(Walk::new([share(0)?, share(walk::READER_SIZE)?])));
-                }
-                _ => {}
+            let map = data_map(data, groups)?;
+            if data.size == walk::READER_SIZE {
+                let shared = map.share(walk::READER_SIZE as usize);
+                memory = Some(shared.map_err(|error| Error::io("mapping a BPF map", error))?);
             }
             maps.push((data.name, map));
         }
-        let settings = settings
+        let memory = memory
             .ok_or_else(|| Error::new(ErrorKind::Malformed, "the BPF program is not laid out as record.h says"))?;
         let program = linker.load(PROGRAM, &|name| find(&maps, name)).map_err(load_error)?;
-        let mut program = Program::new(program, groups, settings)?;
+        let mut program = Program::new(program, groups, Settings::Walk(Walk::new(memory)))?;
         if let Settings::Walk(walk) = &mut program.settings {
             if !walk.finds_tasks(program.link.as_fd())? {
                 return Err(Error::new(
@@ -332,29 +291,22 @@ impl Program {
                     "the kernel's tree of process numbers was not found",
                 ));
             }
-            if groups.intersects(Groups::FROM_USER_MEMORY) {
-                walk.find_memory(program.link.as_fd())?;
-            }
         }
         Ok(program)
     }
 
-    fn pinned(directory: &Path, sleepable: bool) -> Result<Program> {
+    fn pinned(directory: &Path) -> Result<Program> {
         let path = |name: &str| {
             let path = directory.join(name);
             let text = CString::new(path.as_os_str().as_bytes()).expect("our own paths have no NUL");
             (path, text)
         };
-        let (program_path, program) = path(pinned_name(sleepable));
+        let (program_path, program) = path(PINNED);
         let program =
             bpf::object_get(&program).map_err(|error| Error::io(program_path.display().to_string(), error))?;
         let (readers_path, readers) = path(READERS);
         let readers = Map::open(&readers).map_err(|error| Error::io(readers_path.display().to_string(), error))?;
-        let mut groups = Groups::ALL.or(Groups::TESTABLE);
-        if !sleepable {
-            groups = groups.without(Groups::FROM_USER_MEMORY);
-        }
-        Program::new(program, groups, Settings::Shared(readers))
+        Program::new(program, Groups::ALL.or(Groups::TESTABLE), Settings::Called(readers))
     }
 
     fn new(program: OwnedFd, groups: Groups, settings: Settings) -> Result<Program> {
@@ -375,50 +327,39 @@ impl Program {
     }
 
     fn is_ours(&self) -> bool {
-        matches!(self.settings, Settings::Shared(_)) || self.owner == rustix::process::getpid()
+        matches!(self.settings, Settings::Called(_)) || self.owner == rustix::process::getpid()
     }
 
     /// Tells the program what to do.
-    fn configure(&mut self, config: Config, next_slot: u64) -> Result<Reader> {
+    fn configure(&mut self, config: Config) -> Result<Reader> {
         match &mut self.settings {
-            Settings::Private(memory) => {
-                let written = memory.write(0, config).and(memory.write(NEXT_SLOT, next_slot));
-                written.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
-                Ok(Reader { key: None })
-            }
             Settings::Walk(walk) => {
-                walk.configure(config, next_slot);
+                walk.configure(config);
                 Ok(Reader { key: None })
             }
-            Settings::Shared(readers) => {
+            Settings::Called(readers) => {
                 let key = reader_key()?;
                 let mut value = vec![0; READER_SIZE as usize];
                 value[..size_of::<Config>()].copy_from_slice(config.as_bytes());
                 readers
                     .update(key.as_bytes(), &value)
-                    .map_err(|error| Error::io("registering with the pinned BPF programs", error))?;
+                    .map_err(|error| Error::io("registering with the BPF program", error))?;
                 Ok(Reader { key: Some(key) })
             }
         }
     }
 
     /// Makes a pass over a scope, or over the processes listed in `pids`, and appends what it brings to `snapshot`.
-    fn pass(
-        &mut self,
-        scope: Scope,
-        pids: &[u32],
-        snapshot: &mut Snapshot,
-        taker: Option<&mut Taker<'_>>,
-    ) -> Result<()> {
+    fn pass(&mut self, scope: Scope, pids: &[u32], snapshot: &mut Snapshot) -> Result<()> {
         let narrow = |pid| match scope.is_threads() {
             true => Scope::ThreadsOf(pid),
             false => Scope::Process(pid),
         };
         match (&mut self.settings, scope) {
             (Settings::Walk(walk), Scope::Process(pid) | Scope::ThreadsOf(pid)) => {
-                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot, None)
+                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot)
             }
-            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot, taker),
+            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot),
             _ if pids.is_empty() => self.iterate(scope, snapshot),
             _ => pids.iter().try_for_each(|&pid| self.iterate(narrow(pid), snapshot)),
         }
@@ -469,7 +410,7 @@ struct Reader {
 
 impl Reader {
     fn forget(self, program: &Program) {
-        if let (Settings::Shared(readers), Some(key)) = (&program.settings, self.key) {
+        if let (Settings::Called(readers), Some(key)) = (&program.settings, self.key) {
             // Nothing depends on it: the entry is replaced when a thread of the same number comes.
             let _ = readers.delete(key.as_bytes());
         }
@@ -492,16 +433,16 @@ fn reader_key() -> Result<[u32; 2]> {
 
 /// Names of the pinned objects.
 pub(crate) const READERS: &str = "readers";
-pub(crate) fn pinned_name(sleepable: bool) -> &'static str {
-    match sleepable {
-        true => "task_sleepable",
-        false => "task",
-    }
+pub(crate) const PINNED: &str = "task";
+
+/// The type information of the kernel that runs.
+pub(crate) fn kernel_btf() -> Result<KernelBtf> {
+    KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))
 }
 
-/// Loads both programs for many readers: the programs, plain and sleepable, and the map of readers.
-pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
-    let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
+/// Loads the program that is called for each task, with its map of readers: it can be pinned.
+pub(crate) fn load_called(groups: Groups, btf: &[u8]) -> Result<(OwnedFd, Map)> {
+    let recipe = built(&recipe::TASK_CALLED)?;
     let readers = Map::create(&MapSpec {
         kind: MapKind::Hash,
         name: READERS,
@@ -511,25 +452,28 @@ pub(crate) fn load_shared() -> Result<([OwnedFd; 2], Map)> {
         flags: MapFlags::NO_PREALLOCATION,
     })
     .map_err(|error| Error::io("making a BPF map", error))?;
-    let load = |recipe| {
-        let recipe = built(recipe)?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
-        let mut maps = maps(recipe, true)?;
-        for data in recipe.data {
-            maps.push((
-                data.name,
-                data.create(data.content)
-                    .map_err(|error| Error::io("making a BPF map", error))?,
-            ));
-        }
-        let find = |name: &str| match name == READERS {
-            true => Some(readers.as_fd()),
-            false => find(&maps, name),
-        };
-        linker.load(PROGRAM, &find).map_err(load_error)
+    let mut linker = Linker::new(recipe, btf).map_err(|error| load_error(error.into()))?;
+    let mut maps = maps(recipe, false)?;
+    for data in recipe.data {
+        maps.push((data.name, data_map(data, groups)?));
+    }
+    let find = |name: &str| match name == READERS {
+        true => Some(readers.as_fd()),
+        false => find(&maps, name),
     };
-    let programs = [load(&recipe::TASK_SHARED)?, load(&recipe::TASK_SLEEPABLE_SHARED)?];
-    Ok((programs, readers))
+    let program = linker.load(PROGRAM, &find).map_err(load_error)?;
+    Ok((program, readers))
+}
+
+/// Makes the map of a program's variables.
+fn data_map(data: &DataSection, groups: Groups) -> Result<Map> {
+    let mut content = data.content.to_vec();
+    if data.name == CONSTANTS {
+        let constants = Constants::of_this_host(groups);
+        content[..size_of::<Constants>()].copy_from_slice(constants.as_bytes());
+    }
+    data.create(&content)
+        .map_err(|error| Error::io("making a BPF map", error))
 }
 
 /// The recipe, if the build made one.
@@ -563,15 +507,7 @@ pub(super) fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> 
                 name,
                 key_size: 4,
                 value_size: SEEN_SIZE,
-                max_entries: if is_testable { REMEMBERED_ENTRIES } else { 1 },
-                flags: MapFlags::empty(),
-            }),
-            "remembered" => Map::create(&MapSpec {
-                kind: MapKind::Array,
-                name,
-                key_size: 4,
-                value_size: REMEMBERED_SIZE,
-                max_entries: REMEMBERED_ENTRIES,
+                max_entries: if is_testable { SEEN_ENTRIES } else { 1 },
                 flags: MapFlags::empty(),
             }),
             _ => return None,
@@ -600,7 +536,7 @@ impl Found<'_> {
             if record.has(record::NO_READER) {
                 return Err(Error::new(
                     ErrorKind::System,
-                    "the pinned BPF programs do not know this reader",
+                    "the BPF program does not know this reader",
                 ));
             }
             self.push(record, start + records.len() - rest.len());
@@ -613,21 +549,12 @@ impl Found<'_> {
     }
 }
 
-/// The groups of a record that procfs has to be asked for: what its program deferred, and a title whose end is not in it.
+/// The groups of a record that procfs has to be asked for.
 pub(crate) fn deferred(record: Record<'_>) -> Groups {
-    const PAGE: usize = 4096;
-    let mut groups = match record.get::<record::Defer>(attr::DEFER) {
+    match record.get::<record::Defer>(attr::DEFER) {
         Some(defer) if record.has(record::DEFERRED) => Groups(defer.groups.get()),
         _ => Groups::NONE,
-    };
-    if record.has(record::TITLE) {
-        let title = record.attribute(attr::ARGS).map_or(&[][..], |args| args.payload);
-        // The kernel looks for the end of a title within one page, and no further.
-        if title.len() < PAGE && !title.contains(&0) {
-            groups = groups.with(Group::Args);
-        }
     }
-    groups
 }
 
 /// What the tests of [`walk`](super::walk) need of a program.
@@ -637,7 +564,7 @@ pub(super) struct WalkingProgram(Program);
 #[cfg(test)]
 impl WalkingProgram {
     pub(super) fn load(groups: Groups) -> WalkingProgram {
-        WalkingProgram(Program::load_recipe(&recipe::TASK_WALK, groups).unwrap())
+        WalkingProgram(Program::load_walk(groups, kernel_btf().unwrap().bytes()).unwrap())
     }
 
     /// The walk, and the link that it is run by.
@@ -654,8 +581,11 @@ impl WalkingProgram {
             threads: scope.is_threads().into(),
             ..Config::default()
         };
-        self.0.configure(config, 0).unwrap();
-        self.0.pass(scope, pids, &mut snapshot, None).unwrap();
+        self.0.configure(config).unwrap();
+        self.0.pass(scope, pids, &mut snapshot).unwrap();
         snapshot
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,8 +35,6 @@ pub struct Program {
     pub name: &'static str,
     /// What it is attached to.
     pub attach: Attach,
-    /// Loaded as a program that may sleep.
-    pub sleepable: bool,
     /// Instructions, its subprograms' after its own.
     pub instructions: &'static [u64],
     /// What to change in them.

@@ -104,8 +104,11 @@ impl<'a> Linker<'a> {
     }
 
     /// The type that stands for what a program is attached to on this kernel, by the program's index in the recipe.
-    pub fn attach_type(&self, program: usize) -> Option<TypeId> {
-        self.attach_types.get(program).copied().flatten()
+    pub fn attach_type(&self, program: usize) -> Result<Option<TypeId>, BtfError> {
+        match self.attach_types.get(program).copied().flatten() {
+            None => self.types.stopped_by().map_or(Ok(None), Err),
+            found => Ok(found),
+        }
     }
 
     /// Takes the kernel variables that may be missing for missing; false if there was none. A kernel built without
@@ -191,7 +194,10 @@ impl<'a> Linker<'a> {
     fn symbol(&self, symbol: u16) -> Result<Option<TypeId>, RelocationError> {
         let symbol = usize::from(symbol);
         match self.symbols[symbol] {
-            None if !self.recipe.kernel_symbols[symbol].weak => Err(RelocationError::NoSuchSymbol),
+            None if !self.recipe.kernel_symbols[symbol].weak => Err(match self.types.stopped_by() {
+                Some(error) => error.into(),
+                None => RelocationError::NoSuchSymbol,
+            }),
             found => Ok(found),
         }
     }

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::load::LoadError;
-use super::pass::{built, find, load_error, NamedMap, KERNEL_BTF};
+use super::pass::{built, find, kernel_btf, load_error, NamedMap};
 use super::recipe;
 use super::relocate::Linker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{EventKind, Options};
-use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
+use crate::sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
 use crate::sys::ring::{Broken, RingBuffer};
 
 /// `struct td_event_reader` of `bpf/event.h`.
@@ -44,7 +44,7 @@ pub(crate) struct Tracing {
 impl Tracing {
     pub(crate) fn open(options: &Options) -> Result<Tracing> {
         let recipe = built(&recipe::EVENTS)?;
-        let btf = KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))?;
+        let btf = kernel_btf()?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
         let not_made = |error| Error::io("making a BPF map", error);
         let data = |writable: bool| {

@@ -1,24 +1,19 @@
-//! The iterator over mappings (`bpf/vma.bpf.c`): loads it, runs it, takes its records apart.
-//!
-//! It is for kernels on which mappings can't be walked (`vma_walk`), and for names that the library itself may not ask for.
+//! The program that walks over mappings (`bpf/vma.bpf.c`): loads it, and takes its records apart. `vma_walk` runs it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::pass::{built, load_error};
-use super::recipe::{self, Recipe};
+use super::pass::{built, kernel_btf, load_error};
+use super::recipe;
 use super::relocate::Linker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::host;
 use crate::support::Verdict;
-use crate::sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
+use crate::sys::bpf::{Map, MapFlags, MapKind, MapSpec, SharedMemory};
 
 /// Flags of a [`Record`]; those below are permissions.
 pub const FILE: u16 = 1 << 5;
-/// Its name is too long to be told.
-pub const LONG_NAME: u16 = 1 << 8;
 /// The text alone tells what it is of.
 pub const DEFER: u16 = 1 << 9;
 
@@ -29,7 +24,7 @@ pub const DEFER: u16 = 1 << 9;
 pub struct Record {
     pub len: u32,
     pub pid: u32,
-    pub tid: u32,
+    pub name_id: u32,
     pub flags: u16,
     pub name_len: u16,
     pub start: u64,
@@ -38,8 +33,7 @@ pub struct Record {
     pub inode: u64,
     pub dev_major: u32,
     pub dev_minor: u32,
-    pub page_size: u32,
-    pub name_id: u32,
+    pub page_size: u64,
 }
 
 impl Record {
@@ -52,7 +46,7 @@ impl Record {
     }
 }
 
-/// `struct td_vma_pass`: what the library tells a program, and what that tells of a pass.
+/// `struct td_vma_pass`: what the library tells the program, and what that tells of a pass.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 #[allow(missing_docs)] // bpf/vma.h has the meanings
@@ -60,24 +54,19 @@ pub struct Settings {
     pub filter: u32,
     pub epoch: u32,
     pub names: u32,
-    pub touching_heap: u32,
-    pub shared_names: u32,
+    pub page_shift: u32,
     pub backing_mode: u32,
     pub saw_first: u32,
-    pub processes: u32,
     pub next_name: u32,
-    pub tgid: u32,
     pub pid: u32,
-    pub reserved: u32,
 }
 
 impl Settings {
-    /// What does not change from pass to pass: how this kernel differs from others.
-    pub(super) fn of_this_kernel() -> Settings {
+    /// What does not change from pass to pass: how this host differs from others.
+    pub(super) fn of_this_host() -> Settings {
         let version = host::kernel_version().unwrap_or_default();
         Settings {
-            touching_heap: (version < (6, 6)).into(),
-            shared_names: (version >= (6, 2)).into(),
+            page_shift: rustix::param::page_size().trailing_zeros(),
             backing_mode: backing_mode(version),
             ..Settings::default()
         }
@@ -89,17 +78,8 @@ impl Settings {
         self.names = names.into();
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
-
-    pub(super) fn met(&self) -> Met {
-        Met {
-            first: self.saw_first != 0,
-            processes: self.processes,
-        }
-    }
 }
 
-/// The size of `struct td_vma_reader`.
-pub const READER_SIZE: usize = size_of::<Settings>() + size_of::<Record>() + 4096 + 8;
 /// The size of `struct td_vma_name_key`.
 pub const KEY_SIZE: u32 = 48;
 /// The size of `struct td_vma_name`.
@@ -108,112 +88,15 @@ pub const NAME_SIZE: u32 = 8;
 /// Files whose paths are remembered within a pass.
 const NAMES: u32 = 16_384;
 
-/// What a pass is to bring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    /// The process; all of them if none is named.
-    pub pid: Option<u32>,
-    /// Flags that a mapping has to have, as in a record.
-    pub filter: u32,
-    /// Whether names are wanted.
-    pub names: bool,
-}
-
-/// What a pass met, whether or not the filter let anything of it through.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Met {
-    /// Process 1.
-    pub first: bool,
-    /// How many processes.
-    pub processes: u32,
-}
-
-/// The program in the kernel, for one handle.
-#[derive(Debug)]
-pub(crate) struct VmaProgram {
-    program: OwnedFd,
-    /// For passes over all processes.
-    link: OwnedFd,
-    memory: SharedMemory,
-    settings: Settings,
-    /// The process that loaded it; a child has the same memory, but not for itself.
-    owner: rustix::process::Pid,
-    buffer: Vec<u8>,
-}
-
-impl VmaProgram {
-    /// Loads the program.
-    pub(crate) fn load() -> Result<VmaProgram> {
-        let (program, memory) = load(&recipe::VMA, "vma_record", READER_SIZE)?;
-        let link = bpf::link_tasks(program.as_fd(), TaskScope::All).map_err(attaching)?;
-        Ok(VmaProgram {
-            program,
-            link,
-            memory,
-            settings: Settings::of_this_kernel(),
-            owner: rustix::process::getpid(),
-            buffer: Vec::new(),
-        })
-    }
-
-    /// Whether this process may use it.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.owner == rustix::process::getpid()
-    }
-
-    /// Makes a pass and gives its records to `each`, in the order of threads and addresses.
-    pub(crate) fn run(&mut self, request: Request, mut each: impl FnMut(&Record, &[u8])) -> Result<Met> {
-        self.settings.begin(request.filter, request.names);
-        self.memory.write(0, self.settings).ok_or_else(torn)?;
-        let narrowed = match request
-            .pid
-            .map(|pid| bpf::link_tasks(self.program.as_fd(), TaskScope::Process(pid)))
-        {
-            // Nobody has that number.
-            Some(Err(error)) if error.raw_os_error() == Some(libc::ESRCH) => {
-                return Ok(Met {
-                    first: false,
-                    processes: 0,
-                })
-            }
-            link => link.transpose().map_err(attaching)?,
-        };
-        let link = narrowed.as_ref().unwrap_or(&self.link);
-        let pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
-        // The most that one read of an iterator returns.
-        self.buffer.resize(32 << 10, 0);
-        loop {
-            let mut bytes = match rustix::io::read(&pass, &mut self.buffer[..]) {
-                Ok(0) => break,
-                Ok(len) => &self.buffer[..len],
-                // The kernel pauses after a million mappings without a record.
-                Err(Errno::AGAIN | Errno::INTR) => continue,
-                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
-            };
-            while !bytes.is_empty() {
-                let (record, name, rest) = Record::split_first(bytes).ok_or_else(torn)?;
-                each(&record, name);
-                bytes = rest;
-            }
-        }
-        let settings: Settings = self.memory.read(0).ok_or_else(torn)?;
-        Ok(settings.met())
-    }
-}
-
-/// Loads one of the two programs, its memory being of that size.
-pub(super) fn load(
-    recipe: &'static std::result::Result<Recipe, &str>,
-    name: &str,
-    size: usize,
-) -> Result<(OwnedFd, SharedMemory)> {
-    let recipe = built(recipe)?;
+/// Loads the program, its memory being of that size.
+pub(super) fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
+    let recipe = built(&recipe::VMA_WALK)?;
     let right = host::bpf_load();
     if right.verdict == Verdict::No {
         let message = format!("BPF can't be loaded: {}; {}", right.why, right.remedy);
         return Err(Error::new(ErrorKind::Denied, message));
     }
-    let btf = KernelBtf::open().map_err(|error| Error::io("/sys/kernel/btf/vmlinux", error))?;
+    let btf = kernel_btf()?;
     let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
     let names = Map::create(&MapSpec {
         kind: MapKind::Hash,
@@ -239,7 +122,7 @@ pub(super) fn load(
         true => Some(data.as_fd()),
         false => Some(names.as_fd()),
     };
-    let program = linker.load(name, &find).map_err(load_error)?;
+    let program = linker.load("vma_walk", &find).map_err(load_error)?;
     Ok((program, memory))
 }
 
@@ -260,10 +143,6 @@ fn making(error: std::io::Error) -> Error {
     Error::io("making a BPF map", error)
 }
 
-fn attaching(error: std::io::Error) -> Error {
-    Error::io("attaching a BPF iterator", error)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -276,7 +155,7 @@ mod tests {
         let record = Record {
             len: 72,
             pid: 1,
-            tid: 1,
+            name_id: 7,
             flags: 5,
             name_len: 3,
             start: 1,
@@ -286,7 +165,6 @@ mod tests {
             dev_major: 5,
             dev_minor: 6,
             page_size: 4096,
-            name_id: 7,
         };
         let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
         let (read, name, rest) = Record::split_first(&bytes).expect("a record");

@@ -7,8 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::recipe;
-use super::vma::{self, torn, Met, Record, Settings};
+use super::vma::{self, torn, Record, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::host;
 use crate::sys::bpf::{self, SharedMemory};
@@ -121,15 +120,15 @@ pub(crate) struct VmaWalk {
 impl VmaWalk {
     /// Loads the program. `None` if this kernel is not one whose mappings can be walked.
     pub(crate) fn load() -> Result<Option<VmaWalk>> {
-        // Names are asked for by PROCMAP_QUERY (Linux 6.11); there are older reasons, and they are tried.
+        // Names are asked for by PROCMAP_QUERY (Linux 6.11); there are other reasons, and they are tried.
         if host::kernel_version().is_none_or(|version| version < (6, 11)) {
             return Ok(None);
         }
-        let (program, memory) = vma::load(&recipe::VMA_WALK, "vma_walk", WALK_SIZE)?;
+        let (program, memory) = vma::load(WALK_SIZE)?;
         let mut walk = VmaWalk {
             program,
             memory,
-            settings: Settings::of_this_kernel(),
+            settings: Settings::of_this_host(),
             owner: rustix::process::getpid(),
         };
         walk.begin(Position::default());
@@ -149,8 +148,8 @@ impl VmaWalk {
     }
 
     /// Gives the mappings of all processes to `each`, in the order of processes and addresses. A process of which the text has to be
-    /// asked has a record that says so, which may be its last one.
-    pub(crate) fn machine(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<Met> {
+    /// asked has a record that says so, which may be its last one. Returns whether process 1 was met.
+    pub(crate) fn machine(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<bool> {
         self.begin(Position {
             blocks: BLOCKS,
             ..Position::default()
@@ -165,7 +164,7 @@ impl VmaWalk {
             }
         }
         let settings: Settings = self.memory.read(0).expect(LAID_OUT);
-        Ok(settings.met())
+        Ok(settings.saw_first != 0)
     }
 
     /// Gives mappings of the memory that a maps file of ours is of to `each`. What it was given means nothing if the memory changed.
@@ -210,9 +209,13 @@ impl VmaWalk {
         }
     }
 
-    /// Whether the memory of the last question is still mapped as it was then.
-    pub(crate) fn is_unchanged(&mut self, maps: BorrowedFd<'_>) -> Result<bool> {
-        let mut position: Position = self.memory.read(POSITION).expect(LAID_OUT);
+    /// Where the last question about a memory left the program.
+    pub(crate) fn position(&self) -> Position {
+        self.memory.read(POSITION).expect(LAID_OUT)
+    }
+
+    /// Whether a memory is still mapped as it was when a question about it was answered, which left the program at `position`.
+    pub(crate) fn is_unchanged(&mut self, maps: BorrowedFd<'_>, mut position: Position) -> Result<bool> {
         position.question = question::CHECK;
         position.blocks = 1;
         position.fd = maps.as_raw_fd() as u32;

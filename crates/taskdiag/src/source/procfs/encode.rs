@@ -61,18 +61,29 @@ pub(super) struct Plan {
     /// Bit `n` is set if [`NAMESPACES`]`[n]` is to be read.
     pub namespaces: u16,
     lines: Lines,
+    /// Who asks makes sure that the task is the one that is meant.
+    is_sure: bool,
 }
 
 impl Plan {
     /// The fewest files that have all of `fields`, and `also` those.
     pub(super) fn new(fields: Fields, also: Files) -> Plan {
         let mut files = files_for(fields).or(also);
-        let namespaces = (0..NAMESPACES.len())
-            .filter(|&n| fields.contains(NAMESPACES[n]))
-            .fold(0, |bits, n| bits | 1 << n);
         if files != Files::NONE && !files.intersects(ANCHORS) {
             files = files.or(Files::STAT);
         }
+        Plan::of_files(fields, files, false)
+    }
+
+    /// The same where who asks makes sure afterwards that the task is the one that is meant: no file has to tell whose the others are.
+    pub(super) fn sure(fields: Fields) -> Plan {
+        Plan::of_files(fields, files_for(fields), true)
+    }
+
+    fn of_files(fields: Fields, files: Files, is_sure: bool) -> Plan {
+        let namespaces = (0..NAMESPACES.len())
+            .filter(|&n| fields.contains(NAMESPACES[n]))
+            .fold(0, |bits, n| bits | 1 << n);
         let mut lines = Lines::NONE;
         for field in fields.iter() {
             if files.intersects(Files::STAT) && field.info().files.intersects(Files::STAT) {
@@ -86,7 +97,22 @@ impl Plan {
             files,
             namespaces,
             lines,
+            is_sure,
         }
+    }
+
+    /// The files to read if some can't be: one has to be among them by which it is known whose the others are.
+    pub(super) fn files_but(&self, held: Files) -> Files {
+        let files = self.files.without(held);
+        match self.files != Files::NONE && !self.is_sure && !files.intersects(ANCHORS) {
+            true => files.or(Files::STAT),
+            false => files,
+        }
+    }
+
+    /// Whether one of the files has to tell whose the others are.
+    pub(super) fn has_anchor(&self) -> bool {
+        !self.is_sure
     }
 
     pub(super) fn reads(&self, file: Files) -> bool {
@@ -213,15 +239,31 @@ impl Encoder {
         seconds.saturating_add(ticks % hz * NS_PER_SECOND / hz)
     }
 
-    /// The ticks that the kernel makes of nanoseconds: whole ones.
-    pub(super) fn ticks(&self, ns: u64) -> u64 {
-        (u128::from(ns) * u128::from(self.ticks_per_second) / u128::from(NS_PER_SECOND)) as u64
-    }
-
     fn list<const N: usize>(&mut self, items: impl Iterator<Item = [u8; N]>) -> &[u8] {
         self.list.clear();
         items.for_each(|item| self.list.extend_from_slice(&item));
         &self.list
+    }
+
+    /// Appends the record of a task that did not let anything be read.
+    pub(super) fn encode_nothing(&mut self, plan: &Plan, (pid, tid): (u32, u32), records: &mut Vec<u8>) {
+        let absent = |field: Field| AbsentField {
+            field: U16::new(field as u16),
+            reason: U16::new(Absent::NoAnswer as u16),
+        };
+        let fields = plan
+            .fields
+            .iter()
+            .filter(|field| !matches!(field, Field::Pid | Field::Tid));
+        let fields: Vec<AbsentField> = fields.map(absent).collect();
+        let mut record = Writer::new(records);
+        record.put(attr::ABSENT, 0, fields.as_bytes());
+        record.finish(Header {
+            flags: U32::new(record::HAS_ABSENT),
+            pid: U32::new(pid),
+            tid: U32::new(tid),
+            ..Header::default()
+        });
     }
 
     /// Appends the record of the task `tid` of process `pid`.
@@ -246,7 +288,10 @@ impl Encoder {
             return Err(NoRecord::Gone);
         }
         // The same in status: its lines about the process need the same lock.
-        if status.is_some_and(|s| s.found().contains(Line::Threads) && s.number(Line::Threads) == 0) {
+        let is_released = |status: &Status<'_>| {
+            status.found().contains(Line::Threads) && status.number(Line::Threads) == 0 || status.state() == Some(b'X')
+        };
+        if status.is_some_and(is_released) {
             return Err(NoRecord::Gone);
         }
 
@@ -707,7 +752,6 @@ mod tests {
         assert_eq!((task.utime_ns(), task.stime_ns()), (Ok(1_500_000_000), Ok(120_000_000)));
         let odd = Encoder::new(1024);
         assert_eq!(odd.nanoseconds(1), 976_562);
-        assert_eq!(odd.ticks(976_563), 1);
         let ticks = u64::MAX / 1_000_000;
         let exact = u128::from(ticks) * 1_000_000_000 / 1024;
         assert_eq!(u128::from(odd.nanoseconds(ticks)), exact);

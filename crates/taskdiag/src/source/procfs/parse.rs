@@ -136,8 +136,9 @@ impl Stat<'_> {
 
     /// Whether the task was released while the kernel wrote the line: without the lock on its signals, all that is in their
     /// structure stays at what it was initialized with. No process has 0 threads otherwise.
+    /// One in state X is about to be.
     pub(super) fn is_released(&self) -> bool {
-        self.threads_count == 0
+        self.threads_count == 0 || self.state == b'X'
     }
 }
 

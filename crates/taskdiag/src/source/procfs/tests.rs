@@ -5,15 +5,21 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
+use super::encode::NAMESPACES;
+use super::place::{Path, NAMESPACE_LINKS};
 use super::*;
-use crate::record::{attr, Record, KERNEL_THREAD, NO_MM};
+use zerocopy::native_endian::U64;
+
+use crate::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
 use crate::value::Value;
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn ask(scope: Scope, fields: impl Into<Fields>) -> Result<Snapshot, Error> {
     let fields = fields.into() | Field::Pid | Field::Tid;
     let mut snapshot = Snapshot::default();
     snapshot.clear(fields);
-    Procfs::open()?.read(&Query::new(scope), fields, &mut snapshot)?;
+    Procfs::open()?.read(&Query::new(scope), fields, PATIENCE, &mut snapshot)?;
     Ok(snapshot)
 }
 
@@ -245,22 +251,29 @@ fn one_task_by_its_start() {
     let snapshot = ask(Scope::Process(child.pid()), Field::StartNs).unwrap();
     let start = snapshot.task(0).start_ns().unwrap();
     let mut procfs = Procfs::open().unwrap();
-    let mut records = vec![0; 8];
     for is_thread in [false, true] {
-        let mut one = |start| {
-            procfs.read_one(
+        let mut one = |start_ns| {
+            let wanted = [Wanted {
+                row: 0,
+                pid: child.pid(),
+                task: Identity::of(&Header {
+                    tid: child.pid().into(),
+                    start_ns: U64::new(start_ns),
+                    ..Header::default()
+                }),
                 is_thread,
-                child.pid(),
-                child.pid(),
-                start,
-                Field::Cmdline.into(),
-                &mut records,
-            )
+                fields: Field::Cmdline.into(),
+                is_sure: false,
+            }];
+            let mut parts = procfs.supplement(&wanted, PATIENCE).unwrap();
+            assert_eq!((parts.len(), parts[0].of.len()), (1, 1));
+            let part = parts.remove(0);
+            part.of[0].1.map(|offset| part.records[offset..].to_vec())
         };
-        let offset = one(start + 9_999_999).unwrap();
+        let bytes = one(start + 9_999_999).unwrap();
         assert_eq!(one(start + 10_000_000), Err(Absent::Gone));
         assert_eq!(one(start - 1), Err(Absent::Gone));
-        let (record, rest) = Record::split_first(&records[offset..]).unwrap();
+        let (record, rest) = Record::split_first(&bytes).unwrap();
         assert_eq!(record.attribute(attr::ARGS).unwrap().payload, b"sleep\x001000\0");
         assert!(rest.is_empty());
     }

@@ -156,16 +156,6 @@ fn constants_are_set_before_loading() {
     assert!(maps.0[rodata.name].update(&[0; 4], &own).is_err(), "frozen");
 }
 
-/// Check that a program that may sleep loads.
-#[test]
-fn sleepable_program_loads() {
-    let recipe = compiled(&recipe::LOADER_TEST);
-    let btf = KernelBtf::open().unwrap();
-    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
-    let program = linker.load("sleeps", &|_| None).unwrap();
-    assert!(records(program.as_fd(), TaskScope::All).is_empty());
-}
-
 /// Check that each way to fail says what failed.
 #[test]
 fn errors_say_what_failed() {
@@ -202,7 +192,7 @@ fn denied_names_the_capabilities() {
         rustix::thread::set_capabilities(None, nothing).unwrap();
         let btf = KernelBtf::open().unwrap();
         let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
-        linker.load("sleeps", &|_| None).unwrap_err().to_string()
+        linker.load("does_nothing", &|_| None).unwrap_err().to_string()
     });
     assert_eq!(
         without_privileges.join().unwrap(),
@@ -243,7 +233,7 @@ fn btf_is_the_same_by_all_ways() {
 #[test]
 #[ignore = "to be compared by make -C dev/loader-bench compare"]
 fn print_instructions() {
-    let recipe = compiled(&recipe::TASK);
+    let recipe = compiled(&recipe::TASK_CALLED);
     let btf = KernelBtf::open().unwrap();
     let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
     let any_map = Map::create(&MapSpec {
@@ -329,7 +319,7 @@ fn run_child(way: &str) -> Vec<(String, f64)> {
 }
 
 fn measure_once(way: &str) {
-    let recipe = compiled(&recipe::TASK);
+    let recipe = compiled(&recipe::TASK_CALLED);
     let start = Instant::now();
     let mut last = start;
     let mut phases: Vec<(&str, Duration)> = Vec::new();
@@ -355,8 +345,7 @@ fn measure_once(way: &str) {
         licence: recipe.licence,
         instructions: &instructions,
         attach: AttachType::TraceIterator,
-        attach_to: linker.attach_type(0).unwrap(),
-        sleepable: program.sleepable,
+        attach_to: linker.attach_type(0).unwrap().unwrap(),
         functions: function_info(program, function_btf.as_ref()),
     };
     let loaded = bpf::load(&spec).unwrap();

@@ -46,7 +46,6 @@ static RECIPE: Recipe = Recipe {
 const PROGRAM: Program = Program {
     name: "program",
     attach: Attach::Iterator("bpf_iter_task"),
-    sleepable: false,
     instructions: &[LOAD, MOVE, MOVE],
     relocations: &[
         at(0, FieldFact::ByteOffset),

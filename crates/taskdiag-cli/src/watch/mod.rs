@@ -1,13 +1,15 @@
 //! `taskdiag watch`: the tasks that do something, again and again, with what they do in a second.
 
+mod rates;
+
 use std::collections::{HashMap, HashSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::termios::{isatty, tcgetwinsize};
-use taskdiag::{Field, Fields, Handle, Query, Snapshot, Task};
+use taskdiag::{Field, Fields, Handle, Identity, Query, Scope, Task};
 
-use crate::listing::{Format, Machine};
+use crate::listing::{report_absences, Answers, Format, Machine};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{Cells, Column, Show};
 use crate::output::names::Names;
@@ -15,6 +17,7 @@ use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{csv, json, Absences, Extra, Output};
 use crate::ps;
 use crate::selection;
+use rates::{Activity, History, Moment, Rate, Rates};
 
 /// How often `taskdiag watch` looks unless it is said.
 const INTERVAL: f64 = 2.0;
@@ -31,76 +34,6 @@ pub fn duration(seconds: f64) -> Result<Duration, Failure> {
         _ => Err(Failure::Unanswered(format!(
             "--watch {seconds}: the interval is in seconds, 0.01 at least"
         ))),
-    }
-}
-
-/// What a task does in a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rate {
-    Cpu,
-    MinFaults,
-    MajFaults,
-    ReadBytes,
-    WriteBytes,
-}
-
-impl Rate {
-    const ALL: [Rate; 5] = [
-        Rate::Cpu,
-        Rate::MinFaults,
-        Rate::MajFaults,
-        Rate::ReadBytes,
-        Rate::WriteBytes,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Rate::Cpu => "cpu_percent",
-            Rate::MinFaults => "min_faults_per_s",
-            Rate::MajFaults => "maj_faults_per_s",
-            Rate::ReadBytes => "read_bytes_per_s",
-            Rate::WriteBytes => "write_bytes_per_s",
-        }
-    }
-
-    fn heading(self) -> &'static str {
-        match self {
-            Rate::Cpu => "%CPU",
-            Rate::MinFaults => "FAULTS/s",
-            Rate::MajFaults => "MAJOR/s",
-            Rate::ReadBytes => "READ/s",
-            Rate::WriteBytes => "WRITE/s",
-        }
-    }
-
-    /// What grows, of which this is the growth in a second.
-    fn fields(self) -> &'static [Field] {
-        match self {
-            Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
-            Rate::MinFaults => &[Field::MinFaults],
-            Rate::MajFaults => &[Field::MajFaults],
-            Rate::ReadBytes => &[Field::ReadBytes],
-            Rate::WriteBytes => &[Field::WriteBytes],
-        }
-    }
-
-    fn total(self, task: &Task<'_>) -> Option<u64> {
-        Some(match self {
-            Rate::Cpu => task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?),
-            Rate::MinFaults => task.min_faults().ok()?,
-            Rate::MajFaults => task.maj_faults().ok()?,
-            Rate::ReadBytes => task.read_bytes().ok()?,
-            Rate::WriteBytes => task.write_bytes().ok()?,
-        })
-    }
-
-    /// The growth of a total in some time, as this rate is given.
-    fn of(self, growth: u64, time: Duration) -> f64 {
-        let per_second = growth as f64 / time.as_secs_f64();
-        match self {
-            Rate::Cpu => per_second / 1e9 * 100.0,
-            _ => per_second,
-        }
     }
 }
 
@@ -144,14 +77,10 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::Comm,
 ];
 
-fn rate(name: &str) -> Option<Rate> {
-    Rate::ALL.into_iter().find(|rate| rate.name() == name)
-}
-
 fn shown(args: &ps::Args) -> Result<Vec<Shown>, Failure> {
     let mut shown = Vec::new();
     for name in args.options.fields.iter().flat_map(|list| list.split(',')) {
-        match rate(name) {
+        match Rate::named(name) {
             Some(rate) => shown.push(Shown::Rate(rate)),
             None => {
                 let fields = selection::fields(&[name.to_owned()])?;
@@ -183,7 +112,7 @@ impl Order {
             [one] => one,
             _ => "",
         };
-        match rate(name.trim_start_matches(['-', '+'])) {
+        match Rate::named(name.trim_start_matches(['-', '+'])) {
             Some(rate) => Ok(Order::Rate {
                 rate,
                 descending: name.starts_with('-'),
@@ -197,65 +126,6 @@ impl Order {
             Order::Rate { rate, .. } => rate.fields().iter().copied().collect(),
             Order::Fields(keys) => keys.iter().map(|key| key.field).collect(),
         }
-    }
-}
-
-/// What is known of a task from earlier samples.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    start_ns: u64,
-    totals: [Option<u64>; Rate::ALL.len()],
-}
-
-/// The rates of one task: none before there is something to compare with.
-type Rates = [Option<f64>; Rate::ALL.len()];
-
-/// Totals of the samples before, from which rates are made.
-#[derive(Debug, Default)]
-struct History {
-    /// By thread id.
-    known: HashMap<u32, Known>,
-    /// When the sample before was taken, and how long after boot that was.
-    before: Option<Instant>,
-}
-
-impl History {
-    /// The rates of all tasks of a sample. A task that is not in a sample has not run since the one before: what is known of
-    /// it stays right.
-    fn rates(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Rates> {
-        let before = self.before.replace(now);
-        let rates = snapshot.tasks().map(|task| {
-            let header = task.record().header();
-            let totals = Rate::ALL.map(|rate| rate.total(&task));
-            let fresh = Known {
-                start_ns: header.start_ns.get(),
-                totals,
-            };
-            let known = self.known.insert(header.tid.get(), fresh);
-            let Some(before) = before else {
-                return [None; Rate::ALL.len()];
-            };
-            // A task that was not there before began from nothing.
-            let then = match known {
-                Some(known) if known.start_ns == fresh.start_ns => known.totals,
-                _ => [Some(0); Rate::ALL.len()],
-            };
-            let time = now.duration_since(before);
-            std::array::from_fn(|index| {
-                let growth = totals[index]?.saturating_sub(then[index]?);
-                Some(Rate::ALL[index].of(growth, time))
-            })
-        });
-        rates.collect()
-    }
-
-    /// Forgets tasks that ended.
-    fn prune(&mut self, handle: &mut Handle, threads: bool) -> Result<(), Failure> {
-        let query = if threads { Query::threads() } else { Query::processes() };
-        let snapshot = handle.query(&query)?;
-        let there: HashSet<u32> = snapshot.tasks().map(|task| task.record().header().tid.get()).collect();
-        self.known.retain(|tid, _| there.contains(tid));
-        Ok(())
     }
 }
 
@@ -276,52 +146,81 @@ pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
         Shown::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
         Shown::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
     });
-    fields |= order.fields() | Field::StartNs;
-    let query = ps::query(args)?.fields(fields).only_changed();
+    // Those that tell which task it is, and whether it did something.
+    fields |= order.fields() | Field::StartNs | Field::UtimeNs | Field::StimeNs;
+    let mut query = ps::query(args)?.fields(fields);
+    let is_fixed = matches!(
+        query.scope,
+        Scope::Processes | Scope::Threads | Scope::Listed | Scope::ThreadsOfListed
+    );
+    // Where tasks come to be meant and cease to be, one that is left out may have done something.
+    let lacks_idle = is_fixed && query.filter.is_none();
+    if lacks_idle {
+        query = query.only_changed();
+    }
 
     let mut handle = args.options.from.handle_for_many();
-    let mut snapshot = Snapshot::default();
-    let mut history = History::default();
+    let mut answers = Answers::default();
+    let mut history = History::new(lacks_idle);
     let mut screen = Screen::new(args, shown);
     let count = args.count.unwrap_or(u64::MAX);
+    let mut outcome = Outcome::Complete;
     let mut next = Instant::now();
     for sample in 0..count {
         sleep(next.saturating_duration_since(Instant::now()));
         next = (next + interval).max(Instant::now());
-        handle.query_into(&query, &mut snapshot)?;
-        let rates = history.rates(&snapshot, Instant::now());
-        let rows = ordered(&snapshot, &rates, &order, args.limit.unwrap_or(usize::MAX));
+        let (asked, moment) = Moment::of(|| answers.ask_again(&mut handle, &query));
+        asked?;
+        let activities = history.add(answers.snapshot(), moment);
+        let rows = ordered(&answers, &activities, &order, args.limit.unwrap_or(usize::MAX));
         screen.show(sample, &rows)?;
-        if sample % PRUNED_AFTER == PRUNED_AFTER - 1 {
-            history.prune(&mut handle, args.threads)?;
+        // In every sample it would be no news.
+        if sample == 0 {
+            outcome = answers.report(&[]).and(ps::check_cgroup(args, &handle, &answers));
+        }
+        if lacks_idle && sample % PRUNED_AFTER == PRUNED_AFTER - 1 {
+            history.retain(&there(&mut handle, args.threads)?);
         }
     }
-    Ok(screen.outcome())
+    Ok(outcome.and(screen.outcome()))
+}
+
+/// All tasks that there are.
+fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failure> {
+    let query = if threads { Query::threads() } else { Query::processes() };
+    let snapshot = handle.query(&query.fields(Field::StartNs))?;
+    Ok(snapshot
+        .tasks()
+        .map(|task| Identity::of(task.record().header()))
+        .collect())
 }
 
 /// A task and what it does.
 type Row<'a> = (Task<'a>, Rates);
 
-fn ordered<'a>(snapshot: &'a Snapshot, rates: &[Rates], order: &Order, limit: usize) -> Vec<Row<'a>> {
+/// The tasks that did something, in order.
+fn ordered<'a>(answers: &'a Answers, activities: &[Activity], order: &Order, limit: usize) -> Vec<Row<'a>> {
+    let busy = answers
+        .snapshot()
+        .tasks()
+        .zip(activities)
+        .filter(|(_, activity)| activity.is_busy);
     let mut rows: Vec<Row<'a>> = match order {
         Order::Rate { rate, descending } => {
-            let mut rows: Vec<Row<'a>> = snapshot.tasks().zip(rates.iter().copied()).collect();
+            let mut rows: Vec<Row<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
             let key = |row: &Row<'_>| row.1[*rate as usize];
             rows.sort_by(|a, b| match (key(a), key(b)) {
-                (Some(a), Some(b)) if *descending => b.total_cmp(&a),
-                (Some(a), Some(b)) => a.total_cmp(&b),
+                (Ok(a), Ok(b)) if *descending => b.total_cmp(&a),
+                (Ok(a), Ok(b)) => a.total_cmp(&b),
                 // Whichever way the others go.
-                (a, b) => b.is_some().cmp(&a.is_some()),
+                (a, b) => b.is_ok().cmp(&a.is_ok()),
             });
             rows
         }
         Order::Fields(keys) => {
-            let rates_of: HashMap<u32, Rates> = snapshot
-                .tasks()
-                .map(|task| task.record().header().tid.get())
-                .zip(rates.iter().copied())
-                .collect();
-            let mut tasks: Vec<Task<'a>> = snapshot.tasks().collect();
+            let (mut tasks, activities): (Vec<Task<'a>>, Vec<&Activity>) = busy.unzip();
+            let tids = tasks.iter().map(|task| task.record().header().tid.get());
+            let rates_of: HashMap<u32, Rates> = tids.zip(activities.iter().map(|activity| activity.rates)).collect();
             selection::sort(&mut tasks, keys, &mut Absences::new(), |_| false);
             let rates_of = |task: &Task<'_>| rates_of[&task.record().header().tid.get()];
             tasks.into_iter().map(|task| (task, rates_of(&task))).collect()
@@ -371,13 +270,18 @@ impl<'a> Screen<'a> {
         }
     }
 
-    fn extras(&self, sample: u64, rates: &Rates) -> Vec<(&'static str, Option<Extra>)> {
+    fn extras(&self, sample: u64, rates: &Rates) -> Vec<(&'static str, Result<Extra, &'static str>)> {
         let number = |rate: &Rate| (rate.name(), rates[*rate as usize].map(Extra::Rate));
-        let sample = ("sample", Some(Extra::Count(sample)));
+        let sample = ("sample", Ok(Extra::Count(sample)));
         [sample].into_iter().chain(self.rates.iter().map(number)).collect()
     }
 
     fn show(&mut self, sample: u64, rows: &[Row<'_>]) -> Result<(), Failure> {
+        for field in self.rates.iter().flat_map(|rate| rate.fields()) {
+            for (task, _) in rows {
+                let _ = self.missing.value(task, *field);
+            }
+        }
         let mut output = Output::new();
         match self.args.options.format() {
             Format::Table => self.table(sample, rows, &mut output)?,
@@ -441,13 +345,11 @@ impl<'a> Screen<'a> {
                 match shown {
                     Shown::Column(column) => table.cell(|out| self.cells.write(out, *column, task, &mut self.missing)),
                     Shown::Rate(rate) => table.cell(|out| match rates[*rate as usize] {
-                        None => out.push(b'-'),
-                        Some(bytes)
-                            if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !self.args.options.bytes =>
-                        {
+                        Err(_) => out.push(b'-'),
+                        Ok(bytes) if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !self.args.options.bytes => {
                             crate::output::people::size(out, bytes as u64);
                         }
-                        Some(rate) => Extra::Rate(rate).write(out),
+                        Ok(rate) => Extra::Rate(rate).write(out),
                     }),
                 }
             }
@@ -457,21 +359,13 @@ impl<'a> Screen<'a> {
 
     /// Values that may not be seen are no news in every sample, but make the whole partial.
     fn outcome(&self) -> Outcome {
-        crate::listing::report_absences(&[(&self.missing, 0)])
+        report_absences(&[(&self.missing, 0)])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that processor time becomes a part in a hundred, and the rest a number per second.
-    #[test]
-    fn growth_becomes_rates() {
-        let two_seconds = Duration::from_secs(2);
-        assert_eq!(Rate::Cpu.of(1_000_000_000, two_seconds), 50.0);
-        assert_eq!(Rate::ReadBytes.of(4096, two_seconds), 2048.0);
-    }
 
     /// Check that intervals are those that somebody can mean.
     #[test]
@@ -485,8 +379,8 @@ mod tests {
     /// Check that rates have names of their own, in `-o` and `--sort`.
     #[test]
     fn rates_have_names() {
-        assert_eq!(rate("cpu_percent"), Some(Rate::Cpu));
-        assert_eq!(rate("cpu"), None);
+        assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
+        assert_eq!(Rate::named("cpu"), None);
         let order = Order::new(&["-write_bytes_per_s".to_owned()]).expect("a rate");
         assert!(matches!(
             order,

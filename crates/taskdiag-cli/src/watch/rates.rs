@@ -1,0 +1,351 @@
+//! What tasks do in a second: how much their totals grow from one sample to the next.
+//!
+//! - A rate is about the time between two samples. A task that was not in the sample before has none, because nobody knows when
+//!   it did what it has done; but if it started since then, all of its life counts.
+//! - Processor time of procfs is in whole clock ticks. Where only one of two values is from there, the other one counts as what
+//!   procfs would have made of it: the change of the source is no work.
+//! - A total that falls has not grown.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rustix::time::{clock_gettime, ClockId};
+use taskdiag::identity::{Identity, TICK_NS};
+use taskdiag::{Absent, Field, Snapshot, Task};
+
+/// What a task does in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Processor time, in a hundred.
+    Cpu,
+    /// Page faults without input.
+    MinFaults,
+    /// Page faults with input.
+    MajFaults,
+    /// Bytes read from storage.
+    ReadBytes,
+    /// Bytes written to storage.
+    WriteBytes,
+}
+
+/// What a rate is made of: user and system time, or a number and nothing.
+type Total = [u64; 2];
+
+impl Rate {
+    /// All there are, each at its index.
+    pub const ALL: [Rate; 5] = [
+        Rate::Cpu,
+        Rate::MinFaults,
+        Rate::MajFaults,
+        Rate::ReadBytes,
+        Rate::WriteBytes,
+    ];
+
+    /// Its name, in `-o`, `--sort`, JSON and CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rate::Cpu => "cpu_percent",
+            Rate::MinFaults => "min_faults_per_s",
+            Rate::MajFaults => "maj_faults_per_s",
+            Rate::ReadBytes => "read_bytes_per_s",
+            Rate::WriteBytes => "write_bytes_per_s",
+        }
+    }
+
+    /// The rate of this name.
+    pub fn named(name: &str) -> Option<Rate> {
+        Rate::ALL.into_iter().find(|rate| rate.name() == name)
+    }
+
+    /// What stands above it in tables.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Rate::Cpu => "%CPU",
+            Rate::MinFaults => "FAULTS/s",
+            Rate::MajFaults => "MAJOR/s",
+            Rate::ReadBytes => "READ/s",
+            Rate::WriteBytes => "WRITE/s",
+        }
+    }
+
+    /// What grows, of which this is the growth in a second.
+    pub fn fields(self) -> &'static [Field] {
+        match self {
+            Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
+            Rate::MinFaults => &[Field::MinFaults],
+            Rate::MajFaults => &[Field::MajFaults],
+            Rate::ReadBytes => &[Field::ReadBytes],
+            Rate::WriteBytes => &[Field::WriteBytes],
+        }
+    }
+
+    fn total(self, task: &Task<'_>) -> Result<Total, Absent> {
+        Ok(match self {
+            Rate::Cpu => [task.utime_ns()?, task.stime_ns()?],
+            Rate::MinFaults => [task.min_faults()?, 0],
+            Rate::MajFaults => [task.maj_faults()?, 0],
+            Rate::ReadBytes => [task.read_bytes()?, 0],
+            Rate::WriteBytes => [task.write_bytes()?, 0],
+        })
+    }
+
+    fn growth(self, then: Total, now: Total) -> u64 {
+        let is_in_ticks = |total: Total| total.iter().all(|time| time % TICK_NS == 0);
+        let unit = match self {
+            Rate::Cpu if is_in_ticks(then) || is_in_ticks(now) => TICK_NS,
+            _ => 1,
+        };
+        let whole = |[one, other]: Total| (one / unit).saturating_add(other / unit);
+        whole(now).saturating_sub(whole(then)).saturating_mul(unit)
+    }
+
+    /// A growth in some time, as this rate is given.
+    fn of(self, growth: u64, time: Duration) -> f64 {
+        let per_second = growth as f64 / time.as_secs_f64();
+        match self {
+            Rate::Cpu => per_second / 1e9 * 100.0,
+            _ => per_second,
+        }
+    }
+}
+
+/// Why a task has no rate although it has a total.
+pub const NO_EARLIER_SAMPLE: &str = "no earlier sample";
+
+/// The rates of one task, or in a word why it has none.
+pub type Rates = [Result<f64, &'static str>; Rate::ALL.len()];
+
+/// What a task did since the sample before.
+#[derive(Clone, Copy, Debug)]
+pub struct Activity {
+    /// How much of it in a second.
+    pub rates: Rates,
+    /// Whether it used processor time, as far as that is known.
+    pub is_busy: bool,
+}
+
+/// When a sample was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// When the kernel was about to be asked, since boot: what a start time can be compared with.
+    asked_ns: u64,
+    /// When the answer was there.
+    answered: Instant,
+}
+
+impl Moment {
+    /// Has a sample taken; says when that was.
+    pub fn of<T>(take: impl FnOnce() -> T) -> (T, Moment) {
+        let asked = clock_gettime(ClockId::Boottime);
+        let taken = take();
+        let moment = Moment {
+            asked_ns: asked.tv_sec as u64 * 1_000_000_000 + asked.tv_nsec as u64,
+            answered: Instant::now(),
+        };
+        (taken, moment)
+    }
+}
+
+/// The totals of a task, or why it has none.
+type Totals = [Result<Total, Absent>; Rate::ALL.len()];
+
+/// The totals of earlier samples, from which rates are made.
+#[derive(Debug)]
+pub struct History {
+    known: HashMap<Identity, Totals>,
+    before: Option<Moment>,
+    lacks_idle: bool,
+}
+
+impl History {
+    /// A history without samples. `lacks_idle` says that samples leave out the tasks that did nothing, and no others: what is
+    /// known of one that is left out stays right.
+    pub fn new(lacks_idle: bool) -> History {
+        History {
+            known: HashMap::new(),
+            before: None,
+            lacks_idle,
+        }
+    }
+
+    /// What the tasks of a sample did since the one before.
+    pub fn add(&mut self, snapshot: &Snapshot, now: Moment) -> Vec<Activity> {
+        let before = self.before.replace(now);
+        let earlier = match self.lacks_idle {
+            true => HashMap::new(),
+            false => std::mem::take(&mut self.known),
+        };
+        let activities = snapshot.tasks().map(|task| {
+            let identity = Identity::of(task.record().header());
+            let totals = Rate::ALL.map(|rate| rate.total(&task));
+            let known = self.known.insert(identity, totals);
+            let known = known.or_else(|| earlier.get(&identity).copied());
+            let is_new = |before: Moment| identity.has_started_since(before.asked_ns);
+            let then = match known {
+                None if before.is_some_and(is_new) => Some([Ok([0; 2]); Rate::ALL.len()]),
+                known => known,
+            };
+            let rates = rates(&totals, then.as_ref(), before, now);
+            Activity {
+                rates,
+                is_busy: known.is_none() || rates[Rate::Cpu as usize] != Ok(0.0),
+            }
+        });
+        activities.collect()
+    }
+
+    /// Forgets all tasks but these.
+    pub fn retain(&mut self, there: &HashSet<Identity>) {
+        self.known.retain(|identity, _| there.contains(identity));
+    }
+}
+
+fn rates(totals: &Totals, then: Option<&Totals>, before: Option<Moment>, now: Moment) -> Rates {
+    std::array::from_fn(|index| {
+        let total = totals[index].map_err(Absent::as_str)?;
+        let (Some(then), Some(before)) = (then, before) else {
+            return Err(NO_EARLIER_SAMPLE);
+        };
+        let then = then[index].map_err(|_| NO_EARLIER_SAMPLE)?;
+        let rate = Rate::ALL[index];
+        let time = now.answered.duration_since(before.answered);
+        Ok(rate.of(rate.growth(then, total), time))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::{kill_process, Pid, Signal};
+    use taskdiag::{Handle, Query, SourceId};
+
+    use super::*;
+
+    /// Check that processor time becomes a part in a hundred, and the rest a number per second.
+    #[test]
+    fn growth_becomes_rates() {
+        let two_seconds = Duration::from_secs(2);
+        assert_eq!(Rate::Cpu.of(1_000_000_000, two_seconds), 50.0);
+        assert_eq!(Rate::ReadBytes.of(4096, two_seconds), 2048.0);
+    }
+
+    /// Check that totals which fall have not grown, and that ticks are compared with ticks.
+    #[test]
+    fn growth_is_work() {
+        assert_eq!(Rate::MinFaults.growth([7, 0], [9, 0]), 2);
+        assert_eq!(Rate::MinFaults.growth([9, 0], [7, 0]), 0);
+        assert_eq!(Rate::Cpu.growth([1, u64::MAX], [2, u64::MAX]), 0);
+        let (exact, in_ticks) = ([19_999_999, 9_999_999], [10_000_000, 0]);
+        assert_eq!(Rate::Cpu.growth(in_ticks, exact), 0);
+        assert_eq!(Rate::Cpu.growth(exact, in_ticks), 0);
+        assert_eq!(Rate::Cpu.growth(exact, [20_000_000, 10_000_000]), 20_000_000);
+        assert_eq!(Rate::Cpu.growth(exact, [20_000_000, 10_000_001]), 3);
+    }
+
+    /// A process that used processor time, and then was stopped.
+    struct Stopped(Child);
+
+    impl Stopped {
+        fn new() -> Stopped {
+            let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+            let stopped = Stopped(child.expect("sh exists"));
+            let stat = |index: usize| -> String {
+                let stat = std::fs::read_to_string(format!("/proc/{}/stat", stopped.0.id())).expect("it runs");
+                let rest = stat.rsplit(')').next().expect("a name");
+                rest.split_whitespace().nth(index).expect("a value").to_owned()
+            };
+            while stat(11).parse::<u64>().expect("ticks") < 30 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let pid = Pid::from_child(&stopped.0);
+            kill_process(pid, Signal::STOP).expect("it is ours");
+            while stat(0) != "T" {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // It says so a moment before it leaves the processor.
+            std::thread::sleep(Duration::from_millis(50));
+            stopped
+        }
+
+        fn sample(&self, source: SourceId) -> Snapshot {
+            let fields = Rate::ALL.into_iter().flat_map(Rate::fields).copied();
+            let fields = fields.chain([Field::StartNs]).collect::<taskdiag::Fields>();
+            let query = Query::process(self.0.id()).fields(fields);
+            let snapshot = Handle::new().with_source(source).query(&query);
+            snapshot.unwrap_or_else(|error| panic!("these tests need root and BPF: {error}"))
+        }
+    }
+
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Check that a process which did nothing has rates, of 0, and is not busy, whichever source answered before and after.
+    #[test]
+    fn a_change_of_the_source_is_no_work() {
+        let stopped = Stopped::new();
+        for sources in [
+            [SourceId::Procfs, SourceId::Bpf],
+            [SourceId::Bpf, SourceId::Procfs],
+            [SourceId::Bpf, SourceId::Bpf],
+        ] {
+            for lacks_idle in [false, true] {
+                let mut history = History::new(lacks_idle);
+                let [first, second] = sources.map(|source| {
+                    let (snapshot, moment) = Moment::of(|| stopped.sample(source));
+                    let activities = history.add(&snapshot, moment);
+                    assert_eq!(activities.len(), 1);
+                    activities[0]
+                });
+                assert_eq!(first.rates, [Err(NO_EARLIER_SAMPLE); 5]);
+                assert!(first.is_busy);
+                assert_eq!(second.rates, [Ok(0.0); 5], "{sources:?}");
+                assert!(!second.is_busy);
+            }
+        }
+    }
+
+    /// Check that a task which was left out of a sample has no rates in the next, unless only idle ones are left out.
+    #[test]
+    fn who_was_left_out_has_no_rates() {
+        let stopped = Stopped::new();
+        for lacks_idle in [false, true] {
+            let mut history = History::new(lacks_idle);
+            let activities = [true, false, true].map(|is_in| {
+                let take = || match is_in {
+                    true => stopped.sample(SourceId::Procfs),
+                    false => Snapshot::default(),
+                };
+                let (snapshot, moment) = Moment::of(take);
+                history.add(&snapshot, moment)
+            });
+            let expected = if lacks_idle { Ok(0.0) } else { Err(NO_EARLIER_SAMPLE) };
+            assert_eq!(activities[2][0].rates, [expected; 5]);
+        }
+    }
+
+    /// Check that all the life of a task counts if it started after the sample before, and only then.
+    #[test]
+    fn who_is_new_has_rates() {
+        let mut history = History::new(false);
+        let (_, before) = Moment::of(|| ());
+        history.add(&Snapshot::default(), before);
+        let stopped = Stopped::new();
+        let (snapshot, now) = Moment::of(|| stopped.sample(SourceId::Procfs));
+        let percent = history.add(&snapshot, now)[0].rates[0].expect("a rate");
+        let life = snapshot.task(0).utime_ns().expect("a time") + snapshot.task(0).stime_ns().expect("a time");
+        let expected = Rate::Cpu.of(life, now.answered.duration_since(before.answered));
+        assert!(percent == expected && percent > 0.0, "{percent} {expected}");
+
+        let mut history = History::new(false);
+        std::thread::sleep(Duration::from_millis(20));
+        let (_, before) = Moment::of(|| ());
+        history.add(&Snapshot::default(), before);
+        let (snapshot, now) = Moment::of(|| stopped.sample(SourceId::Procfs));
+        assert_eq!(history.add(&snapshot, now)[0].rates, [Err(NO_EARLIER_SAMPLE); 5]);
+    }
+}

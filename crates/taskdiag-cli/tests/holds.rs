@@ -1,0 +1,192 @@
+//! The command beside processes that keep their readers waiting. `ps` hangs on them; taskdiag says so of them and ends.
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use common::Run;
+use taskdiag_zoo::{Animal, Farm, Zoo};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+const PATIENCE: Duration = Duration::from_millis(500);
+/// What the command takes besides: on a machine with other work, programs are loaded for a while.
+const MARGIN: Duration = Duration::from_secs(1);
+
+const FARM: usize = 20;
+
+fn holders(count: usize) -> Vec<Animal> {
+    let zoo = Zoo::new().expect("a zoo");
+    let holders = (0..count).map(|_| zoo.start("holds-lock"));
+    holders.collect::<Result<_, _>>().expect("holders")
+}
+
+/// Runs the command with the patience it has of itself, and says how long that took.
+fn run(args: &[&str]) -> (Run, Duration) {
+    let mut command = common::command(args);
+    command.env_remove("TASKDIAG_PATIENCE");
+    let start = Instant::now();
+    let run = Run::new(command.output().expect("the binary runs"));
+    (run, start.elapsed())
+}
+
+fn ends_within(child: &mut Child, time: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        if child.try_wait().expect("its state").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    false
+}
+
+/// Check that what the README says is so: `ps` and `cat` wait for as long as the process likes, and taskdiag does not.
+#[test]
+fn ps_hangs_and_taskdiag_does_not() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let holders = holders(1);
+    let cmdline = format!("/proc/{}/cmdline", holders[0].pid);
+    for command in [&["ps", "aux"][..], &["cat", &cmdline]] {
+        let mut started = Command::new(command[0])
+            .args(&command[1..])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        assert!(!ends_within(&mut started, Duration::from_secs(3)), "{command:?} ended");
+    }
+    let (run, took) = run(&["ps"]);
+    println!("taskdiag ps: {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("--patience"), "{}", run.stderr);
+}
+
+/// Check that each way to ask ends in time with status 1, says of the holders that they do not answer, and has everybody else.
+#[test]
+fn each_way_to_ask_ends_in_time() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let farm = Farm::start(FARM, 1).expect("a farm");
+    let holders = holders(2);
+    for source in ["auto", "bpf", "procfs"] {
+        for fields in ["pid,cmdline", "pid,comm,cmdline,environ", "pid,args"] {
+            // What loading costs, and a busy machine, is no matter of patience.
+            let (loading, base) = run(&[
+                "ps",
+                "--source",
+                source,
+                "-o",
+                "pid,comm,uid",
+                "--json",
+                "--patience",
+                "5",
+            ]);
+            assert_eq!(loading.code, Some(0), "{}", loading.stderr);
+            let patience = PATIENCE.as_secs_f64().to_string();
+            let args = [
+                "ps",
+                "--source",
+                source,
+                "-o",
+                fields,
+                "--json",
+                "--patience",
+                &patience,
+            ];
+            let (run, took) = run(&args);
+            println!("{source} {fields}: {took:?}, without what waits {base:?}");
+            assert!(took < PATIENCE + MARGIN + base, "{args:?}: {took:?}");
+            assert_eq!(run.code, Some(1), "{args:?}: {}", run.stderr);
+            assert!(!run.stderr.is_empty());
+            let document = run.json();
+            let rows = document["rows"].as_array().expect("rows");
+            let row = |pid: i32| {
+                let row = rows.iter().find(|row| row["pid"] == pid);
+                row.unwrap_or_else(|| panic!("{args:?}: {pid} is missing"))
+            };
+            for holder in &holders {
+                let row = row(holder.pid);
+                assert_eq!(row["absent"]["cmdline"], "no answer", "{args:?}: {row}");
+                assert!(row.get("cmdline").is_none(), "{args:?}: {row}");
+            }
+            for (index, &pid) in farm.pids().iter().enumerate() {
+                let row = row(pid);
+                assert_eq!(row["cmdline"][3], format!("{index:07}"), "{args:?}: {row}");
+            }
+            let counted = document["counters"]["no_answer"].as_u64().expect("a count");
+            assert!(counted >= holders.len() as u64, "{args:?}: {counted}");
+        }
+    }
+}
+
+/// Check that `mem` ends at its deadline, and says of whom it has no sizes.
+#[test]
+fn mem_ends_at_its_deadline() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let holders = holders(2);
+    let (run, took) = run(&["mem", "--deadline", "1.5", "--json"]);
+    println!("{took:?}");
+    assert!(took < Duration::from_millis(1500) + 2 * MARGIN, "{took:?}");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let document = run.json();
+    for holder in &holders {
+        let rows = document["rows"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["pid"] == holder.pid);
+        let row = row.unwrap_or_else(|| panic!("{} is missing", holder.pid));
+        assert!(row.get("pss_bytes").is_none(), "{row}");
+        assert!(row["absent"]["pss_bytes"].is_string(), "{row}");
+    }
+}
+
+/// Check that who can't be compared for want of an answer is said to have been left out.
+#[test]
+fn filters_say_whom_they_could_not_decide() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _holders = holders(1);
+    for source in ["bpf", "procfs"] {
+        let (run, _) = run(&[
+            "ps",
+            "--source",
+            source,
+            "--json",
+            "--where",
+            "cmdline ~ 'no such text'",
+        ]);
+        assert_eq!(run.code, Some(1), "{source}: {}", run.stderr);
+        assert!(!run.stderr.is_empty(), "{source}");
+        assert!(
+            run.json()["counters"]["undecided"].as_u64() >= Some(1),
+            "{source}: {run:?}"
+        );
+    }
+}
+
+/// Check that the other commands that look at tasks end as well.
+#[test]
+fn other_commands_end() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let holders = holders(1);
+    let pid = holders[0].pid.to_string();
+    for args in [
+        &["tree"][..],
+        &["ps", "-T", "-o", "tid,cmdline"],
+        &["ps", "-p", &pid],
+        &["ps", "--where", "cmdline ~ 'farm'"],
+        &["ps", "--sort", "cmdline"],
+        &["watch", "-o", "pid,cmdline", "--count", "2", "--watch", "0.3"],
+    ] {
+        let (run, took) = run(args);
+        println!("{args:?}: {took:?}, {:?}", run.code);
+        assert!(took < Duration::from_secs(4), "{args:?}: {took:?}");
+        assert!(
+            matches!(run.code, Some(0 | 1)),
+            "{args:?}: {:?} {}",
+            run.code,
+            run.stderr
+        );
+    }
+}

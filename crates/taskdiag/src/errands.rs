@@ -1,0 +1,281 @@
+//! Looking at files that processes have open or mapped, in a process of its own.
+//!
+//! Such a file can be of a file system whose server never answers. Whoever opens it, looks at it or reads it then waits, and once
+//! the server was asked not even a fatal signal ends that: a thread of ours would keep our whole process from ending. So a small process
+//! runs these errands ([`crate::sys::isolated`]), and is given up if one takes longer than the patience.
+//!
+//! Nothing more is tried on the device of such a file for the same question, nor for others until the process that was given up has ended.
+//! There are never more than [`MOST_LOST`] of those.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
+use rustix::io::Errno;
+
+use crate::absent::Absent;
+use crate::readers;
+use crate::sys::isolated::{Ending, Failed, Hands, Runner, Work, MOST};
+
+/// So many processes may be given up.
+const MOST_LOST: usize = 16;
+
+/// A process that was given up, and the device it is at.
+struct Lost {
+    ending: Ending,
+    device: Option<u64>,
+    owner: rustix::process::Pid,
+}
+
+static LOST: Mutex<Vec<Lost>> = Mutex::new(Vec::new());
+
+/// Calls `with` with those that have not ended.
+fn lost<T>(with: impl FnOnce(&mut Vec<Lost>) -> T) -> T {
+    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = rustix::process::getpid();
+    lost.retain(|lost| lost.owner == own && !lost.ending.is_over());
+    with(&mut lost)
+}
+
+/// What stat(2) says of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub mode: u32,
+    pub device: u64,
+    pub inode: u64,
+    pub size: u64,
+    pub changed: (i64, u64),
+}
+
+impl Look {
+    pub(crate) fn is_regular(&self) -> bool {
+        FileType::from_raw_mode(self.mode) == FileType::RegularFile
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Look> {
+        let [mode, device, inode, size, seconds, nanoseconds] = numbers(bytes)?;
+        Some(Look {
+            mode: mode as u32,
+            device,
+            inode,
+            size,
+            changed: (seconds as i64, nanoseconds),
+        })
+    }
+}
+
+/// Puts down numbers for who waits for an errand, and says how many bytes they are.
+pub(crate) fn put_numbers<const N: usize>(numbers: [u64; N], room: &mut [u8]) -> usize {
+    for (place, number) in room.chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+    8 * N
+}
+
+/// The numbers that an errand put down.
+pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let mut numbers = [0; N];
+    for (index, number) in numbers.iter_mut().enumerate() {
+        *number = u64::from_ne_bytes(*bytes.get(8 * index..)?.first_chunk()?);
+    }
+    Some(numbers)
+}
+
+/// Why nothing is known of a file.
+pub(crate) fn absent(failed: Failed) -> Absent {
+    match failed {
+        Failed::Silent => Absent::NoAnswer,
+        Failed::Errno(Errno::ACCESS | Errno::PERM) => Absent::Denied,
+        Failed::Errno(_) => Absent::Gone,
+    }
+}
+
+/// Runs errands for one question. The process that does is there from the first one on.
+#[derive(Debug)]
+pub(crate) struct Errands {
+    runner: Option<Runner>,
+    patience: Duration,
+    /// That of the file which is looked at.
+    device: Option<u64>,
+    /// Those that did not answer.
+    silent: Vec<u64>,
+    answer: Vec<u8>,
+}
+
+impl Errands {
+    pub(crate) fn new(patience: Duration) -> Errands {
+        Errands {
+            runner: None,
+            patience,
+            device: None,
+            silent: Vec::new(),
+            answer: vec![0; MOST],
+        }
+    }
+
+    /// Says what device the next errands are about, as far as it is known.
+    pub(crate) fn about(&mut self, device: Option<u64>) {
+        self.device = device;
+    }
+
+    /// Looks at what is at a path, without opening it. Later errands are about that.
+    pub(crate) fn look(&mut self, path: &[u8]) -> Result<Look, Failed> {
+        let path = CString::new(path).map_err(|_| Failed::Errno(Errno::INVAL))?;
+        let bytes = self.run(look, [0; 3], &path, None)?;
+        Look::from_bytes(bytes).ok_or(Failed::Errno(Errno::IO))
+    }
+
+    /// Reads of the file that was looked at: as much as there is room for, or up to its end.
+    pub(crate) fn read(&mut self, offset: u64, room: &mut [u8]) -> Result<usize, Failed> {
+        let mut len = 0;
+        while len < room.len() {
+            let wanted = (room.len() - len).min(MOST) as u64;
+            let bytes = self.run(read, [offset.saturating_add(len as u64), wanted, 0], c"", None)?;
+            if bytes.is_empty() {
+                break;
+            }
+            room[len..len + bytes.len()].copy_from_slice(bytes);
+            len += bytes.len();
+        }
+        Ok(len)
+    }
+
+    /// Has the same done with many numbers, each about a device, and gives what it brings in their order. Several are under way at a time:
+    /// waking who waits takes longer than most errands.
+    pub(crate) fn run_all(
+        &mut self,
+        work: Work,
+        about: &[(u64, u64)],
+        given: BorrowedFd<'_>,
+        mut each: impl FnMut(usize, Result<&[u8], Failed>),
+    ) {
+        const AHEAD: usize = 16;
+        for (part, start) in about.chunks(AHEAD).zip((0..).step_by(AHEAD)) {
+            let mut at = 0;
+            if lost(|lost| lost.is_empty()) && self.silent.is_empty() {
+                let runner = self.runner.take().map_or_else(Runner::start, Ok);
+                if let Ok(runner) = runner {
+                    let send =
+                        |&&(_, number): &&(u64, u64)| runner.send(work, [number, 0, 0], c"", Some(given)).is_ok();
+                    let sent = part.iter().take_while(send).count();
+                    while at < sent {
+                        match self.receive(&runner) {
+                            // What is behind it is done one by one.
+                            Err(Failed::Silent) => break,
+                            received => each(start + at, received.map(|len| &self.answer[..len])),
+                        }
+                        at += 1;
+                    }
+                    if at == sent {
+                        self.runner = Some(runner);
+                    } else {
+                        self.give_up(runner, Some(part[at].0));
+                        each(start + at, Err(Failed::Silent));
+                        at += 1;
+                    }
+                }
+            }
+            for (index, &(device, number)) in part.iter().enumerate().skip(at) {
+                self.about(Some(device));
+                each(start + index, self.run(work, [number, 0, 0], c"", Some(given)));
+            }
+        }
+    }
+
+    /// Waits for what an errand brings: how much of the answer's room it takes.
+    fn receive(&mut self, runner: &Runner) -> Result<usize, Failed> {
+        let began = Instant::now();
+        loop {
+            let received = runner.receive(&mut self.answer, Instant::now() + self.patience);
+            // It may be slow, not held.
+            let is_slow = || readers::is_running(runner.pid()) && began.elapsed() < readers::LONGEST;
+            if received != Err(Failed::Silent) || !is_slow() {
+                return received;
+            }
+        }
+    }
+
+    fn give_up(&mut self, runner: Runner, device: Option<u64>) {
+        self.silent.extend(device);
+        let ending = runner.abandon();
+        let owner = rustix::process::getpid();
+        lost(|lost| lost.push(Lost { ending, device, owner }));
+    }
+
+    /// Has something done, and returns what it brings.
+    pub(crate) fn run(
+        &mut self,
+        work: Work,
+        numbers: [u64; 3],
+        path: &CStr,
+        given: Option<BorrowedFd<'_>>,
+    ) -> Result<&[u8], Failed> {
+        let device = self.device;
+        let is_silent = |lost: &mut Vec<Lost>| {
+            lost.len() >= MOST_LOST || device.is_some() && lost.iter().any(|lost| lost.device == device)
+        };
+        if device.is_some_and(|device| self.silent.contains(&device)) || lost(is_silent) {
+            return Err(Failed::Silent);
+        }
+        let runner = match self.runner.take() {
+            Some(runner) => runner,
+            None => Runner::start().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?,
+        };
+        runner.send(work, numbers, path, given)?;
+        let received = self.receive(&runner);
+        match received {
+            Err(Failed::Silent) => self.give_up(runner, device),
+            _ => self.runner = Some(runner),
+        }
+        Ok(&self.answer[..received?])
+    }
+}
+
+/// Opens what was looked at, for reading, and waits for nothing there that is no file.
+pub(crate) fn opened(hands: &mut Hands) -> Result<BorrowedFd<'_>, Errno> {
+    use std::io::Write as _;
+
+    let Hands { path, file, .. } = hands;
+    if file.is_none() {
+        let path = path.as_ref().ok_or(Errno::BADF)?;
+        let mut link = [0; 32];
+        write!(&mut link[..], "/proc/self/fd/{}\0", path.as_raw_fd()).map_err(|_| Errno::NAMETOOLONG)?;
+        let link = CStr::from_bytes_until_nul(&link).map_err(|_| Errno::NAMETOOLONG)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        *file = Some(openat(CWD, link, flags, Mode::empty())?);
+    }
+    file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
+}
+
+fn look(hands: &mut Hands, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    (hands.path, hands.file) = (None, None);
+    let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&file)?;
+    let numbers = [
+        stat.st_mode.into(),
+        stat.st_dev,
+        stat.st_ino,
+        stat.st_size as u64,
+        stat.st_ctime as u64,
+        stat.st_ctime_nsec as u64,
+    ];
+    let len = put_numbers(numbers, room);
+    hands.path = Some(file);
+    Ok(len)
+}
+
+fn read(hands: &mut Hands, [offset, len, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    // No file has bytes there.
+    if offset > i64::MAX as u64 - MOST as u64 {
+        return Ok(0);
+    }
+    let room = &mut room[..(len as usize).min(MOST)];
+    loop {
+        match rustix::io::pread(opened(hands)?, &mut *room, offset) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which task it is: what two answers are compared by.
+//!
+//! Numbers of tasks are used again, so the time when a task started belongs to its identity. `/proc` has that in whole clock
+//! ticks and BPF in nanoseconds, and the source can change from one answer to the next. So ticks are compared, and only here.
+
+use crate::record::Header;
+
+/// A clock tick of `/proc` in nanoseconds, which is as long on all machines that we support.
+pub const TICK_NS: u64 = 10_000_000;
+
+/// A process or a thread, told from all others that have its number at another time.
+///
+/// ```
+/// use std::collections::HashSet;
+/// use taskdiag::identity::Identity;
+/// use taskdiag::{Field, Handle, Query};
+///
+/// let snapshot = Handle::new().query(&Query::processes().fields(Field::StartNs))?;
+/// let seen: HashSet<Identity> = snapshot.tasks().map(|task| Identity::of(task.record().header())).collect();
+/// assert_eq!(seen.len(), snapshot.len());
+/// # Ok::<(), taskdiag::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    tid: u32,
+    start_ticks: u64,
+}
+
+impl Identity {
+    /// The task that a record is of. [`Field::StartNs`](crate::Field::StartNs) must have been asked for.
+    pub fn of(header: &Header) -> Identity {
+        Identity {
+            tid: header.tid.get(),
+            start_ticks: header.start_ns.get() / TICK_NS,
+        }
+    }
+
+    /// Its thread id, which of a process is the process id.
+    pub fn tid(self) -> u32 {
+        self.tid
+    }
+
+    /// When it started, in clock ticks since boot.
+    pub fn start_ticks(self) -> u64 {
+        self.start_ticks
+    }
+
+    /// Whether it started at this time since boot or later. What started in the same tick counts as later.
+    pub fn has_started_since(self, boot_ns: u64) -> bool {
+        self.start_ticks >= boot_ns / TICK_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::native_endian::{U32, U64};
+
+    use super::*;
+
+    fn identity(tid: u32, start_ns: u64) -> Identity {
+        Identity::of(&Header {
+            pid: U32::new(tid),
+            tid: U32::new(tid),
+            start_ns: U64::new(start_ns),
+            ..Header::default()
+        })
+    }
+
+    /// Check that the two sources mean the same task, and that another number or another tick is another task.
+    #[test]
+    fn tasks_are_the_same_in_whole_ticks() {
+        let (by_bpf, by_procfs) = (identity(7, 1_441_868_994_326), identity(7, 1_441_860_000_000));
+        assert_eq!(by_bpf, by_procfs);
+        assert_ne!(by_bpf, identity(8, 1_441_868_994_326));
+        assert_ne!(by_bpf, identity(7, 1_441_870_000_000));
+        assert_ne!(by_procfs, identity(7, 1_441_859_999_999));
+    }
+
+    /// Check that a task which started in the tick of a moment counts as one that started after it, whatever the source.
+    #[test]
+    fn starts_are_compared_in_whole_ticks() {
+        for start_ns in [1_441_868_994_326, 1_441_860_000_000] {
+            let task = identity(7, start_ns);
+            assert!(task.has_started_since(1_441_869_999_999) && task.has_started_since(0));
+            assert!(!task.has_started_since(1_441_870_000_000));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The address space of one process, asked by whichever source is best. All that a question may wait for is here, so it is asked by
+//! readers ([`crate::readers`]), unless somebody wants to wait.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+
+use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
+use super::bpf::{self, Bpf};
+use super::opener::{MemoryFile, Opener};
+use super::plan::{plan, Cost, Facts, Question};
+use super::source::{self, IoctlCursor, TextCursor};
+use super::{Filter, Mappings, Source, Wants};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whether the running kernel has the ioctl, once that was seen.
+static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);
+
+fn has_ioctl() -> Option<bool> {
+    match HAS_IOCTL.load(Ordering::Relaxed) {
+        0 => None,
+        seen => Some(seen == 1),
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Asked {
+    /// The first mapping that passes and ends behind an address.
+    AtOrAfter(u64, Filter),
+    /// What some pages lie in.
+    At(Arc<Pages>),
+    /// All mappings that pass.
+    Passing(Filter),
+}
+
+impl Asked {
+    /// Has a cursor of a source answer.
+    fn read(&self, cursor: &mut dyn Cursor, pid: u32, found: &mut Mappings) -> Result<()> {
+        match self {
+            Asked::AtOrAfter(address, filter) => {
+                if let Some(mapping) = cursor.seek(*address, *filter)? {
+                    found.push(pid, &mapping);
+                }
+                Ok(())
+            }
+            Asked::At(pages) => resolve(cursor, pages.starts(), pid, found),
+            Asked::Passing(filter) => walk(cursor, *filter, |mapping| found.push(pid, mapping)),
+        }
+    }
+}
+
+/// What is known of an address space, and kept to ask about it.
+#[derive(Debug)]
+pub(super) struct Space {
+    /// The maps file; `None` if the kernel refused to open one because there is no address space.
+    file: Option<Arc<OwnedFd>>,
+    pid: Option<u32>,
+    /// How the file was opened, and others of the process are.
+    opener: Opener,
+    /// The file is none that has the ioctl.
+    has_no_ioctl: bool,
+    /// Whose memory it is about is settled: there was an answer, or all threads have been tried.
+    is_settled: bool,
+    /// How many mappings there were when last all were listed.
+    mappings: Option<usize>,
+    /// Memory for names and texts.
+    pub(super) names: Vec<u8>,
+    pub(super) text: Vec<u8>,
+    pub(super) bpf: Option<Bpf>,
+}
+
+impl Space {
+    /// That of a process, whose maps file is opened.
+    pub(super) fn open(opener: Opener, pid: u32) -> Result<Space> {
+        let file = opener.open(pid, MemoryFile::Maps)?;
+        Ok(Space {
+            opener,
+            ..Space::new(file, Some(pid))
+        })
+    }
+
+    /// That of an open maps file.
+    pub(super) fn from_fd(file: OwnedFd) -> Space {
+        Space::new(Some(file), None)
+    }
+
+    fn new(file: Option<OwnedFd>, pid: Option<u32>) -> Space {
+        Space {
+            file: file.map(Arc::new),
+            pid,
+            opener: Opener::Path(None),
+            has_no_ioctl: false,
+            is_settled: false,
+            mappings: None,
+            names: Vec::new(),
+            text: Vec::new(),
+            bpf: None,
+        }
+    }
+
+    /// The maps file.
+    pub(super) fn file(&self) -> Option<Arc<OwnedFd>> {
+        self.file.clone()
+    }
+
+    /// Lets the source that the plan says answer. Build ids are not among what it gives.
+    pub(super) fn answer(&mut self, asked: &Asked, forced: Option<Source>, wants: Wants) -> Result<Mappings> {
+        let question = match asked {
+            Asked::AtOrAfter(..) => Question::LookUp {
+                addresses: 1,
+                mappings: self.mappings,
+            },
+            Asked::At(pages) => Question::LookUp {
+                addresses: pages.starts().len(),
+                mappings: self.mappings,
+            },
+            Asked::Passing(filter) => Question::Walk(*filter),
+        };
+        loop {
+            let facts = Facts {
+                forced: forced.or(self.has_no_ioctl.then_some(Source::Procfs)),
+                has_ioctl: has_ioctl(),
+                walks: self.pid.is_some() && self.bpf.as_ref().is_some_and(Bpf::is_ours),
+            };
+            let source = plan(question, wants, &facts, &Cost::default())?;
+            let mut found = Mappings::new(source);
+            match self.read(source, wants, asked, &mut found) {
+                Ok(()) => {
+                    self.is_settled = true;
+                    if matches!(asked, Asked::Passing(filter) if filter.is_empty()) {
+                        self.mappings = Some(found.len());
+                    }
+                    return Ok(found);
+                }
+                Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread() => {}
+                // A descriptor that was handed to us can be of another file; of ours we know what they are.
+                Err(error)
+                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && self.pid.is_some() =>
+                {
+                    HAS_IOCTL.store(2, Ordering::Relaxed);
+                }
+                Err(error)
+                    if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && forced.is_none() =>
+                {
+                    self.has_no_ioctl = true;
+                }
+                Err(error) => return Err(self.describe(error)),
+            }
+        }
+    }
+
+    fn read(&mut self, source: Source, wants: Wants, asked: &Asked, found: &mut Mappings) -> Result<()> {
+        let pid = self.pid.unwrap_or_default();
+        let file = self.file.as_ref().ok_or_else(source::no_memory)?.as_fd();
+        match source {
+            Source::Procmap => {
+                asked.read(&mut IoctlCursor::new(file, wants, &mut self.names), pid, found)?;
+                HAS_IOCTL.store(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Source::Procfs if wants.contains(Wants::USAGE) => {
+                let pid = self.pid.ok_or_else(needs_pid)?;
+                let smaps = self.opener.open(pid, MemoryFile::Smaps)?;
+                let smaps = smaps.ok_or_else(source::no_memory)?;
+                asked.read(&mut TextCursor::new(smaps.as_fd(), wants, &mut self.text), pid, found)?;
+                still_there(file)
+            }
+            Source::Procfs => asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found),
+            Source::Bpf => {
+                let pid = self.pid.ok_or_else(needs_pid)?;
+                let which = match asked {
+                    Asked::AtOrAfter(..) => bpf::Asked::Passing(Filter::empty()),
+                    Asked::At(pages) => bpf::Asked::At(pages.starts()),
+                    Asked::Passing(filter) => bpf::Asked::Passing(*filter),
+                };
+                let is_at = matches!(asked, Asked::At(_));
+                let bpf = match self.bpf.take().filter(Bpf::is_ours) {
+                    Some(bpf) => bpf,
+                    None => Bpf::load()?,
+                };
+                let bpf = self.bpf.insert(bpf);
+                match bpf.process(file, pid, which, wants)? {
+                    // What was asked for, and no more.
+                    Some(list) if is_at => {
+                        *found = list;
+                        Ok(())
+                    }
+                    Some(list) => asked.read(&mut ListCursor::new(&list), pid, found),
+                    None if is_at => {
+                        *found = Mappings::new(Source::Procmap);
+                        asked.read(&mut IoctlCursor::new(file, wants, &mut self.names), pid, found)
+                    }
+                    None => {
+                        *found = Mappings::new(Source::Procfs);
+                        asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The memory of a process whose first thread has ended is that of its other threads. True if one of them has been turned to.
+    /// Not once there was an answer: another address space must not answer in the place of one that is gone.
+    fn turn_to_another_thread(&mut self) -> bool {
+        let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
+            return false;
+        };
+        self.is_settled = true;
+        for opener in self.opener.others(pid) {
+            let Ok(Some(file)) = opener.open(pid, MemoryFile::Maps) else {
+                continue;
+            };
+            if still_there(file.as_fd()).is_ok() {
+                (self.file, self.opener) = (Some(Arc::new(file)), opener);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn describe(&self, error: Error) -> Error {
+        match (error.kind(), self.pid) {
+            (ErrorKind::NoMemory, Some(pid)) => Error::new(ErrorKind::NoMemory, format!("pid {pid}: {error}")),
+            (ErrorKind::NoAnswer, pid) => Error::no_answer(pid),
+            _ => error,
+        }
+    }
+}
+
+fn needs_pid() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "a maps file alone does not lead to this: the number of its process is not known",
+    )
+}
+
+/// Fails if the address space of a maps file is gone. What was asked meanwhile by the process's number was then another one's.
+fn still_there(file: BorrowedFd<'_>) -> Result<()> {
+    match rustix::io::pread(file, &mut [0][..], 0) {
+        Ok(1..) => Ok(()),
+        _ => Err(source::no_memory()),
+    }
+}

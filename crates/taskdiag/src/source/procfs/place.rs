@@ -1,0 +1,208 @@
+//! Where the files of a task are, and lists of tasks. Opens and lists; what is in files is read by [`task`](super::task).
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::encode::{FILES, NAMESPACES, PATHS};
+use super::parse;
+
+/// The names of files, by [`super::encode::index`].
+pub(super) const NAMES: [&str; FILES] = [
+    "stat",
+    "status",
+    "schedstat",
+    "cmdline",
+    "oom_score_adj",
+    "oom_score",
+    "cgroup",
+    "io",
+    "limits",
+    "environ",
+    "loginuid",
+    "sessionid",
+    "personality",
+    "timerslack_ns",
+];
+
+/// The names of links, in the order of [`PATHS`].
+pub(super) const PATH_LINKS: [&str; PATHS.len()] = ["exe", "cwd", "root"];
+
+/// The names of links, in the order of [`NAMESPACES`].
+pub(super) const NAMESPACE_LINKS: [&str; NAMESPACES.len()] = [
+    "ns/pid",
+    "ns/pid_for_children",
+    "ns/mnt",
+    "ns/net",
+    "ns/user",
+    "ns/uts",
+    "ns/ipc",
+    "ns/cgroup",
+    "ns/time",
+];
+
+/// Room for the names of 10000 threads, which are listed at once, for where a list of threads goes on after some ended is
+/// uncertain. What is not needed of it is never touched.
+const DIRECTORY: usize = 256 << 10;
+
+/// A path below `/proc`, on the stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Ends with a NUL at least.
+    bytes: [u8; 56],
+    len: usize,
+}
+
+impl Path {
+    pub(super) const EMPTY: Path = Path { bytes: [0; 56], len: 0 };
+
+    pub(super) fn text(mut self, text: &str) -> Path {
+        // The longest is 4294967295/task/4294967295/ns/pid_for_children.
+        let room = &mut self.bytes[self.len..55];
+        let len = room.len().min(text.len());
+        room[..len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        self
+    }
+
+    pub(super) fn number(mut self, number: u32) -> Path {
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut rest = number;
+        for place in self.bytes[self.len..self.len + digits].iter_mut().rev() {
+            *place = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.len += digits;
+        self
+    }
+
+    pub(super) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// Where a task's files are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) directory: BorrowedFd<'a>,
+    /// Ends with a slash.
+    pub(super) path: Path,
+    /// The way from `directory` to `/proc`.
+    pub(super) up: &'static str,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn process(proc: BorrowedFd<'a>, pid: u32) -> Place<'a> {
+        Place {
+            directory: proc,
+            path: Path::EMPTY.number(pid).text("/"),
+            up: "",
+            pid,
+            tid: pid,
+        }
+    }
+
+    pub(super) fn thread(proc: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
+        Place {
+            directory: proc,
+            path: Path::EMPTY.number(pid).text("/task/").number(tid).text("/"),
+            up: "",
+            pid,
+            tid,
+        }
+    }
+
+    /// The same, from the process's `task` directory.
+    pub(super) fn thread_in(task: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
+        Place {
+            directory: task,
+            path: Path::EMPTY.number(tid).text("/"),
+            up: "../../",
+            pid,
+            tid,
+        }
+    }
+
+    pub(super) fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
+        self.open_as(self.path.text(name), OFlags::RDONLY)
+    }
+
+    pub(super) fn open_as(&self, path: Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(self.directory, path.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// Opens one of [`NAMES`].
+    pub(super) fn open_file(&self, file: usize) -> Result<OwnedFd, Errno> {
+        match NAMES[file] {
+            // The directories of threads do not have it. Each thread has a directory as if it were a process, though.
+            name @ "timerslack_ns" => {
+                let path = Path::EMPTY.text(self.up).number(self.tid).text("/").text(name);
+                self.open_as(path, OFlags::RDONLY)
+            }
+            name => self.open(name),
+        }
+    }
+
+    /// How many files are open. Since f1f1f2569901 ("proc: report open files as size in stat() for /proc/pid/fd", 6.2) that is
+    /// the size of the directory, which everybody may ask for; before, it has to be listed.
+    pub(super) fn fd_count(&self, is_size: bool, listing: &mut Listing) -> Result<u32, Errno> {
+        let path = self.path.text("fd");
+        if is_size {
+            let stat = rustix::fs::statat(self.directory, path.as_c_str(), AtFlags::empty())?;
+            return u32::try_from(stat.st_size).or(Err(Errno::INVAL));
+        }
+        let directory = self.open_as(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        listing.all(directory.as_fd())?;
+        Ok(listing.ids.len() as u32)
+    }
+
+    /// The inode number that a link in `ns/` has in its target.
+    pub(super) fn namespace(&self, name: &str) -> Result<u64, Errno> {
+        let path = self.path.text(name);
+        let mut target = [0; 64];
+        let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
+        parse::namespace(&target[..len]).ok_or(Errno::INVAL)
+    }
+}
+
+/// The ids that a directory lists.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Only ever its spare capacity is used.
+    buffer: Vec<u8>,
+    pub(super) ids: Vec<u32>,
+}
+
+impl Listing {
+    /// Makes `ids` the next part of the directory's, what the kernel gives in `room` bytes. Returns whether there is any.
+    pub(super) fn part(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
+        self.ids.clear();
+        self.more(directory, room)
+    }
+
+    /// Makes `ids` all of the directory's.
+    pub(super) fn all(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.ids.clear();
+        while self.more(directory, DIRECTORY)? {}
+        // Threads are listed in the order in which they were made.
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        Ok(())
+    }
+
+    fn more(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
+        self.buffer.reserve(room);
+        let mut entries = RawDir::new(directory, &mut self.buffer.spare_capacity_mut()[..room]);
+        while let Some(entry) = entries.next() {
+            self.ids.extend(parse::task_id(entry?.file_name().to_bytes()));
+            if entries.is_buffer_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

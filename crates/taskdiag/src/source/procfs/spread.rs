@@ -1,0 +1,278 @@
+//! Reading many tasks, or some that may keep their reader waiting: the work is spread over [`Readers`](crate::readers).
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::place::{Listing, Place};
+use super::task::{held_with, unmark, Lost, Pass, With, Worker, WAITS};
+use crate::absent::Absent;
+use crate::error::Error;
+use crate::field::Files;
+use crate::readers::{self, Hold, Job, Pulse};
+use crate::snapshot::Snapshot;
+
+/// Room for the names of some hundred processes. They are read before more are listed: what the kernel touches to list a
+/// process is then still in the processor's cache. The list of processes goes on at the number where it was interrupted.
+const PROCESSES: usize = 8 << 10;
+
+/// So many tasks that are named are read by one reader in one go.
+pub(super) const PART: usize = 64;
+
+/// A task to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// What it is known by to who asked.
+    pub(super) index: usize,
+    /// How to read it, by its place in [`Spread::passes`].
+    pub(super) pass: usize,
+    pub(super) pid: u32,
+    /// The thread; 0: the process.
+    pub(super) tid: u32,
+    /// When it started, in clock ticks, if it is to be made sure that it is that one.
+    pub(super) started: Option<u64>,
+    /// Where each thread of the process is meant, from this one on.
+    pub(super) from: u32,
+    /// Files that it does not let be read.
+    pub(super) held: Files,
+    /// It is read even if others of its user have held readers.
+    pub(super) is_last: bool,
+}
+
+impl Target {
+    pub(super) fn new(index: usize, pid: u32) -> Target {
+        Target {
+            index,
+            pass: 0,
+            pid,
+            tid: 0,
+            started: None,
+            from: 0,
+            held: Files::NONE,
+            is_last: false,
+        }
+    }
+}
+
+/// What is meant by a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// The process or thread itself.
+    Itself,
+    /// Each thread of the process.
+    Threads,
+    /// Each thread of the process, if it is one and not a thread.
+    ThreadsOfLeader,
+}
+
+/// What was read of some targets.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// Rows of tasks.
+    pub(super) snapshot: Snapshot,
+    /// For each target that was done, whether it has a row, or why not; and where the records begin that are its.
+    pub(super) ends: Vec<(usize, Result<usize, Lost>)>,
+    /// Targets that are left for when all others have been read.
+    postponed: Vec<Target>,
+    /// We ran out of something.
+    failed: Option<(u32, Lost)>,
+}
+
+/// Tasks to be read.
+#[derive(Debug)]
+pub(super) struct Spread {
+    pub(super) proc: Arc<OwnedFd>,
+    pub(super) passes: Vec<Pass>,
+    pub(super) meant: Meant,
+    /// All processes are meant, as they are listed.
+    listing: Option<Mutex<Listing>>,
+    ticks_per_second: u64,
+    unlisted: Mutex<Option<Error>>,
+    /// Users whose processes hold readers. As one process can have many like it, theirs are read when all others have been.
+    users: Mutex<Vec<u32>>,
+    has_users: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Spread {
+    pub(super) fn new(
+        proc: Arc<OwnedFd>,
+        passes: Vec<Pass>,
+        meant: Meant,
+        is_of_all: bool,
+        ticks_per_second: u64,
+    ) -> Spread {
+        Spread {
+            proc,
+            passes,
+            meant,
+            listing: is_of_all.then(Mutex::default),
+            ticks_per_second,
+            unlisted: Mutex::default(),
+            users: Mutex::default(),
+            has_users: AtomicBool::new(false),
+        }
+    }
+
+    /// Why the list of processes is not whole.
+    pub(super) fn unlisted(&self) -> Option<Error> {
+        lock(&self.unlisted).take()
+    }
+
+    /// Reads one target, and adds what comes of it to a part as it comes.
+    fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Part>) {
+        let pass = &self.passes[target.pass];
+        let mut held = target.held.or(with.held).or(Files(readers::held(target.pid)));
+        if readers::are_scarce() && pass.waits() {
+            let user = worker.user(self.proc.as_fd(), target.pid);
+            if user.is_some_and(readers::does_user_hold) {
+                held = held.or(WAITS);
+            }
+        }
+        let with = With {
+            held,
+            started: target.started,
+            ..with
+        };
+        let proc = self.proc.as_fd();
+        own.clear(pass.plan.fields);
+        let mut told = |own: &mut Snapshot| {
+            lock(done).snapshot.take_in(own);
+            own.clear(pass.plan.fields);
+        };
+        let read = match self.meant {
+            Meant::Itself => {
+                let place = match target.tid {
+                    0 => Place::process(proc, target.pid),
+                    tid => Place::thread(proc, target.pid, tid),
+                };
+                worker.add(&place, pass, &with, own)
+            }
+            Meant::Threads => worker.threads((proc, target.pid, target.from), pass, &with, own, &mut told),
+            Meant::ThreadsOfLeader => worker
+                .leader(proc, target.pid)
+                .and_then(|()| worker.threads((proc, target.pid, target.from), pass, &with, own, &mut told)),
+        };
+        let mut done = lock(done);
+        if let Err(lost @ Lost::System(_)) = read {
+            done.failed.get_or_insert((target.pid, lost));
+        }
+        let start = done.snapshot.records.len();
+        done.snapshot.take_in(own);
+        done.ends.push((target.index, read.map(|()| start)));
+    }
+
+    /// Whether a target is to be left until others have been read, for its user's processes hold readers.
+    fn is_suspect(&self, target: &Target, worker: &mut Worker) -> bool {
+        if target.is_last || !self.has_users.load(Ordering::Relaxed) || !self.passes[target.pass].waits() {
+            return false;
+        }
+        let user = worker.user(self.proc.as_fd(), target.pid);
+        user.is_some_and(|user| lock(&self.users).contains(&user))
+    }
+}
+
+impl Job for Spread {
+    type Item = Vec<Target>;
+    type Done = Part;
+    type Tools = (Worker, Snapshot);
+
+    fn tools(&self) -> (Worker, Snapshot) {
+        (Worker::new(self.ticks_per_second), Snapshot::default())
+    }
+
+    fn more(&self) -> Option<Vec<Target>> {
+        let mut listing = lock(self.listing.as_ref()?);
+        match listing.part(self.proc.as_fd(), PROCESSES) {
+            Ok(true) => Some(listing.ids.iter().map(|&pid| Target::new(0, pid)).collect()),
+            Ok(false) => None,
+            Err(errno) => {
+                *lock(&self.unlisted) = Some(Error::io("can't list /proc", errno));
+                None
+            }
+        }
+    }
+
+    fn read(&self, targets: &Vec<Target>, (worker, own): &mut (Worker, Snapshot), pulse: &Pulse, done: &Mutex<Part>) {
+        for (index, target) in targets.iter().enumerate() {
+            let pulse = Some((pulse, index));
+            if self.is_suspect(target, worker) {
+                lock(done).postponed.push(*target);
+                continue;
+            }
+            let with = With {
+                pulse,
+                ..With::default()
+            };
+            self.read_one(target, with, worker, own, done);
+        }
+    }
+
+    fn go_on_behind(&self, targets: &Vec<Target>, mark: u64, hold: &Hold, _: &mut Part) -> Vec<Vec<Target>> {
+        let (index, tid, file) = unmark(mark);
+        let Some((target, rest)) = targets.get(index..).and_then(<[Target]>::split_first) else {
+            return Vec::new();
+        };
+        let files = held_with(file);
+        if let Some(user) = Worker::new(self.ticks_per_second).user(self.proc.as_fd(), target.pid) {
+            lock(&self.users).push(user);
+            readers::user_holds(user, hold);
+            self.has_users.store(true, Ordering::Relaxed);
+        }
+        readers::holds(target.pid, files.0, hold);
+        let once_more = Target {
+            held: target.held.or(files),
+            from: tid,
+            is_last: true,
+            ..*target
+        };
+        let parts = [vec![once_more], rest.to_vec()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect()
+    }
+
+    fn without_reader(&self, targets: &Vec<Target>, done: &mut Part) {
+        let (mut worker, mut own) = self.tools();
+        let part = Mutex::new(std::mem::take(done));
+        for target in targets {
+            let with = With {
+                held: WAITS,
+                ..With::default()
+            };
+            self.read_one(target, with, &mut worker, &mut own, &part);
+        }
+        *done = part.into_inner().unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Takes the targets that were postponed out of parts, each to be read by itself.
+pub(super) fn postponed(parts: &mut [Part]) -> Vec<Vec<Target>> {
+    let left = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.postponed));
+    left.map(|target| {
+        vec![Target {
+            is_last: true,
+            ..target
+        }]
+    })
+    .collect()
+}
+
+impl Part {
+    /// The process at which we ran out of something, and of what.
+    pub(super) fn failed(&self) -> Option<(u32, Lost)> {
+        self.failed
+    }
+}
+
+impl Lost {
+    /// Why a value is missing that was lost with its task.
+    pub(super) fn as_absent(self) -> Absent {
+        match self {
+            Lost::Gone | Lost::Other => Absent::Gone,
+            Lost::Denied => Absent::Denied,
+            Lost::Malformed | Lost::System(_) => Absent::Unsupported,
+        }
+    }
+}

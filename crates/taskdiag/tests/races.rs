@@ -1,0 +1,230 @@
+//! Processes that change while they are read: what is told of them must have been so.
+//!
+//! How often each race is run follows `TASKDIAG_TEST_SCALE`; the soak runs them for longer.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use common::{handle, scaled, SOURCES};
+use taskdiag::snapshot::{Snapshot, Task};
+use taskdiag::{Absent, Field, Fields, Query, SourceId};
+use taskdiag_zoo::{Churn, Race, Racers};
+
+/// One race at a time: each needs the processors for itself.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How often a source is asked: procfs takes longer.
+fn passes(source: SourceId, count: usize) -> usize {
+    match source {
+        SourceId::Bpf => scaled(count),
+        _ => scaled(count / 10),
+    }
+}
+
+/// Asks again and again, and has each answer judged. What is wrong is told at the end, with how often it was.
+fn race(
+    race: Race,
+    query: impl Fn(&[i32]) -> Query,
+    count: usize,
+    mut judge: impl FnMut(SourceId, &Racers, &Task<'_>) -> Option<String>,
+) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for source in SOURCES {
+        let racers = Racers::start(race).expect("racers");
+        let query = query(racers.pids());
+        let mut handle = handle(source);
+        let mut snapshot = Snapshot::default();
+        let (mut wrong, mut first, mut judged) = (0, None, 0);
+        let count = passes(source, count);
+        for _ in 0..count {
+            handle.query_into(&query, &mut snapshot).expect("an answer");
+            for task in snapshot.tasks() {
+                judged += 1;
+                if let Some(what) = judge(source, &racers, &task) {
+                    wrong += 1;
+                    first.get_or_insert(what);
+                }
+            }
+        }
+        println!("{source} {race:?}: {count} passes, {judged} rows, {wrong} wrong");
+        assert!(judged >= count, "{source} {race:?}: {judged} rows in {count} passes");
+        assert_eq!(
+            wrong, 0,
+            "{source} {race:?}: {first:?}, among others, in {count} passes"
+        );
+    }
+}
+
+/// These processes.
+fn these(pids: &[i32], fields: Fields) -> Query {
+    Query::these(pids.iter().map(|&pid| pid as u32)).fields(fields)
+}
+
+/// Check that a process's network namespace is never another one's, while its set of namespaces is replaced again and again.
+#[test]
+fn namespaces_are_the_process_s_own() {
+    let fields = Field::NsNet | Field::NsUser;
+    let mut known = BTreeMap::new();
+    race(
+        Race::Unshares,
+        |pids| these(pids, fields),
+        30_000,
+        |_, _, task| {
+            let pid = task.pid().expect("a pid");
+            let [net, user] = *known.entry(pid).or_insert_with(|| {
+                ["net", "user"].map(|kind| {
+                    fs::metadata(format!("/proc/{pid}/ns/{kind}"))
+                        .expect("a namespace")
+                        .ino()
+                })
+            });
+            let told = (task.ns_net(), task.ns_user());
+            (told != (Ok(net), Ok(user))).then(|| format!("{pid}: {told:?}, not {net}, {user}"))
+        },
+    );
+}
+
+/// Check that a process is never missing, and never shown as a thread of it that ends, while other threads than its first execute.
+#[test]
+fn who_executes_in_a_thread_is_there() {
+    let fields = Fields::from(Field::State)
+        | Field::Pgid
+        | Field::Sid
+        | Field::ThreadsCount
+        | Field::VsizeBytes
+        | Field::StartNs;
+    let mut starts = BTreeMap::new();
+    race(
+        Race::Execs,
+        |_| Query::processes().fields(fields | Field::Ppid),
+        6_000,
+        |source, racers, task| {
+            let pid = task.pid().expect("a pid");
+            if !racers.pids().contains(&(pid as i32)) {
+                return None;
+            }
+            let start = *starts.entry(pid).or_insert(task.start_ns());
+            // While the thread that executes waits for the others, the first one ends, and then waits for it. With procfs memory
+            // and threads are of two files, and so of two moments.
+            let is_first_over = task.threads_count().is_ok_and(|count| count > 1) || source == SourceId::Procfs;
+            let has_memory = task.vsize_bytes().is_ok() || task.vsize_bytes() == Err(Absent::NoMemory) && is_first_over;
+            let is_whole = has_memory
+                && task.threads_count().is_ok_and(|count| count > 0)
+                && task.state().is_ok_and(|state| state != 'X')
+                && task.pgid().is_ok_and(|pgid| pgid > 0)
+                && task.sid().is_ok_and(|sid| sid > 0)
+                && task.start_ns() == start;
+            (!is_whole).then(|| {
+                let shown: Vec<_> = fields.iter().map(|field| task.value(field)).collect();
+                format!("{pid}: {shown:?}")
+            })
+        },
+    );
+}
+
+/// Check that each pass over all processes has both that execute in threads, once.
+#[test]
+fn who_executes_in_a_thread_is_not_left_out() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for source in SOURCES {
+        let racers = Racers::start(Race::Execs).expect("racers");
+        let mut handle = handle(source);
+        let mut snapshot = Snapshot::default();
+        let count = passes(source, 6_000);
+        let mut left_out = 0;
+        for _ in 0..count {
+            let query = Query::processes().fields(Field::State);
+            handle.query_into(&query, &mut snapshot).expect("an answer");
+            for &pid in racers.pids() {
+                let rows = snapshot.tasks().filter(|task| task.pid() == Ok(pid as u32)).count();
+                assert!(rows <= 1, "{source}: {pid} is there {rows} times");
+                left_out += 1 - rows;
+            }
+        }
+        println!("{source}: {count} passes, {left_out} left out");
+        assert_eq!(left_out, 0, "{source}: in {count} passes");
+    }
+}
+
+/// Check that there is never a row of a task that has been released already: such ones have neither group nor session.
+#[test]
+fn who_is_released_is_no_more() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let fields = Field::State | Field::Ppid | Field::Pgid | Field::Sid | Field::ThreadsCount;
+    for source in SOURCES {
+        let churn = Churn::start(4_000).expect("churn");
+        let churner = churn.pid() as u32;
+        let mut handle = handle(source);
+        let mut snapshot = Snapshot::default();
+        let count = passes(source, 6_000);
+        let (mut met, mut ghosts, mut first) = (0, 0, None);
+        let session = fs::read_to_string(format!("/proc/{churner}/stat")).expect("a stat");
+        let session: u32 = session
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split(' ').nth(4)?.parse().ok())
+            .expect("a session");
+        for _ in 0..count {
+            let query = Query::processes().fields(fields);
+            handle.query_into(&query, &mut snapshot).expect("an answer");
+            for task in snapshot.tasks() {
+                let is_released = task.threads_count() == Ok(0);
+                let is_child = task.ppid() == Ok(churner);
+                met += usize::from(is_child);
+                if is_released || is_child && (task.pgid(), task.sid()) != (Ok(session), Ok(session)) {
+                    ghosts += 1;
+                    let shown: Vec<_> = fields.iter().map(|field| task.value(field)).collect();
+                    first.get_or_insert(format!("{:?}: {shown:?}", task.pid()));
+                }
+            }
+        }
+        println!("{source}: {count} passes, {met} children met, {ghosts} ghosts");
+        assert!(met > 0, "{source}: none was met");
+        assert_eq!(ghosts, 0, "{source}: {first:?}");
+    }
+}
+
+/// Check that no time of a process that computes ever falls.
+#[test]
+fn times_never_fall() {
+    let mut before = BTreeMap::new();
+    let fields = Field::UtimeNs | Field::StimeNs | Field::MinFaults;
+    race(
+        Race::Computes,
+        |pids| these(pids, fields),
+        30_000,
+        |_, _, task| {
+            let pid = task.pid().expect("a pid");
+            let now = [
+                task.utime_ns().expect("a time"),
+                task.stime_ns().expect("a time"),
+                task.min_faults().expect("a count"),
+            ];
+            let before = before.insert(pid, now).unwrap_or_default();
+            let falls = now.iter().zip(before).any(|(&now, before)| now < before);
+            falls.then(|| format!("{pid}: {before:?}, then {now:?}"))
+        },
+    );
+}
+
+/// Check that resident memory is never less than what was resident all the time.
+#[test]
+fn resident_memory_is_never_less_than_is_there() {
+    race(
+        Race::Faults,
+        |pids| these(pids, Field::RssBytes | Field::RssAnonBytes),
+        60_000,
+        |_, _, task| {
+            let told = (
+                task.rss_bytes().expect("a size"),
+                task.rss_anon_bytes().expect("a size"),
+            );
+            let is_enough = told.0 >= Race::HELD && told.1 >= Race::HELD;
+            (!is_enough).then(|| format!("{told:?} bytes, not {} at least", Race::HELD))
+        },
+    );
+}

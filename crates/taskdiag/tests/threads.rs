@@ -1,0 +1,113 @@
+//! One process with very many threads: nobody has to wait for it to be read, and its sums are right.
+
+mod common;
+
+use std::fs;
+
+use common::{handle, text::TICK_NS, SOURCES};
+use taskdiag::{Field, Query, SourceId};
+use taskdiag_zoo::Farm;
+
+const THREADS: usize = 25_000;
+
+/// For so long RCU may have to wait for us.
+const LONGEST_NS: u64 = 1_000_000;
+
+/// The numbers of a `stat`, from the state on (field 3 is at 0).
+fn stat(pid: i32) -> Vec<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a stat");
+    let rest = text.rsplit(')').next().expect("more behind the name");
+    rest.split_ascii_whitespace()
+        .map(|word| word.parse().unwrap_or(0))
+        .collect()
+}
+
+/// A number of `/proc/PID/io`.
+fn io(pid: i32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).expect("an io");
+    let word = text.lines().find_map(|line| line.strip_prefix(name));
+    word.and_then(|word| word.trim_start_matches(':').trim().parse().ok())
+        .expect("a number")
+}
+
+/// Check that a process of 25,000 threads is read in short stretches, for all groups that add up over threads, and that the sums are
+/// those of the text.
+#[test]
+fn many_threads_are_read_in_short_stretches() {
+    let farm = Farm::start(1, THREADS).expect("a farm");
+    let pid = farm.pids()[0];
+    let sums = Field::UtimeNs
+        | Field::StimeNs
+        | Field::MinFaults
+        | Field::MajFaults
+        | Field::ReadChars
+        | Field::WriteChars
+        | Field::ReadSyscalls
+        | Field::Cmdline
+        | Field::ThreadsCount;
+    for source in SOURCES {
+        let mut handle = handle(source);
+        // procfs takes its time, and keeps nobody waiting.
+        let rounds = if source == SourceId::Bpf { 10 } else { 2 };
+        let processes = [
+            Query::processes(),
+            Query::process(pid as u32),
+            Query::children_of(std::process::id()),
+        ];
+        let changed = Query::processes().only_changed();
+        for query in processes.into_iter().chain([changed]) {
+            let scope = query.scope;
+            let query = query.fields(sums);
+            // Whoever else wants the processor can make a run look long. The program's own part is what all have.
+            let mut shortest = u64::MAX;
+            for _ in 0..rounds {
+                let before = (stat(pid), io(pid, "rchar"));
+                let snapshot = handle.query(&query).expect("an answer");
+                shortest = shortest.min(snapshot.counters().longest_run_ns);
+                let Some(task) = snapshot.tasks().find(|task| task.pid() == Ok(pid as u32)) else {
+                    // It is no child of ours, and what has not run has not changed.
+                    assert!(!matches!(scope, taskdiag::Scope::Process(_)), "{source}");
+                    continue;
+                };
+                let after = (stat(pid), io(pid, "rchar"));
+                let within = |told: u64, at: usize| (before.0[at]..=after.0[at]).contains(&told);
+                assert_eq!(task.threads_count(), Ok(THREADS as u32), "{source} {scope:?}");
+                let ticks = |time: Result<u64, taskdiag::Absent>| time.expect("a time") / TICK_NS;
+                assert!(
+                    within(ticks(task.utime_ns()), 11),
+                    "{source} {scope:?}: {:?}",
+                    task.utime_ns()
+                );
+                assert!(
+                    within(ticks(task.stime_ns()), 12),
+                    "{source} {scope:?}: {:?}",
+                    task.stime_ns()
+                );
+                assert!(
+                    within(task.min_faults().expect("a count"), 7),
+                    "{source} {scope:?}: {:?}",
+                    task.min_faults()
+                );
+                let read = task.read_chars().expect("a count");
+                assert!((before.1..=after.1).contains(&read), "{source} {scope:?}: {read}");
+            }
+            println!("{source} {scope:?}: longest stretch {shortest} ns");
+            if source == SourceId::Bpf {
+                assert!((1..LONGEST_NS).contains(&shortest), "{scope:?}: {shortest} ns");
+            }
+        }
+        // Its threads, each by itself.
+        let query = Query::threads_of(pid as u32).fields(Field::UtimeNs | Field::State | Field::ReadChars);
+        let mut shortest = u64::MAX;
+        for _ in 0..rounds / 2 {
+            let snapshot = handle.query(&query).expect("its threads");
+            assert_eq!(snapshot.len(), THREADS, "{source}");
+            shortest = shortest.min(snapshot.counters().longest_run_ns);
+        }
+        println!("{source}, its threads: longest stretch {shortest} ns");
+        assert!(
+            source == SourceId::Procfs || (1..LONGEST_NS).contains(&shortest),
+            "{shortest} ns"
+        );
+    }
+}

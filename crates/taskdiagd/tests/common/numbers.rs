@@ -1,0 +1,16 @@
+//! Numbers that look random, the same every time.
+
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}

@@ -1,0 +1,161 @@
+//! Processes that do one thing over and over, for whoever reads them meanwhile to get it wrong.
+
+use std::ffi::CString;
+use std::io::{self, BufRead as _, Write as _};
+use std::thread;
+
+use crate::den::{environment, fork_child, kill_descendants, obituary, Doing as _, Report};
+use crate::facts::Facts;
+use crate::helper::Helper;
+use crate::sys::{self, page_size};
+use crate::{EXECUTOR, RACER};
+
+/// What racers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Race {
+    /// Two processes, each in a network namespace of its own, get one new UTS namespace after the other.
+    Unshares,
+    /// Threads that are not the first of their process execute the program again, in two processes.
+    Execs,
+    /// A process uses the processor, in the kernel and outside of it, in two threads.
+    Computes,
+    /// Two threads of a process map, use and unmap memory, besides [`Race::HELD`] bytes that it always has.
+    Faults,
+}
+
+impl Race {
+    /// How much memory a process that [`Faults`](Race::Faults) has at all times.
+    pub const HELD: u64 = 16 << 20;
+
+    const ALL: [(Race, &str); 4] = [
+        (Race::Unshares, "unshares"),
+        (Race::Execs, "execs"),
+        (Race::Computes, "computes"),
+        (Race::Faults, "faults"),
+    ];
+}
+
+/// Processes at it, until this is dropped.
+#[derive(Debug)]
+pub struct Racers {
+    pids: Vec<i32>,
+    _helper: Helper,
+}
+
+impl Racers {
+    /// Starts them, and returns when they are at it.
+    pub fn start(race: Race) -> io::Result<Racers> {
+        let (_, name) = Race::ALL
+            .into_iter()
+            .find(|(other, _)| *other == race)
+            .expect("all are there");
+        let mut helper = Helper::start(&format!("{RACER}{name}"), &["racers", name])?;
+        helper
+            .hear()
+            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        let line = helper.line()?;
+        let pids = line.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        Ok(Racers {
+            pids: pids.collect(),
+            _helper: helper,
+        })
+    }
+
+    /// The processes.
+    pub fn pids(&self) -> &[i32] {
+        &self.pids
+    }
+}
+
+pub(crate) fn run(name: &str) -> ! {
+    let told = start(name).and_then(|pids| {
+        let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
+        writeln!(io::stdout(), "ready\n{}", pids.join(" "))
+    });
+    match told {
+        // Until the input ends.
+        Ok(()) => drop(io::stdin().lock().skip_until(b'\0')),
+        Err(error) => print!("{}", obituary(&error)),
+    }
+    kill_descendants();
+    sys::exit(0)
+}
+
+fn start(name: &str) -> io::Result<Vec<i32>> {
+    sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)?;
+    let race = Race::ALL.into_iter().find(|(_, other)| *other == name);
+    let (race, _) = race.ok_or_else(|| io::Error::other("the zoo binary doesn't know it: is it out of date?"))?;
+    let (count, body): (_, fn(&mut Report) -> io::Result<()>) = match race {
+        Race::Unshares => (2, unshares),
+        Race::Execs => (2, execs),
+        Race::Computes => (1, computes),
+        Race::Faults => (1, faults),
+    };
+    let racer = |_| fork_child(body).map(|Facts { pid, .. }| pid);
+    (0..count).map(racer).collect()
+}
+
+fn unshares(report: &mut Report) -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWNET).doing("unshare network namespace")?;
+    report.ready()?;
+    loop {
+        sys::unshare(libc::CLONE_NEWUTS)?;
+    }
+}
+
+fn execs(report: &mut Report) -> io::Result<()> {
+    report.ready()?;
+    Err(exec_again())
+}
+
+/// What such a process does once it has been executed.
+pub(crate) fn exec_in_a_thread() -> ! {
+    let executing = thread::Builder::new().stack_size(64 << 10).spawn(exec_again);
+    let _ = executing.map(thread::JoinHandle::join);
+    sys::exit(1)
+}
+
+/// Returns only when that failed.
+fn exec_again() -> io::Error {
+    // The thread that executes takes the place of the one that asked for it.
+    if let Err(error) = sys::die_with_parent() {
+        return error;
+    }
+    let path = CString::from(c"/proc/self/exe");
+    let args = [b"zoo".to_vec(), b"racer".to_vec()];
+    sys::exec(&path, &args, &environment(EXECUTOR, &[]))
+}
+
+fn computes(report: &mut Report) -> io::Result<()> {
+    thread::Builder::new().spawn(compute)?;
+    report.ready()?;
+    compute()
+}
+
+fn compute() -> io::Result<()> {
+    loop {
+        sys::burn_cpu(100_000);
+        for _ in 0..100 {
+            sys::sched_yield();
+        }
+    }
+}
+
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+fn faults(report: &mut Report) -> io::Result<()> {
+    let held = Race::HELD as usize;
+    sys::touch(sys::map(held, ANONYMOUS, None)?, held, true);
+    thread::Builder::new().spawn(fault)?;
+    report.ready()?;
+    fault()
+}
+
+fn fault() -> io::Result<()> {
+    const PAGES: usize = 64;
+    loop {
+        let at = sys::map(PAGES * page_size(), ANONYMOUS, None)?;
+        sys::touch(at, PAGES * page_size(), true);
+        sys::unmap(at, PAGES * page_size())?;
+    }
+}

@@ -1,0 +1,122 @@
+//! Processes that keep those waiting who look at their memory or files, for as long as they live.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::thread;
+
+use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
+
+use super::{species, Species};
+use crate::den::{fork_child, settle, settle_one_of, Den};
+use crate::facts::Facts;
+use crate::fuse::SilentFile;
+use crate::sys::{self, page_size};
+
+pub(super) const SPECIES: &[Species] = &[
+    species(
+        "holds-lock",
+        "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory",
+        |den| holds_lock(den, None),
+    ),
+    species("holds-lock-of-nobody", "the same, of the user nobody", |den| {
+        holds_lock(den, Some(NOBODY))
+    }),
+    species(
+        "silent-args",
+        "maps a file that never answers over its arguments, and memory again, all the time",
+        silent_args,
+    ),
+    species(
+        "silent-file",
+        "has a file open and mapped whose file system does not answer any more, whatever it is asked",
+        silent_file,
+    ),
+];
+
+const NOBODY: u32 = 65534;
+
+/// Where the silent file is mapped.
+const AT: usize = 0x2000_0000_0000;
+
+/// Whoever reads its memory, its arguments or its mappings waits: for a reader of the lock who waits for the file, since a writer
+/// is in the queue between them.
+fn holds_lock(den: &mut Den, user: Option<u32>) -> io::Result<Facts> {
+    let dir = den.dir()?.to_owned();
+    let (go, let_go) = sys::pipe()?;
+    let facts = fork_child(|report| {
+        // Of the pipe's two ends, the keeper alone has this one.
+        sys::close(let_go.as_raw_fd())?;
+        let mut silent = SilentFile::mount(&dir)?;
+        sys::map_at(
+            AT,
+            page_size(),
+            PROT_READ,
+            MAP_PRIVATE,
+            Some((silent.file.as_raw_fd(), 0)),
+        )?;
+        let memory = File::open("/proc/self/mem")?;
+        if let Some(user) = user {
+            sys::setresuid(user, user, user)?;
+        }
+        let go = go.as_raw_fd();
+        thread::Builder::new().spawn(move || {
+            let _ = sys::readable(go, -1);
+            loop {
+                // Comes back when the thread is sent a signal.
+                let _ = sys::read_at(&memory, AT);
+            }
+        })?;
+        thread::Builder::new().spawn(move || {
+            let _ = silent.wait_for_reader();
+            loop {
+                let _ = sys::map_and_unmap();
+            }
+        })?;
+        report.facts.comm = Some(b"holds-lock".to_vec());
+        sys::set_comm(b"holds-lock")
+    })?;
+    // The first thread is at rest when the lock is taken.
+    settle(facts.pid, 'S')?;
+    drop(let_go);
+    settle_one_of(facts.pid, 'D')?;
+    Ok(facts)
+}
+
+fn silent_args(den: &mut Den) -> io::Result<Facts> {
+    let dir = den.dir()?.to_owned();
+    fork_child(|report| {
+        let silent = SilentFile::mount(&dir)?;
+        let at = sys::map(page_size(), MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
+        let args = b"silent\0args\0";
+        // SAFETY: the page is ours and there is room.
+        unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at, args.len()) };
+        sys::move_args(at as usize, at as usize + args.len())?;
+        let at = at as usize;
+        thread::Builder::new().spawn(move || loop {
+            // SAFETY: nobody else uses the page, and what is in it does not matter.
+            let _ = unsafe { sys::map_over(at as *mut u8, page_size(), silent.file.as_raw_fd()) };
+            // SAFETY: as above.
+            if unsafe { sys::map_anew(at as *mut u8, page_size()) }.is_ok() {
+                // SAFETY: the page is ours and there is room.
+                unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at as *mut u8, args.len()) };
+            }
+        })?;
+        report.facts.comm = Some(b"silent-args".to_vec());
+        sys::set_comm(b"silent-args")
+    })
+}
+
+fn silent_file(den: &mut Den) -> io::Result<Facts> {
+    let dir = den.dir()?.to_owned();
+    fork_child(|report| {
+        let mut silent = SilentFile::mount(&dir)?;
+        let file = Some((silent.file.as_raw_fd(), 0));
+        sys::map_at(AT, 4 * page_size(), PROT_READ | PROT_EXEC, MAP_PRIVATE, file)?;
+        report.facts.comm = Some(b"silent-file".to_vec());
+        sys::set_comm(b"silent-file")?;
+        silent.be_silent()?;
+        std::mem::forget(silent);
+        Ok(())
+    })
+}
