@@ -67,12 +67,16 @@ pub(crate) trait Job: Send + Sync + 'static {
 
 /// That a reader is held.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold(Arc<AtomicBool>);
+pub(crate) struct Hold {
+    has_ended: Arc<AtomicBool>,
+    /// Whose reader: after fork(2) the child has none.
+    owner: rustix::process::Pid,
+}
 
 impl Hold {
     /// Whether the reader has come back.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.has_ended.load(Ordering::Acquire) || self.owner != rustix::process::getpid()
     }
 }
 
@@ -347,7 +351,6 @@ struct Holder {
     /// What of it is not to be read, in whatever terms the readers of it agree on.
     what: u32,
     hold: Hold,
-    owner: rustix::process::Pid,
 }
 
 static HOLDERS: Mutex<Vec<Holder>> = Mutex::new(Vec::new());
@@ -358,8 +361,7 @@ pub(crate) fn held(pid: u32) -> u32 {
     if holders.is_empty() {
         return 0;
     }
-    let own = rustix::process::getpid();
-    holders.retain(|holder| !holder.hold.is_over() && holder.owner == own);
+    holders.retain(|holder| !holder.hold.is_over());
     let of_process = holders.iter().filter(|holder| holder.pid == pid);
     of_process.fold(0, |all, holder| all | holder.what)
 }
@@ -370,7 +372,6 @@ pub(crate) fn holds(pid: u32, what: u32, hold: &Hold) {
         pid,
         what,
         hold: hold.clone(),
-        owner: rustix::process::getpid(),
     });
 }
 
@@ -490,9 +491,12 @@ impl<T, R, F> Each<T, R, F> {
     }
 }
 
-/// Whose a process is.
+/// The real user of a process. Its files say another one where it may not be traced.
 fn user(pid: u32) -> Option<u32> {
-    rustix::fs::stat(format!("/proc/{pid}")).ok().map(|stat| stat.st_uid)
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 impl<T, R, F> Job for Each<T, R, F>
@@ -724,7 +728,10 @@ fn give_up<J: Job>(batch: &Batch<J>, seat: &Seat) -> bool {
     };
     let mark = seat.pulse.mark.load(Ordering::Relaxed);
     let mut done = std::mem::take(&mut *lock(&taken.done));
-    let hold = Hold(Arc::clone(&seat.has_ended));
+    let hold = Hold {
+        has_ended: Arc::clone(&seat.has_ended),
+        owner: rustix::process::getpid(),
+    };
     for item in batch
         .job
         .go_on_behind(&taken.item, mark, &hold, &mut done)

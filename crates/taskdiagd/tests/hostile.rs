@@ -5,13 +5,12 @@
 mod common;
 #[path = "common/mod.rs"]
 mod daemon;
+#[path = "common/passed.rs"]
+mod passed;
 #[path = "common/stall.rs"]
 mod stall;
 
-use std::io::{IoSlice, Write as _};
-use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use common::child::{self, World, NOBODY};
 use common::scaled;
-use daemon::{connect, Broker};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use daemon::{connect, Broker, Limits};
+use passed::{lingering, pass_along};
+use rustix::net::SendFlags;
 use taskdiag::broker::wire::{attribute, attributes, show, Message, Messages, Request, Strategy};
 use taskdiag::record::{self, attr, Record};
 use taskdiag::Group;
@@ -91,54 +91,16 @@ fn is(name: &str) -> bool {
     child::part().as_deref() == Some(name)
 }
 
-/// A socket with something to send that nobody takes: who closes it last waits.
-fn lingering() -> OwnedFd {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
-    let (peer, _) = listener.accept().expect("the other end");
-    // Nobody reads from there as long as this process lives.
-    std::mem::forget((peer, listener));
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 15,
-    };
-    // SAFETY: the kernel reads one structure.
-    unsafe {
-        let (value, len) = ((&raw const linger).cast(), size_of::<libc::linger>() as u32);
-        assert_eq!(
-            libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, len),
-            0
-        );
-    }
-    stream.set_nonblocking(true).expect("a flag");
-    while stream.write(&[0; 1 << 16]).is_ok() {}
-    stream.into()
-}
-
-/// Sends a request and a descriptor with it. Says whether that was let through.
-fn pass_along(connection: &daemon::Connection, file: OwnedFd) -> bool {
-    let request = Request {
-        seq: 1,
-        show: BASE,
-        strategy: Strategy::One,
-        pid: std::process::id(),
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    let packet = request.encode();
-    let sent = rustix::net::sendmsg(
-        &connection.socket,
-        &[IoSlice::new(&packet)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    );
-    if sent.is_err() {
-        // It is still ours: to close it would keep this process waiting.
+/// Passes a socket along whose closing waits as long as this process lives.
+fn pass(connection: &daemon::Connection) -> bool {
+    let (file, other_end) = lingering();
+    std::mem::forget(other_end);
+    let is_passed = pass_along(connection, &file);
+    if !is_passed {
+        // It is still ours alone: to close it would keep this process waiting.
         std::mem::forget(file);
     }
-    sent.is_ok()
+    is_passed
 }
 
 /// Check that a socket that is passed along, whose closing waits, keeps nobody waiting.
@@ -154,10 +116,10 @@ fn passed_sockets_hold_nobody() {
             let socket = daemon::socket();
             for _ in 0..3 {
                 let connection = connect(&socket);
-                let passed = pass_along(&connection, lingering());
+                let passed = pass(&connection);
                 // One that is not read: the connection is closed with it.
                 let unread = connect(&socket);
-                let _ = pass_along(&unread, lingering());
+                let _ = pass(&unread);
                 drop(unread);
                 let worst = worst(&socket, Duration::from_millis(500));
                 assert!(worst < MOST, "{worst:?}, passed: {passed}");
@@ -176,7 +138,7 @@ fn sockets_that_were_passed_before_hold_nobody() {
     let before: Vec<_> = (0..6)
         .map(|_| {
             let connection = connect(&path);
-            assert!(pass_along(&connection, lingering()));
+            assert!(pass(&connection));
             connection
         })
         .collect();
@@ -475,7 +437,13 @@ fn nobody_is_locked_out() {
     if is("modest") {
         return child::run(test, "modest", user(NOBODY), modest);
     }
-    let broker = Broker::start_with_descriptors(600, &[]);
+    let broker = Broker::start_within(
+        Limits {
+            descriptors: 600,
+            ..Limits::default()
+        },
+        &[],
+    );
     daemon::tell_clients(&broker);
     let greedy = [("greedy-1", USER), ("greedy-2", OTHER)].map(|(name, id)| Doing::start(test, name, user(id)));
     std::thread::sleep(Duration::from_secs(2));

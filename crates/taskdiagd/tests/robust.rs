@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::scaled;
-use daemon::{connect, request, try_connect, Broker};
+use daemon::{connect, request, try_connect, Broker, Limits};
 use numbers::Numbers;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -232,7 +232,13 @@ fn who_does_not_read_waits_alone() {
 /// are under way from one user's processes.
 #[test]
 fn files_that_nobody_takes_are_few() {
-    let broker = Broker::start_with_descriptors(256, &[]);
+    let broker = Broker::start_within(
+        Limits {
+            descriptors: 256,
+            ..Limits::default()
+        },
+        &[],
+    );
     let own = std::process::id();
     let maps = request(show::MAPS, Strategy::One, own);
     let lazy: Vec<_> = (0..8).map(|_| connect(&broker.socket)).collect();

@@ -3,6 +3,7 @@
 // Every test file uses a part of this.
 #![allow(dead_code)]
 
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,17 +22,33 @@ pub struct Broker {
     pub child: Child,
     pub socket: PathBuf,
     args: Vec<String>,
-    descriptors: u64,
+    limits: Limits,
+}
+
+/// What a broker is given.
+pub struct Limits {
+    pub descriptors: u64,
+    /// Where processes are added to a cgroup that it is started in.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            descriptors: 4096,
+            cgroup: None,
+        }
+    }
 }
 
 impl Broker {
     /// Starts one with its sandbox. Returns when it answers.
     pub fn start(args: &[&str]) -> Broker {
-        Broker::start_with_descriptors(4096, args)
+        Broker::start_within(Limits::default(), args)
     }
 
-    /// The same, with so many descriptors at most.
-    pub fn start_with_descriptors(descriptors: u64, args: &[&str]) -> Broker {
+    /// The same with other limits.
+    pub fn start_within(limits: Limits, args: &[&str]) -> Broker {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -40,10 +57,10 @@ impl Broker {
         let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
         let socket = directory.join("socket");
         let mut broker = Broker {
-            child: spawn(&socket, &args, descriptors),
+            child: spawn(&socket, &args, &limits),
             socket,
             args,
-            descriptors,
+            limits,
         };
         broker.wait();
         broker
@@ -66,7 +83,7 @@ impl Broker {
     pub fn kill_and_restart(&mut self) {
         self.child.kill().expect("a kill");
         self.child.wait().expect("its end");
-        self.child = spawn(&self.socket, &self.args, self.descriptors);
+        self.child = spawn(&self.socket, &self.args, &self.limits);
         self.wait();
     }
 
@@ -92,10 +109,13 @@ impl Drop for Broker {
     }
 }
 
-fn spawn(socket: &Path, args: &[String], descriptors: u64) -> Child {
+fn spawn(socket: &Path, args: &[String], limits: &Limits) -> Child {
+    let descriptors = limits.descriptors;
+    let open = |path: &PathBuf| std::fs::OpenOptions::new().write(true).open(path).expect("a cgroup");
+    let mut cgroup = limits.cgroup.as_ref().map(open);
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiagd"));
     command.arg("--socket").arg(socket).args(args).stdin(Stdio::null());
-    // SAFETY: one system call.
+    // SAFETY: system calls only.
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -104,7 +124,10 @@ fn spawn(socket: &Path, args: &[String], descriptors: u64) -> Child {
                 rlim_max: descriptors,
             };
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-            Ok(())
+            match &mut cgroup {
+                Some(cgroup) => cgroup.write_all(b"0"),
+                None => Ok(()),
+            }
         })
     };
     command.spawn().expect("the broker")
