@@ -26,8 +26,8 @@ mkdir -p target
 # Emulation is slow: a fraction of the repetitions, and patience.
 environment=(--env TASKDIAG_TEST_SCALE=10 --env PROPTEST_CASES=16)
 timeout=2700
-# Debian's security modules without TOMOYO, AppArmor and Yama, for which the broker shows less than /proc (docs/kernel-support.md).
-modules=landlock,lockdown,loadpin,safesetid,integrity,bpf
+# Debian's security modules without Yama, with which the broker shows less than /proc (docs/kernel-support.md).
+modules=landlock,lockdown,loadpin,safesetid,integrity,apparmor,tomoyo,bpf
 
 # Builds what a kernel runs, and prints of each test the package, the name and the executable.
 build() {

@@ -3,6 +3,8 @@
 
 use std::os::fd::BorrowedFd;
 
+use rustix::io::Errno;
+
 use crate::sys;
 
 /// The modules of this kernel.
@@ -13,11 +15,12 @@ pub struct Modules {
     landlock_word: bool,
 }
 
-/// Those that say nothing about looking.
-const HARMLESS: [&str; 9] = [
+/// Those that say nothing about looking. What TOMOYO restricts is names: who may connect to the broker's socket, among others.
+const HARMLESS: [&str; 10] = [
     "lockdown",
     "capability",
     "yama",
+    "tomoyo",
     "loadpin",
     "safesetid",
     "integrity",
@@ -97,10 +100,14 @@ impl Modules {
         !self.has("yama")
     }
 
-    /// Whether the process at the other end was confined when it connected, or may have been.
+    /// Whether the process at the other end was confined when it connected, or may have been. Where the kernel keeps no labels of
+    /// connections, the one that the process has for each request decides alone.
     pub fn confine(&self, socket: BorrowedFd<'_>) -> bool {
-        self.is_undecidable()
-            || (self.has(APPARMOR) && !sys::peer_label(socket).is_some_and(|label| is_unconfined(&label)))
+        let is_labelled = || match sys::peer_label(socket) {
+            Ok(label) => !is_unconfined(&label),
+            Err(errno) => errno != Errno::NOPROTOOPT,
+        };
+        self.is_undecidable() || (self.has(APPARMOR) && is_labelled())
     }
 
     /// Whether processes have labels that can change while they are connected.
@@ -123,6 +130,7 @@ mod tests {
     fn unknown_modules_decide_nothing() {
         for (list, undecidable, landlock) in [
             (Some("lockdown,capability,landlock,bpf\n"), false, true),
+            (Some("capability,landlock,yama,apparmor,tomoyo,bpf"), false, true),
             (Some("capability,yama,apparmor"), false, false),
             (Some("capability,selinux"), true, false),
             (Some("capability,smack"), true, false),

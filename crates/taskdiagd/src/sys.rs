@@ -276,7 +276,7 @@ pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
 }
 
 /// The security label of the process that connected.
-pub fn peer_label(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
+pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut label = vec![0_u8; 1024];
     let mut len = label.len() as libc::socklen_t;
     // SAFETY: the kernel writes no more than the length it is told, and how much it wrote.
@@ -289,8 +289,11 @@ pub fn peer_label(socket: BorrowedFd<'_>) -> Option<Vec<u8>> {
             &mut len,
         )
     };
+    if result != 0 {
+        return Err(last_errno());
+    }
     label.truncate(len as usize);
-    (result == 0).then_some(label)
+    Ok(label)
 }
 
 /// The active security modules: by system call, or from the file that says so wherever its file system is.
