@@ -11,12 +11,16 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
 
 /// So many readers may be lost in a process.
 pub(crate) const MOST_LOST: usize = 48;
@@ -111,7 +115,10 @@ impl Pulse {
     /// Whether the reader, or the process in its place, is running or waits for a processor: it is slow then, not held.
     fn is_running(&self) -> bool {
         match self.other.load(Ordering::Relaxed) {
-            0 => is_in_state_r(&format!("/proc/self/task/{}/stat", self.tid.load(Ordering::Relaxed))),
+            0 => is_in_state_r(format_args!(
+                "/proc/self/task/{}/stat",
+                self.tid.load(Ordering::Relaxed)
+            )),
             pid => is_running(pid),
         }
     }
@@ -119,13 +126,24 @@ impl Pulse {
 
 /// Whether a process is running or waits for a processor.
 pub(crate) fn is_running(pid: u32) -> bool {
-    is_in_state_r(&format!("/proc/{pid}/stat"))
+    is_in_state_r(format_args!("/proc/{pid}/stat"))
 }
 
-fn is_in_state_r(path: &str) -> bool {
-    let Ok(stat) = std::fs::read(path) else {
+/// Readers are looked at while a query waits for them, so this takes no memory.
+fn is_in_state_r(path: fmt::Arguments<'_>) -> bool {
+    const ROOM: usize = 48;
+    let (mut name, mut stat) = ([0; ROOM], [0; 128]);
+    let mut rest = &mut name[..];
+    let is_named = rest.write_fmt(path).is_ok();
+    let len = ROOM - rest.len();
+    let read = || {
+        let file = rustix::fs::open(&name[..len], OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        rustix::io::read(file, &mut stat).ok()
+    };
+    let Some(len) = is_named.then(read).flatten() else {
         return false;
     };
+    let stat = &stat[..len];
     let behind_name = stat.iter().rposition(|&byte| byte == b')');
     behind_name.and_then(|at| stat.get(at + 2)) == Some(&b'R')
 }
