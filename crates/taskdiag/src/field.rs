@@ -261,6 +261,23 @@ impl Files {
     /// Every file.
     pub const ALL: Files = Files(u32::MAX);
 
+    /// Files that may be read by everybody who may see the task. Where files are opened by a number, one of these tells whose they are.
+    const ANCHORS: Files = Files::STAT
+        .or(Files::STATUS)
+        .or(Files::SCHEDSTAT)
+        .or(Files::CMDLINE)
+        .or(Files::OOM_SCORE_ADJ)
+        .or(Files::OOM_SCORE)
+        .or(Files::CGROUP);
+
+    /// The same with one that tells whose they are.
+    pub const fn anchored(self) -> Files {
+        match self.intersects(Files::ANCHORS) {
+            true => self,
+            false => self.or(Files::STAT),
+        }
+    }
+
     pub const fn or(self, other: Files) -> Files {
         Files(self.0 | other.0)
     }

@@ -64,15 +64,15 @@ pub struct Cost {
 impl Default for Cost {
     fn default() -> Cost {
         Cost {
-            load_ns: 8_000_000,
-            load_group_ns: 500_000,
+            load_ns: 8_500_000,
+            load_group_ns: 800_000,
             open_pinned_ns: 60_000,
             pass_ns: 10_000,
             point_ns: 5_000,
             visit_ns: 200,
             called_ns: 400,
             list_ns: 300,
-            shared_files: 17,
+            shared_files: 19,
             broker_ns: 30_000,
             broker_targets: 64,
         }
@@ -83,22 +83,25 @@ impl Default for Cost {
 fn group_ns(group: Group) -> u64 {
     match group {
         Group::Paths => 2_200,
-        Group::Signals | Group::Oom | Group::Mem => 300,
-        Group::Cpu | Group::Namespaces | Group::Fds => 120,
+        Group::Cpu => 400,
+        Group::Signals | Group::Oom | Group::Mem | Group::Fds => 250,
+        Group::Namespaces => 120,
         _ => 50,
     }
 }
 
-/// What opening, reading, parsing and closing files takes.
+/// What opening, reading, parsing and closing files takes, for who reads them for the first time.
 fn files_ns(files: Files) -> u64 {
     let one = |bit: u32| match Files(1 << bit) {
-        Files::STAT | Files::CGROUP => 7_500,
-        Files::STATUS => 11_000,
-        Files::CMDLINE | Files::ENVIRON => 6_000,
-        Files::LIMITS => 8_500,
-        Files::NS => 19_000,
-        Files::EXE | Files::CWD | Files::ROOT | Files::FD => 2_000,
-        _ => 4_000,
+        Files::STAT | Files::CGROUP => 12_000,
+        Files::STATUS => 17_000,
+        Files::CMDLINE | Files::ENVIRON => 10_000,
+        Files::LIMITS => 14_500,
+        Files::NS => 30_000,
+        Files::IO => 7_700,
+        Files::EXE | Files::FD => 4_000,
+        Files::CWD | Files::ROOT => 2_500,
+        _ => 6_000,
     };
     (0..u32::BITS).filter(|bit| files.0 >> bit & 1 != 0).map(one).sum()
 }
@@ -372,7 +375,7 @@ impl<'a> Ways<'a> {
 
     /// What procfs would take.
     fn procfs_ns(&self, query: &Query, groups: Groups) -> u64 {
-        let files_ns = files_ns(files_read(query, groups));
+        let files_ns = files_ns(files_read(query, groups).anchored());
         match targets(query) {
             Some(targets) => targets * files_ns,
             None => self.tasks(query) * (self.cost.list_ns + self.shared_ns(files_ns)),

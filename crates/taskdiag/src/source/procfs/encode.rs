@@ -21,15 +21,6 @@ pub(super) const PATHS: [(Files, Field, u16); 3] = [
 /// Files that open to everybody who may see the task, and that every kernel has: each field in them is there.
 const ALWAYS_THERE: Files = Files::STAT.or(Files::STATUS).or(Files::CMDLINE);
 
-/// Files that may be read by everybody who may see the task. One of them has to be read first: see `task`.
-const ANCHORS: Files = Files::STAT
-    .or(Files::STATUS)
-    .or(Files::SCHEDSTAT)
-    .or(Files::CMDLINE)
-    .or(Files::OOM_SCORE_ADJ)
-    .or(Files::OOM_SCORE)
-    .or(Files::CGROUP);
-
 /// The links in `ns/`, in the order of [`record::Namespaces`].
 pub(super) const NAMESPACES: [Field; 9] = [
     Field::NsPid,
@@ -68,10 +59,10 @@ pub(super) struct Plan {
 impl Plan {
     /// The fewest files that have all of `fields`, and `also` those.
     pub(super) fn new(fields: Fields, also: Files) -> Plan {
-        let mut files = files_for(fields).or(also);
-        if files != Files::NONE && !files.intersects(ANCHORS) {
-            files = files.or(Files::STAT);
-        }
+        let files = match files_for(fields).or(also) {
+            Files::NONE => Files::NONE,
+            files => files.anchored(),
+        };
         Plan::of_files(fields, files, false)
     }
 
@@ -104,9 +95,9 @@ impl Plan {
     /// The files to read if some can't be: one has to be among them by which it is known whose the others are.
     pub(super) fn files_but(&self, held: Files) -> Files {
         let files = self.files.without(held);
-        match self.files != Files::NONE && !self.is_sure && !files.intersects(ANCHORS) {
-            true => files.or(Files::STAT),
-            false => files,
+        match self.is_sure || self.files == Files::NONE {
+            true => files,
+            false => files.anchored(),
         }
     }
 

@@ -499,7 +499,9 @@ impl Worker {
         // and a byte of the anchor once more, to see that the task is still there.
         let is_unclear = |spans: &[Result<Span, Absent>; FILES]| {
             let is_empty = |file| spans[encode::index(file)].is_ok_and(|(start, end)| start == end);
-            is_empty(Files::CMDLINE) || is_empty(Files::ENVIRON) || paths[0] == Err(Absent::Gone)
+            // Before 6.15 that of a task without memory is empty, later it can't be opened.
+            let environ = is_empty(Files::ENVIRON) || spans[ENVIRON] == Err(Absent::Gone);
+            is_empty(Files::CMDLINE) || environ || paths[0] == Err(Absent::Gone)
         };
         let mut no_memory = false;
         if let Some((file, anchor)) = &anchor {
@@ -519,7 +521,10 @@ impl Worker {
             no_memory = !look(buffer, place)?.has_memory();
         }
 
-        if !is_last && spans.contains(&Err(Absent::Gone)) {
+        let stat = || parse::stat(buffer.text(spans[encode::index(Files::STAT)].ok()?));
+        let lacks_memory = || no_memory || stat().is_some_and(|stat| !stat.has_memory());
+        let is_gone = |file: usize| spans[file] == Err(Absent::Gone) && !(file == ENVIRON && lacks_memory());
+        if !is_last && (0..FILES).any(is_gone) {
             return Err(Lost::Gone);
         }
         let mut evidence = Evidence {
@@ -566,6 +571,8 @@ impl Default for With<'_> {
         }
     }
 }
+
+const ENVIRON: usize = encode::index(Files::ENVIRON);
 
 /// In a mark: no file that may keep its reader waiting.
 const NO_FILE: usize = 0xff;
