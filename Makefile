@@ -7,11 +7,13 @@ KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
 SECONDS ?= 1200
 # How often fuzzers run
 FUZZ_RUNS ?= 10000000
+# Part of the mutants: make mutants MUTANTS="--re src/plan.rs"
+MUTANTS ?=
 # Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test soak soak-broker fuzz matrix matrix-full bench lint format docs clean
+.PHONY: help build run test soak soak-broker fuzz mutants matrix matrix-full bench lint format docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +47,10 @@ soak-broker: ## Attack the broker for SECONDS, and measure what others get meanw
 
 fuzz: ## Feed the broker's encoder and the client's decoder with what nobody would send, FUZZ_RUNS times
 	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd fuzz -- --nocapture
+
+mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
+	@dev/setup.sh mutants
+	@$(CARGO) mutants --package taskdiag --output target $(MUTANTS)
 
 bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
 	@dev/setup.sh bench

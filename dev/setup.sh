@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a command of the Makefile needs, and for the matrix Rust's libraries for arm64:
-# dev/setup.sh build|test|matrix|bench|lint
+# Installs the Debian packages that a command of the Makefile needs, and for the matrix Rust's libraries for arm64, and for mutants that command:
+# dev/setup.sh build|test|mutants|matrix|bench|lint
 #
 # Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
 # clang is a build without the BPF source, which still works.
@@ -16,6 +16,12 @@ add_rust_target() {
     rustup --quiet target add "$1"
 }
 
+add_cargo_command() {
+    ! cargo "$1" --version >/dev/null 2>&1 || return 0
+    echo "setup: installing cargo-$1" >&2
+    cargo install --quiet --locked "cargo-$1"
+}
+
 packages=(gcc clang libbpf-dev)
 case ${1:-} in
 build) ;;
@@ -26,8 +32,9 @@ matrix)
     ;;
 bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem) ;;
 lint) packages+=(shellcheck) ;;
+mutants) add_cargo_command mutants ;;
 *)
-    echo "usage: $0 build|test|matrix|bench|lint" >&2
+    echo "usage: $0 build|test|mutants|matrix|bench|lint" >&2
     exit 2
     ;;
 esac

@@ -177,11 +177,12 @@ fn list(payload: &[u8]) -> &[UserNs] {
 }
 
 impl Subject {
-    /// What it may see of a task; `None` if nothing: `__ptrace_may_access()` of `kernel/ptrace.c` and
+    /// What it may see of a task; `None` if nothing. Of one that is in the middle of an exec, or changed while it was looked at, only
+    /// who sees all tasks anyhow sees something. `__ptrace_may_access()` of `kernel/ptrace.c` and
     /// `cap_ptrace_access_check()` of `security/commoncap.c`, step by step.
     pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
         if !object.is_stable() {
-            return None;
+            return (self.sees_all() && object.pid != self.kept).then(|| self.sight_of_any());
         }
         let access = object.access;
         let is_self = object.pid == self.pid && self.own.is_still(access);
@@ -203,6 +204,17 @@ impl Subject {
             // A thread may look at its own, but which one asks is not known.
             nice: capable(CAP_SYS_NICE),
         })
+    }
+
+    /// What it may see of every task, whatever that becomes, for one that sees all tasks.
+    fn sight_of_any(&self) -> Sight {
+        let owned = self.overrides_modes();
+        Sight {
+            owned,
+            files: owned || self.counts_files,
+            attach: owned && self.may_attach,
+            nice: self.capabilities & CAP_SYS_NICE != 0,
+        }
     }
 
     fn may_trace(&self, object: &Object<'_>, has_capability: bool) -> bool {
@@ -237,10 +249,14 @@ impl Subject {
             dumpable::USER | dumpable::NO_MM => access.euid.get(),
             _ => 0,
         };
-        let overrides = self.user_ns_level == 0 && self.capabilities & (CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH) != 0;
         let is_owner =
             self.fsuid == owner && (owner != 0 || access.mm_user_ns_level.get() == 0 || access.euid.get() == 0);
-        is_owner || overrides
+        is_owner || self.overrides_modes()
+    }
+
+    /// Whether modes of files say nothing to it.
+    fn overrides_modes(&self) -> bool {
+        self.user_ns_level == 0 && self.capabilities & (CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH) != 0
     }
 
     /// Whether it may see every task there is, however that changes.
@@ -368,7 +384,8 @@ mod tests {
         assert!(!sees(&subject(0, 0), &of(USER)));
     }
 
-    /// Check that a task that can't be dumped, has capabilities that the subject lacks, or changed meanwhile is not seen.
+    /// Check that a task that can't be dumped, has capabilities that the subject lacks, or changed meanwhile is not seen, but by who sees
+    /// all of them.
     #[test]
     fn dumpable_capable_and_stable() {
         let user = subject(USER, 0);
@@ -395,8 +412,39 @@ mod tests {
             flags: U32::new(0),
             ..of(USER)
         };
-        assert!(!sees(&user, &access) && !sees(&subject(0, u64::MAX), &access));
-        assert!(sight(&user, 1, &access, &[]).is_none());
+        assert!(!sees(&user, &access) && sight(&user, 1, &access, &[]).is_none());
+        let equal = |value| {
+            Some(Sight {
+                owned: value,
+                files: value,
+                attach: value,
+                nice: value,
+            })
+        };
+        assert_eq!(sight(&subject(0, u64::MAX), 2, &access, &[]), equal(true));
+        // Nobody knows whose files they are: not its own.
+        assert_eq!(sight(&subject(USER, CAP_SYS_PTRACE), 2, &access, &[]), equal(false));
+        for sees_less in [
+            Subject {
+                landlock: 5,
+                ..subject(0, u64::MAX)
+            },
+            Subject {
+                confined: true,
+                ..subject(0, u64::MAX)
+            },
+            Subject {
+                kept: 2,
+                ..subject(0, u64::MAX)
+            },
+            Subject {
+                user_ns: 11,
+                user_ns_level: 1,
+                ..subject(0, u64::MAX)
+            },
+        ] {
+            assert!(sight(&sees_less, 2, &access, &[]).is_none(), "{sees_less:?}");
+        }
     }
 
     /// Check that a process sees itself as itself until it executes something or its credentials change, and as others do from then on.

@@ -79,7 +79,7 @@ fn fixed_values_are_those_of_the_files() {
     assert_eq!(task.start_ns().unwrap(), number(22) * 10_000_000);
     assert_eq!(task.exit_signal().unwrap(), 17);
     assert_eq!(task.min_faults().unwrap(), number(10));
-    assert_eq!(task.priority().unwrap(), 20);
+    assert_eq!(task.priority().unwrap().to_string(), stat[17]);
     assert_eq!(task.utime_ns().unwrap(), number(14) * 10_000_000);
     assert!(!task.kernel_thread().unwrap());
 
