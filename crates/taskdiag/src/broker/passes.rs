@@ -190,7 +190,7 @@ impl Passes {
         };
         self.snapshot.clear(Default::default());
         bpf.read(&request, &mut self.snapshot)?;
-        // Who is not certain after all attempts is shown to nobody.
+        // Who is not certain after all attempts is shown to those only who see all tasks.
         for _ in 1..ATTEMPTS {
             let uncertain = uncertain(&self.snapshot);
             if uncertain.is_empty() {
