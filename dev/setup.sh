@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a command of the Makefile needs, and for the matrix Rust's libraries for arm64, and for mutants that command:
+# Installs the Debian packages that a command of the Makefile needs, for the matrix also Rust's libraries for arm64, for mutants cargo-mutants:
 # dev/setup.sh build|test|mutants|matrix|bench|lint
 #
 # Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
