@@ -13,7 +13,7 @@ MUTANTS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test soak soak-broker fuzz mutants matrix matrix-full bench lint format docs clean
+.PHONY: help build run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full bench lint format docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ soak-broker: ## Attack the broker for SECONDS, and measure what others get meanw
 
 fuzz: ## Feed the broker's encoder and the client's decoder with what nobody would send, FUZZ_RUNS times
 	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd fuzz -- --nocapture
+
+fuzz-sanitized: ## The same under AddressSanitizer
+	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --release --quiet --package taskdiagd \
+		--target "$$(rustc --print host-tuple)" --target-dir target/sanitized fuzz -- --nocapture
 
 mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
 	@dev/setup.sh mutants

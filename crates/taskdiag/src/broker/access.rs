@@ -140,8 +140,9 @@ impl<'a> Object<'a> {
             user_ns: &[],
             mm_user_ns: &[],
         };
-        // Only tasks of other user namespaces than the initial one have these, behind all else.
-        if access.user_ns_level.get() > 0 || access.mm_user_ns_level.get() > 0 {
+        // Only tasks of other user namespaces than the initial one have these, behind all else. An address space is never further in than
+        // its task.
+        if access.user_ns_level.get() > 0 {
             for attribute in attributes {
                 match attribute.kind {
                     attr::USER_NS => object.user_ns = list(attribute.payload),
@@ -341,17 +342,38 @@ mod tests {
     }
 
     fn sight(subject: &Subject, pid: u32, access: &Access, outward: &[(u32, u32)]) -> Option<Sight> {
+        sight_with_memory(subject, pid, access, outward, &[])
+    }
+
+    /// The same with the namespaces of the address space, where that is of another one than the task.
+    fn sight_with_memory(
+        subject: &Subject,
+        pid: u32,
+        access: &Access,
+        outward: &[(u32, u32)],
+        of_memory: &[(u32, u32)],
+    ) -> Option<Sight> {
+        let bytes = bytes(pid, access, outward, of_memory);
+        let (record, _) = Record::split_first(&bytes).unwrap();
+        subject.sight(&Object::of(record).unwrap())
+    }
+
+    /// A record.
+    fn bytes(pid: u32, access: &Access, outward: &[(u32, u32)], of_memory: &[(u32, u32)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.put(attr::ACCESS, 0, access.as_bytes());
-        let outward: Vec<u32> = outward.iter().flat_map(|&(inode, owner)| [inode, owner]).collect();
-        writer.put(attr::USER_NS, 0, outward.as_bytes());
+        for (kind, list) in [(attr::USER_NS, outward), (attr::MM_USER_NS, of_memory)] {
+            let list: Vec<u32> = list.iter().flat_map(|&(inode, owner)| [inode, owner]).collect();
+            if kind == attr::USER_NS || !list.is_empty() {
+                writer.put(kind, 0, list.as_bytes());
+            }
+        }
         writer.finish(Header {
             pid: U32::new(pid),
             ..Header::default()
         });
-        let (record, _) = Record::split_first(&bytes).unwrap();
-        subject.sight(&Object::of(record).unwrap())
+        bytes
     }
 
     fn sees(subject: &Subject, access: &Access) -> bool {
@@ -382,6 +404,46 @@ mod tests {
         assert!(sees(&user, &access));
         // Root without capabilities is a user like others.
         assert!(!sees(&subject(0, 0), &of(USER)));
+    }
+
+    /// Check that capabilities have the numbers of capabilities(7).
+    #[test]
+    fn capabilities_are_the_kernels() {
+        let ours = [CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_NICE];
+        assert_eq!(ours, [0x2, 0x4, 0x8_0000, 0x80_0000]);
+    }
+
+    /// Check that it is told who made the outermost user namespace that a task is in.
+    #[test]
+    fn namespaces_have_owners() {
+        let child = Access {
+            user_ns: U32::new(12),
+            user_ns_level: U32::new(2),
+            ..of(100_000)
+        };
+        for (access, outward, owner) in [
+            (child, &[(12, 100_000), (11, USER)][..], Some(USER)),
+            (of(7), &[], None),
+        ] {
+            let bytes = bytes(2, &access, outward, &[]);
+            let object = Object::of(Record::split_first(&bytes).unwrap().0).unwrap();
+            assert_eq!(object.outermost_owner(), owner);
+            assert_eq!(object.access().uid, access.uid);
+        }
+    }
+
+    /// Check that two sights show what both show, one by one.
+    #[test]
+    fn both_have_to_show_it() {
+        let of = |bits: u8| Sight {
+            owned: bits & 1 != 0,
+            files: bits & 2 != 0,
+            attach: bits & 4 != 0,
+            nice: bits & 8 != 0,
+        };
+        for (one, other) in (0..16).flat_map(|one| (0..16).map(move |other| (one, other))) {
+            assert_eq!(of(one).and(of(other)), of(one & other));
+        }
     }
 
     /// Check that a task that can't be dumped, has capabilities that the subject lacks, or changed meanwhile is not seen, but by who sees
@@ -516,6 +578,32 @@ mod tests {
         // Outward, and in another one beside it.
         assert!(sight(&inside(u64::MAX), 2, &of(USER), &[]).is_none());
         assert!(sight(&inside(u64::MAX), 2, &below(1, 13), &[(13, USER)]).is_none());
+        // Memory that can't be dumped is of its own namespace's capable: whoever is further in than that is not enough.
+        let not_dumpable = |access: Access| Access {
+            dumpable: U32::new(dumpable::ROOT),
+            ..access
+        };
+        assert!(sight(&inside(CAP_SYS_PTRACE), 2, &not_dumpable(grandchild), &longer).is_some());
+        let of_child = Access {
+            mm_user_ns: U32::new(11),
+            mm_user_ns_level: U32::new(1),
+            ..not_dumpable(grandchild)
+        };
+        let of_initial = Access {
+            mm_user_ns: U32::new(INITIAL_USER_NS),
+            mm_user_ns_level: U32::new(0),
+            ..of_child
+        };
+        let innermost = Subject {
+            user_ns: 12,
+            user_ns_level: 2,
+            ..inside(CAP_SYS_PTRACE)
+        };
+        for (asks, of_child_too) in [(inside(CAP_SYS_PTRACE), true), (innermost, false)] {
+            let sees = sight_with_memory(&asks, 2, &of_child, &longer, &chain).is_some();
+            assert_eq!(sees, of_child_too, "{asks:?}");
+            assert!(sight(&asks, 2, &of_initial, &longer).is_none(), "{asks:?}");
+        }
         // A list that is cut says nothing.
         assert!(sight(&subject(0, u64::MAX), 2, &grandchild, &[(12, 100_000)]).is_none());
     }
