@@ -1,7 +1,7 @@
 # Every command that a person needs. `make` lists them.
 
 CARGO ?= cargo
-# What of the matrix to run: make matrix KERNELS=6.1
+# What of the matrix to run: make matrix KERNELS=6.1. Of those unit-vm takes the x86-64 ones.
 KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
 # How long the broker is attacked
 SECONDS ?= 1200
@@ -13,7 +13,7 @@ MUTANTS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full bench lint format docs clean
+.PHONY: help build run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm bench lint format docs clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ matrix: ## Run the library's tests on Debian's kernels, in virtual machines; on 
 matrix-full: ## The same with all tests, which takes long
 	@dev/setup.sh matrix
 	@dev/matrix.sh --full $(KERNELS)
+
+unit-vm: build ## Try the broker's systemd units on Debian's kernels, in virtual machines
+	@dev/setup.sh vm
+	@for kernel in $(filter-out arm64-%,$(KERNELS)); do dev/vm/unit.sh "$$kernel" || exit; done
 
 soak-broker: ## Attack the broker for SECONDS, and measure what others get meanwhile
 	@dev/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a command of the Makefile needs, for the matrix also Rust's libraries for arm64, for mutants cargo-mutants:
-# dev/setup.sh build|test|mutants|matrix|bench|lint
+# dev/setup.sh build|test|mutants|matrix|vm|bench|lint
 #
 # Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
 # clang is a build without the BPF source, which still works.
@@ -30,11 +30,12 @@ matrix)
     packages+=(qemu-system-x86 qemu-system-arm cpio binutils xz-utils gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
     add_rust_target aarch64-unknown-linux-gnu
     ;;
+vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
 bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem) ;;
 lint) packages+=(shellcheck) ;;
 mutants) add_cargo_command mutants ;;
 *)
-    echo "usage: $0 build|test|mutants|matrix|bench|lint" >&2
+    echo "usage: $0 build|test|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac

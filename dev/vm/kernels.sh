@@ -10,6 +10,9 @@ readonly CACHE
 # File systems and the like that tests ask for, where the kernel has them as modules.
 readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag'
 
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
+
 die() { echo "kernels.sh: $*" >&2; exit 1; }
 
 # Sets of kernel $1: the meta package whose dependency is the image Debian ships today, the version, the architecture.
@@ -23,25 +26,16 @@ describe() {
   esac
 }
 
-# A command of apt for $architecture, with package lists of our own: this system's stay as they are, and nobody need be root.
-of_architecture() {
-  local command=$1 lists=$CACHE/../apt/$architecture
-  shift
-  mkdir -p "$lists/partial"
-  "$command" -qq -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o "Dir::State::Lists=$lists/" \
-    -o "Dir::Cache=$lists/" -o Dir::State::status=/dev/null -o APT::Sandbox::User= "$@"
-}
-
 # What the meta package $1 depends on: the package of the image.
 image_package() {
-  { of_architecture apt-cache show --no-all-versions "$1" 2>/dev/null || true; } |
+  { of_architecture "$architecture" apt-cache show --no-all-versions "$1" 2>/dev/null || true; } |
     sed -n 's/^Depends:.*\(linux-image-[^ ,]*\) (= [^)]*).*/\1/p' | head -n 1
 }
 
 # Downloads the package $1 into the current directory and prints the name of its file.
 download() {
   local files
-  of_architecture apt-get download "$1" >>apt.log 2>&1 || { cat apt.log >&2; die "could not download $1"; }
+  of_architecture "$architecture" apt-get download "$1" >>apt.log 2>&1 || { cat apt.log >&2; die "could not download $1"; }
   files=("$1"_*.deb)
   [[ -f ${files[0]} ]] || die "apt-get download left no package $1"
   echo "${files[0]}"
@@ -67,7 +61,7 @@ fetch() {
   work=$(mktemp -d "$CACHE/.fetch.XXXXXX") # not local: the trap outlives the function
   trap 'rm -rf "$work"' EXIT
   cd "$work"
-  of_architecture apt-get update >apt.log 2>&1 || true # a source that is of no use may fail
+  of_architecture "$architecture" apt-get update >apt.log 2>&1 || true # a source that is of no use may fail
   image=$(image_package "$meta")
   [[ -n $image ]] || { cat apt.log >&2; die "apt does not know $meta: is this Debian 12 with bookworm-security in its sources?"; }
   deb=$(download "$image")

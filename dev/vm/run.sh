@@ -5,6 +5,7 @@
 #        run.sh [OPTION]... --shell
 #   --kernel NAME            Debian's kernel 6.1, 6.12, arm64-4k or arm64-16k (fetched by kernels.sh); 6.12 unless told
 #   --file SRC[:DST]         copy a file or directory in, with the shared libraries it needs; at its own path unless told
+#   --archive FILE           unpack a cpio archive over all of that
 #   --env K=V                set a variable for COMMAND
 #   --mem SIZE               memory of the machine (3G)
 #   --timeout SECONDS        give up after that long, boot included (300)
@@ -35,7 +36,7 @@ quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
 # --- options
 
 kernel=6.12 memory=3G timeout=300 append='' shell=
-files=() environment=()
+files=() archives=() environment=()
 while [[ $# -gt 0 ]]; do
   option=$1
   shift
@@ -43,12 +44,13 @@ while [[ $# -gt 0 ]]; do
     --) break ;;
     --shell) shell=1; continue ;;
     -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-    --kernel | --file | --env | --mem | --timeout | --append) [[ $# -gt 0 ]] || usage "$option wants a value" ;;
+    --kernel | --file | --archive | --env | --mem | --timeout | --append) [[ $# -gt 0 ]] || usage "$option wants a value" ;;
     *) usage "unknown option '$option'" ;;
   esac
   case $option in
     --kernel) kernel=$1 ;;
     --file) files+=("$1") ;;
+    --archive) [[ -r $1 ]] || usage "--archive: no '$1'"; archives+=("$1") ;;
     --env) [[ $1 =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || usage "--env wants K=V, not '$1'"; environment+=("$1") ;;
     --mem) memory=$1 ;;
     --timeout) [[ $1 =~ ^[1-9][0-9]*$ ]] || usage "--timeout wants seconds, not '$1'"; timeout=$1 ;;
@@ -145,6 +147,7 @@ ln -s busybox "$root/usr/bin/sh" # the rest is up to /init
 copy_file "$DEBIAN/sleep" /usr/bin/sleep # tests call it by other names, which busybox would take for other programs
 cp -r "$DEBIAN/modules" "$root/usr/lib/modules"
 cp "$HERE/init" "$root/init"
+cp "$HERE/report" "$root/etc/vm-report"
 chmod 755 "$root/init" "$root"
 cat >"$root/etc/passwd" <<'PASSWD'
 root:x:0:0:root:/root:/bin/sh
@@ -173,8 +176,11 @@ nonce=$(od -An -t x8 -N 8 /dev/urandom | tr -d ' ')
   printf '; }\n'
 } >"$root/etc/vm-run"
 
-# Not packed: unpacking costs more under emulation than copying.
-(cd "$root" && find . -print0 | cpio --quiet --null -o -H newc --owner=+0:+0) >"$work/initramfs"
+# Not packed: unpacking costs more under emulation than copying. The kernel unpacks archives one after the other.
+{
+  (cd "$root" && find . -print0 | cpio --quiet --null -o -H newc --owner=+0:+0)
+  if [[ ${#archives[@]} -gt 0 ]]; then cat -- "${archives[@]}"; fi
+} >"$work/initramfs"
 rm -rf "$root"
 
 # --- the machine: its console on the first serial port, the command's output on the second
