@@ -189,6 +189,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     }
     let finder = Finder::new(&mut passes, modules, options.observers)?
         .ok_or("this kernel does not show where this process stands")?;
+    let is_map_written = !passes.find_tasks_themselves();
     let mut server = Server::new(
         listener,
         stop.as_fd(),
@@ -201,7 +202,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     sandbox::drop_capabilities()?;
     if options.sandbox {
         sandbox::enter_domain()?;
-        sandbox::confine_loop()?;
+        sandbox::confine_loop(is_map_written)?;
     }
     log(Level::Info, format_args!("ready on {}", options.socket.display()));
     let served = server.run();

@@ -164,22 +164,24 @@ pub fn enter_domain() -> Result<bool, landlock::RulesetError> {
     Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// Lets the loop make its system calls and no others from now on.
-pub fn confine_loop() -> Result<(), Box<dyn std::error::Error>> {
-    filter(&[LOOP])
+/// Lets the loop make its system calls and no others from now on. Programs that do not find their tasks themselves have a map that
+/// says what they are to do.
+pub fn confine_loop(is_map_written: bool) -> Result<(), Box<dyn std::error::Error>> {
+    filter_with(&[LOOP], is_map_written)
 }
 
 /// What of a system call's arguments has to be so.
-fn conditions(call: i64) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn conditions(call: i64, is_map_written: bool) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     use SeccompCmpArgLen::{Dword, Qword};
     use SeccompCmpOp::{Eq, MaskedEq};
     let rule = |argument, len, operation, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, len, operation, value)?])
     };
     match call {
-        // To point programs that are loaded at tasks, and to run them: BPF_LINK_CREATE, BPF_ITER_CREATE.
+        // To point programs that are loaded at tasks, and to run them: BPF_LINK_CREATE, BPF_ITER_CREATE; BPF_MAP_UPDATE_ELEM.
         libc::SYS_bpf => [28, 33]
             .into_iter()
+            .chain(is_map_written.then_some(2))
             .map(|command| rule(0, Dword, Eq, command))
             .collect(),
         // How much waits in a socket.
@@ -204,8 +206,14 @@ fn conditions(call: i64) -> Result<Vec<SeccompRule>, seccompiler::BackendError> 
 
 /// Lets this process make the system calls of these lists from now on. Any other one ends it with a line that says which it was.
 fn filter(lists: &[&[i64]]) -> Result<(), Box<dyn std::error::Error>> {
+    filter_with(lists, false)
+}
+
+fn filter_with(lists: &[&[i64]], is_map_written: bool) -> Result<(), Box<dyn std::error::Error>> {
     let calls = lists.iter().flat_map(|list| list.iter());
-    let rules: Result<Vec<_>, seccompiler::BackendError> = calls.map(|&call| Ok((call, conditions(call)?))).collect();
+    let rules: Result<Vec<_>, seccompiler::BackendError> = calls
+        .map(|&call| Ok((call, conditions(call, is_map_written)?)))
+        .collect();
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(
         rules?.into_iter().collect(),

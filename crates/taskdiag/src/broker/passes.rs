@@ -91,12 +91,13 @@ impl fmt::Debug for Passes {
 }
 
 impl Passes {
-    /// Loads all programs. From then on no capability is needed for passes (Linux 6.0 and later).
+    /// Loads all programs, for passes of this thread. From then on no capability is needed for them (Linux 6.0 and later).
     pub fn load() -> Result<Passes> {
         let load = |groups: Groups| {
             let mut bpf = Bpf::default();
             let groups = groups.or(Groups::ACCESS).or(Groups::VIEW).or(Groups::TESTABLE);
             bpf.prepare(BpfWay::ToLoad, groups, &pin::directory())?;
+            bpf.keep_to_this_thread()?;
             Ok(bpf)
         };
         let mut passes = Passes {
@@ -123,6 +124,11 @@ impl Passes {
             }
         }
         Ok(passes)
+    }
+
+    /// Whether the programs find their tasks themselves. Others are told what to do by bpf(2).
+    pub fn find_tasks_themselves(&self) -> bool {
+        self.common.finds_tasks_itself() && self.all.finds_tasks_itself()
     }
 
     /// Tells the programs which word of a task's security data names its Landlock domain.

@@ -150,6 +150,8 @@ struct Program {
     link: OwnedFd,
     /// The process that loaded it. A child of it must not use it: both would write one `td_reader`.
     owner: rustix::process::Pid,
+    /// The thread that alone uses it, if one does.
+    reader: Option<[u32; 2]>,
 }
 
 #[derive(Debug)]
@@ -175,6 +177,14 @@ impl Bpf {
             BpfWay::Pinned => Program::pinned(pinned)?,
             BpfWay::ToLoad => Program::load(groups)?,
         });
+        Ok(())
+    }
+
+    /// From now on this thread alone uses what is loaded, and need not be looked up for each pass.
+    pub(crate) fn keep_to_this_thread(&mut self) -> Result<()> {
+        if let Some(program) = &mut self.program {
+            program.reader = Some(reader_key()?);
+        }
         Ok(())
     }
 
@@ -323,6 +333,7 @@ impl Program {
             settings,
             link,
             owner,
+            reader: None,
         })
     }
 
@@ -338,13 +349,19 @@ impl Program {
                 Ok(Reader { key: None })
             }
             Settings::Called(readers) => {
-                let key = reader_key()?;
+                let key = match self.reader {
+                    Some(reader) => reader,
+                    None => reader_key()?,
+                };
                 let mut value = vec![0; READER_SIZE as usize];
                 value[..size_of::<Config>()].copy_from_slice(config.as_bytes());
                 readers
                     .update(key.as_bytes(), &value)
                     .map_err(|error| Error::io("registering with the BPF program", error))?;
-                Ok(Reader { key: Some(key) })
+                // The next pass of the only reader replaces its entry.
+                Ok(Reader {
+                    key: Some(key).filter(|_| self.reader.is_none()),
+                })
             }
         }
     }
