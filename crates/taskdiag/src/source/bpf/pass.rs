@@ -592,9 +592,10 @@ impl WalkingProgram {
         }
     }
 
-    pub(super) fn pass(&mut self, scope: Scope, pids: &[u32]) -> Snapshot {
+    pub(super) fn pass(&mut self, scope: Scope, pids: &[u32], groups: Groups) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let config = Config {
+            groups: groups.0,
             threads: scope.is_threads().into(),
             ..Config::default()
         };

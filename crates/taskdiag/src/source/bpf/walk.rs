@@ -210,12 +210,14 @@ fn malformed(state: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::process::{self, Child, Command, Stdio};
 
     use super::super::pass::WalkingProgram;
     use super::*;
     use crate::field::Groups;
     use crate::query::Scope;
+    use crate::record::{Header, Record};
 
     struct Sleepers(Vec<Child>);
 
@@ -251,7 +253,7 @@ mod tests {
         for (stretch_ns, every) in [(0, 1), (0, 7), (0, EVERY), (STRETCH_NS, EVERY)] {
             let (walk, _) = program.walk();
             (walk.stretch_ns, walk.every) = (stretch_ns, every);
-            let snapshot = program.pass(Scope::Processes, &[]);
+            let snapshot = program.pass(Scope::Processes, &[], Groups::NONE);
             let found = pids(&snapshot);
             assert!(
                 found.is_sorted_by(|one, next| one < next),
@@ -273,7 +275,7 @@ mod tests {
         let own = process::id();
         let mut listed: Vec<u32> = (0x3fff_0000..).take(LISTED * 2).collect();
         listed.insert(LISTED + 7, own);
-        assert_eq!(pids(&program.pass(Scope::Processes, &listed)), [own]);
+        assert_eq!(pids(&program.pass(Scope::Processes, &listed, Groups::NONE)), [own]);
     }
 
     /// Check that a walk along a process's threads says that it is lost where the thread to go on from is gone, and that a new
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn lost_walks_begin_again() {
         let mut program = WalkingProgram::load(Groups::NONE);
-        let all = program.pass(Scope::ThreadsOf(process::id()), &[]);
+        let all = program.pass(Scope::ThreadsOf(process::id()), &[], Groups::NONE);
         assert!(pids(&all).iter().all(|&pid| pid == process::id()) && !all.is_empty());
 
         let (walk, link) = program.walk();
@@ -298,33 +300,55 @@ mod tests {
         assert_eq!((position.state, position.filled), (state::LOST, 0));
     }
 
-    /// Check that all bytes of records are written for them: of what lay in the program's memory before, nothing is in an answer.
+    /// Check that all bytes of records are written for them: none of them is what lay in the program's memory before, whatever that was.
     #[test]
     fn records_have_nothing_of_what_was_there() {
         let groups = Groups::ALL.or(Groups::ACCESS).or(Groups::VIEW);
         let mut program = WalkingProgram::load(groups);
         let _sleepers = Sleepers::start(20);
-        const POISON: [u8; 8] = *b"\xa5\x5a\xc3\x3c\x96\x69\xf0\x0f";
-        let poison = POISON.repeat((SCRATCH_SIZE + PATH_AND_NAME_SIZE) / 8);
-        let parts: Vec<Vec<u8>> = (0..8)
-            .map(|turn| [&POISON[turn..], &POISON[..turn]].concat()[..5].to_vec())
-            .collect();
+        const POISONS: [u8; 3] = [0xa5, 0x5a, 0xc3];
         for scope in [Scope::Processes, Scope::Threads] {
-            let (walk, _) = program.walk();
-            walk.memory.write_bytes(SCRATCH, &poison).expect(LAID_OUT);
-            let snapshot = program.pass(scope, &[]);
-            assert!(snapshot.len() > 20);
-            for record in crate::record::Record::each(&snapshot.records) {
-                let bytes = record.as_bytes();
-                let has_poison = bytes.windows(5).any(|part| parts.iter().any(|poison| poison == part));
-                assert!(!has_poison, "{bytes:02x?}");
-                let mut at = size_of::<crate::record::Header>();
+            let poisoned = POISONS.map(|poison| {
+                let (walk, _) = program.walk();
+                let memory = vec![poison; SCRATCH_SIZE + PATH_AND_NAME_SIZE];
+                walk.memory.write_bytes(SCRATCH, &memory).expect(LAID_OUT);
+                program.pass(scope, &[], groups)
+            });
+            let records = |snapshot: &Snapshot| -> BTreeMap<u32, Vec<u8>> {
+                let each = Record::each(&snapshot.records);
+                each.map(|record| (record.header().tid.get(), record.as_bytes().to_vec()))
+                    .collect()
+            };
+            let [first, others @ ..] = poisoned.each_ref().map(records);
+            let mut compared = 0;
+            for (tid, bytes) in &first {
+                let others: Vec<&Vec<u8>> = others.iter().filter_map(|records| records.get(tid)).collect();
+                if others.len() + 1 < POISONS.len() || others.iter().any(|other| other.len() != bytes.len()) {
+                    continue;
+                }
+                compared += 1;
+                let is_left = |at: &usize| {
+                    bytes[*at] == POISONS[0]
+                        && others
+                            .iter()
+                            .zip(&POISONS[1..])
+                            .all(|(other, poison)| other[*at] == *poison)
+                };
+                let left: Vec<usize> = (0..bytes.len()).filter(is_left).collect();
+                assert!(left.is_empty(), "{tid}: bytes {left:?} of {bytes:02x?}");
+            }
+            assert!(compared > 20, "{compared} of {}", first.len());
+            let longest = first.values().map(Vec::len).max();
+            assert!(longest > Some(1000), "{longest:?}: all groups are more");
+            for record in Record::each(&poisoned[0].records) {
+                let mut at = size_of::<Header>();
                 for attribute in record.attributes() {
                     let end = at + 8 + attribute.payload.len();
                     at = end.next_multiple_of(8);
-                    assert!(bytes[end..at].iter().all(|&byte| byte == 0), "{attribute:02x?}");
+                    let padding = &record.as_bytes()[end..at];
+                    assert!(padding.iter().all(|&byte| byte == 0), "{attribute:02x?}");
                 }
-                assert_eq!(at, bytes.len());
+                assert_eq!(at, record.as_bytes().len());
             }
         }
     }
