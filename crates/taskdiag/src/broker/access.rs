@@ -649,4 +649,46 @@ mod tests {
         let own = sight(&subject(USER, 0), 1, &hidden, &[]).unwrap();
         assert!(!own.owned && own.files && !own.nice && !own.attach);
     }
+
+    /// Check whose the files of a task are: its effective user's, and of one that can't be dumped root's, of the namespace of its memory.
+    #[test]
+    fn files_have_owners() {
+        let (dumpable, not) = (dumpable::USER, dumpable::ROOT);
+        for (asks, state, euid, level, owned) in [
+            (0, not, USER, 0, true),
+            (0, not, USER, 1, false),
+            (0, dumpable, USER, 0, false),
+            (0, dumpable, 0, 1, true),
+            (USER, dumpable, USER, 1, true),
+            (USER, not, USER, 0, false),
+            (USER, dumpable, 0, 0, false),
+        ] {
+            let access = Access {
+                dumpable: U32::new(state),
+                euid: U32::new(euid),
+                mm_user_ns_level: U32::new(level),
+                ..of(USER)
+            };
+            let owns = subject(asks, CAP_SYS_PTRACE).owns_files(&access);
+            assert_eq!(owns, owned, "{asks} {state} {euid} {level}");
+        }
+        // Capabilities of a namespace say nothing about files outside.
+        let inside = Subject {
+            user_ns: 11,
+            user_ns_level: 1,
+            ..subject(7, u64::MAX)
+        };
+        assert!(!inside.owns_files(&of(USER)) && subject(7, CAP_DAC_OVERRIDE).owns_files(&of(USER)));
+    }
+
+    /// Check that who has the capability sees a task without memory that the kernel takes for one of the initial namespace.
+    #[test]
+    fn tasks_without_memory() {
+        let access = Access {
+            dumpable: U32::new(dumpable::NO_MM_INIT),
+            mm_user_ns: U32::new(0),
+            ..of(USER)
+        };
+        assert!(sees(&subject(7, CAP_SYS_PTRACE), &access) && !sees(&subject(USER, 0), &access));
+    }
 }
