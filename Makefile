@@ -50,10 +50,10 @@ soak-broker: ## Attack the broker for SECONDS, and measure what others get meanw
 	@SECONDS=$(SECONDS) $(CARGO) test --release --quiet --package taskdiagd --test soak_broker -- --ignored --nocapture
 
 fuzz: ## Feed the broker's encoder and the client's decoder with what nobody would send, FUZZ_RUNS times
-	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd fuzz -- --nocapture
+	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd --bin taskdiagd fuzz -- --nocapture
 
 fuzz-sanitized: ## The same under AddressSanitizer
-	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --release --quiet --package taskdiagd \
+	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --release --quiet --package taskdiagd --bin taskdiagd \
 		--target "$$(rustc --print host-tuple)" --target-dir target/sanitized fuzz -- --nocapture
 
 mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
