@@ -526,6 +526,28 @@ mod tests {
         assert_eq!(size_of::<Statm>(), 120);
     }
 
+    /// Check the bytes of an error and of an end: `struct nlmsgerr` goes on with the header of what was asked (netlink(7)).
+    #[test]
+    fn errors_are_those_of_netlink() {
+        let header = |len: u32, kind: u16, flags: u16| {
+            let header = MessageHeader {
+                len: U32::new(len),
+                kind: U16::new(kind),
+                flags: U16::new(flags),
+                seq: U32::new(7),
+                ..MessageHeader::default()
+            };
+            header.as_bytes().to_vec()
+        };
+        let mut out = Vec::new();
+        put_error(&mut out, 7, libc::EPERM);
+        let error = (-libc::EPERM).to_ne_bytes().to_vec();
+        assert_eq!(out, [header(36, 2, 0), error, header(0, 0xd101, 1)].concat());
+        out.clear();
+        put_done(&mut out, 7);
+        assert_eq!(out, [header(20, 3, 2), 0_i32.to_ne_bytes().to_vec()].concat());
+    }
+
     /// Check that a request comes back, with and without the padding of its structure, and whatever the padding holds.
     #[test]
     fn requests_come_back() {
