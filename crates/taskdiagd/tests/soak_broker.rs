@@ -22,8 +22,12 @@ use daemon::{request, try_connect, Broker, Limits};
 use passed::{lingering, pass_along};
 use rustix::net::SendFlags;
 use taskdiag::broker::wire::{show, Strategy};
+use taskdiag_zoo::Farm;
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
+
+/// So many processes there are beside those of the attack.
+const FARM: usize = 3000;
 
 /// What the broker's processes may take together, what the kernel keeps for them included, in bytes.
 const MEMORY: u64 = 128 << 20;
@@ -241,6 +245,8 @@ fn a_hostile_soak() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(1200);
+    // So that a pass is longer than a moment in which somebody else has the processor.
+    let _farm = Farm::start(FARM, 1).expect("a farm");
     let stall = stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
     let args = [
@@ -259,6 +265,7 @@ fn a_hostile_soak() {
         ..Limits::default()
     };
     let mut broker = Broker::start_within(limits, &args);
+    println!("{FARM} processes, and those of the attack");
     daemon::tell_clients(&broker);
     let start = |name: &str, id: u32| {
         let mut command = child::command(test, name, user(id));
