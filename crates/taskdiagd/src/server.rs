@@ -231,8 +231,9 @@ const OF_HELPER: u64 = 1 << 31;
 /// How long memory for passes is kept behind the last one.
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
-/// Clients that are let in between two requests.
-const ACCEPTED_AT_ONCE: usize = 8;
+/// So long clients are let in between two passes. A pass over all tasks can take longer than that for each of those who wait to be let
+/// in, and there can be hundreds of those: with a few at a time the last one would wait for as many passes.
+const LETTING_IN: Duration = Duration::from_millis(4);
 
 /// So many requests about few tasks are answered at once, if as many wait.
 const SMALL_AT_ONCE: usize = 16;
@@ -369,7 +370,8 @@ impl Server {
     // ---- who comes and goes ----
 
     fn accept(&mut self) {
-        for _ in 0..ACCEPTED_AT_ONCE {
+        let began = Instant::now();
+        while began.elapsed() < LETTING_IN {
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.welcome(socket),
                 Err(Errno::AGAIN) => return,

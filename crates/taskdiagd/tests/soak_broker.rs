@@ -322,6 +322,10 @@ fn a_hostile_soak() {
         dump[0], dump[1], dump[2]
     );
     println!("memory of all processes: at most {most:.1} MiB; descriptors: at most {files:?}");
+    match limited.as_ref().and_then(Limited::peak) {
+        Some(peak) => println!("at most {} MiB of a cgroup of {}", peak >> 20, MEMORY >> 20),
+        None => println!("no cgroup to limit memory by"),
+    }
     assert!(one[2] <= 250.0, "a trivial request took {:.1} ms", one[2]);
     // The median is one of a machine under attack: what waits longer waits for somebody.
     assert!(
@@ -330,10 +334,6 @@ fn a_hostile_soak() {
         dump[2],
         dump[0]
     );
-    match limited.as_ref().and_then(Limited::peak) {
-        Some(peak) => println!("at most {} MiB of a cgroup of {}", peak >> 20, MEMORY >> 20),
-        None => println!("no cgroup to limit memory by"),
-    }
     assert!(most * 1024.0 * 1024.0 < MEMORY as f64, "{most} MiB");
     thread::sleep(Duration::from_secs(4));
     let (memory, files) = size(broker.pid());
