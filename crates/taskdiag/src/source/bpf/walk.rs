@@ -306,7 +306,8 @@ mod tests {
         let groups = Groups::ALL.or(Groups::ACCESS).or(Groups::VIEW);
         let mut program = WalkingProgram::load(groups);
         let _sleepers = Sleepers::start(20);
-        const POISONS: [u8; 3] = [0xa5, 0x5a, 0xc3];
+        // So many that a value which moves is not all of them in turn.
+        const POISONS: [u8; 5] = [0xa5, 0x5a, 0xc3, 0x96, 0x69];
         for scope in [Scope::Processes, Scope::Threads] {
             let poisoned = POISONS.map(|poison| {
                 let (walk, _) = program.walk();
