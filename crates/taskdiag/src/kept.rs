@@ -226,6 +226,7 @@ mod tests {
     use zerocopy::IntoBytes as _;
 
     use super::*;
+    use crate::record::tests::cpu;
     use crate::record::Header;
 
     fn task(tid: u32, start_ns: u64) -> Identity {
@@ -296,17 +297,6 @@ mod tests {
             let bytes = &arguments.chunks[place.chunk as usize - 1][place.offset..];
             let (record, _) = Record::split_first(bytes).unwrap();
             assert_eq!(record.header().tid.get(), tid);
-        }
-    }
-
-    fn cpu(utime: u64, stime: u64, runtime: u64, prev_utime: u64, prev_stime: u64) -> Cpu {
-        Cpu {
-            utime_ns: U64::new(utime),
-            stime_ns: U64::new(stime),
-            sum_exec_runtime: U64::new(runtime),
-            prev_utime: U64::new(prev_utime),
-            prev_stime: U64::new(prev_stime),
-            ..Cpu::default()
         }
     }
 

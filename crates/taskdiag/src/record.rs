@@ -414,11 +414,11 @@ impl<'a> Writer<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cpu(utime: u64, stime: u64, runtime: u64, prev_utime: u64, prev_stime: u64) -> Cpu {
+    pub(crate) fn cpu(utime: u64, stime: u64, runtime: u64, prev_utime: u64, prev_stime: u64) -> Cpu {
         Cpu {
             utime_ns: U64::new(utime),
             stime_ns: U64::new(stime),
