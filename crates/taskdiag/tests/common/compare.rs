@@ -418,7 +418,10 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 match verdict {
                     Verdict::Wrong => report.wrong.push(story),
                     _ => {
-                        report.misfits.entry(field).or_default().push(story.clone());
+                        // Asking takes memory, which the process that asks has while it does, and not before and not after.
+                        if id.pid != std::process::id() || nature != Nature::Shared {
+                            report.misfits.entry(field).or_default().push(story.clone());
+                        }
                         last_seen.insert((id, field), story);
                         next.entry(id).or_default().insert(field);
                     }
