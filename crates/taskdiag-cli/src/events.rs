@@ -323,7 +323,7 @@ impl Stop {
     const OUTPUT: u64 = 1;
 
     fn new() -> io::Result<Stop> {
-        let signals = taskdiag::sys::signals::hold_back(&[Signal::INT.as_raw(), Signal::TERM.as_raw()])?;
+        let signals = taskdiag_sys::signals::hold_back(&[Signal::INT.as_raw(), Signal::TERM.as_raw()])?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,

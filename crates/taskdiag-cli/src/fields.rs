@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use clap::Args as ClapArgs;
-use taskdiag::field::Info;
-use taskdiag::proc_values::{self, Told};
 use taskdiag::{Field, Group};
+use taskdiag_core::field::Info;
+use taskdiag_core::proc_values::{self, Told};
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::table::{Align, Table};

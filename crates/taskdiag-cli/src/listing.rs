@@ -5,8 +5,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use taskdiag::plan::{BpfWay, Explanation};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
+use taskdiag_core::plan::{BpfWay, Explanation};
 
 use crate::library::SourceOptions;
 use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use taskdiag::value::{CpuSet, Ids, Limits};
+use taskdiag::{CpuSet, Ids, Limits};
 use taskdiag::{Field, Fields, Filter, Group, Handle, Kind, Query, Task, Value};
 
 use crate::listing::Answers;
@@ -43,7 +43,7 @@ fn named(name: &str) -> Result<Vec<Field>, Failure> {
     }
 }
 
-fn unknown(error: &taskdiag::field::UnknownField) -> Failure {
+fn unknown(error: &taskdiag_core::field::UnknownField) -> Failure {
     Failure::Unanswered(format!("{error}\n`taskdiag fields` lists all fields and groups"))
 }
 

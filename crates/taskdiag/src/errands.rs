@@ -2,7 +2,7 @@
 //!
 //! Such a file can be of a file system whose server never answers. Whoever opens it, looks at it or reads it then waits, and once
 //! the server was asked not even a fatal signal ends that: a thread of ours would keep our whole process from ending. So a small process
-//! runs these errands ([`crate::sys::isolated`]), and is given up if one takes longer than the patience.
+//! runs these errands ([`taskdiag_sys::isolated`]), and is given up if one takes longer than the patience.
 //!
 //! Nothing more is tried on the device of such a file for the same question, nor for others until the process that was given up has ended.
 //! There are never more than [`MOST_LOST`] of those.
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_sys::isolated::{Ending, Failed, Hands, Runner, Work, MOST};
 
-use crate::absent::Absent;
 use crate::readers;
-use crate::sys::isolated::{Ending, Failed, Hands, Runner, Work, MOST};
 
 /// So many processes may be given up.
 const MOST_LOST: usize = 16;

@@ -6,25 +6,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::absent::Absent;
-use crate::broker::wire::{self, Strategy};
-use crate::error::{Error, ErrorKind, Result};
-use crate::field::{Field, Fields, Group, Groups};
-use crate::filter::Filter;
-use crate::identity::Identity;
-use crate::kept::{Arguments, Times};
+use taskdiag_bpf::pass::{deferred, Bpf, Request, Standpoint};
+use taskdiag_bpf::pin;
+use taskdiag_bpf::recipe;
+use taskdiag_bpf::rights;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::{Field, Fields, Group, Groups};
+use taskdiag_core::filter::Filter;
+use taskdiag_core::identity::Identity;
+use taskdiag_core::kept::{Arguments, Times};
+use taskdiag_core::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::record::{self, attr, Record};
+use taskdiag_core::snapshot::{Place, Snapshot, SourceId};
+use taskdiag_core::support::{Fact, Support, Verdict};
+use taskdiag_protocol::wire::{self, Strategy};
+use taskdiag_sys::host;
+
 use crate::memory::{self, absent_record, Progress, Rollups, StillThere};
-use crate::pin;
-use crate::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
-use crate::query::{Query, Scope};
-use crate::record::{self, attr, Record};
-use crate::snapshot::{Place, Snapshot, SourceId};
-use crate::source::bpf::pass::{deferred, Bpf, Request, Standpoint};
-use crate::source::bpf::recipe;
+use crate::probe;
 use crate::source::broker::Broker;
-use crate::source::host;
 use crate::source::procfs::{self, Procfs, Supplements, Wanted};
-use crate::support::{Fact, Support, Verdict};
 
 /// Asks the kernel. Making one is free: what a query needs is opened or loaded when it is first needed, and kept.
 ///
@@ -63,7 +66,7 @@ impl Handle {
     /// Lets only this source answer: a query that it can't answer fails.
     ///
     /// What a source meets but can't answer exactly for single tasks is still asked of procfs and counted in
-    /// [`Counters::deferred`](crate::snapshot::Counters::deferred).
+    /// [`Counters::deferred`](taskdiag_core::snapshot::Counters::deferred).
     ///
     /// [`SourceId::SmapsRollup`] and [`SourceId::Smaps`] answer [`Group::Rollup`] and nothing else; which
     /// source answers that, and which all the rest, are two choices.
@@ -80,7 +83,7 @@ impl Handle {
         self.rollups.progress()
     }
 
-    /// Where the broker listens, if not at [`SOCKET`](crate::broker::wire::SOCKET).
+    /// Where the broker listens, if not at [`SOCKET`](taskdiag_protocol::wire::SOCKET).
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Handle {
         self.broker_path = Some(path.into());
         self
@@ -104,14 +107,14 @@ impl Handle {
         self.support.get_or_insert_with(|| {
             let built = [recipe::TASK_CALLED.as_ref(), recipe::TASK_WALK.as_ref()];
             let why_not = built.into_iter().find_map(|recipe| recipe.err().copied());
-            host::probe(why_not.unwrap_or_default(), &pin::directory(), broker)
+            probe::probe(why_not.unwrap_or_default(), &pin::directory(), broker)
         })
     }
 
     /// Whether a path, as [`Filter::within_cgroup`] takes it, is that of a cgroup. None where that can't be seen: outside of the
     /// caller's cgroup namespace, or if the unified hierarchy is not mounted.
     pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
-        host::is_cgroup(path)
+        probe::is_cgroup(path)
     }
 
     /// Who would answer `query`, and at what price.
@@ -826,7 +829,9 @@ fn fields_of(fields: Fields, groups: Groups) -> Fields {
 
 fn remedy(error: &Error) -> Cow<'static, str> {
     match error.kind() {
-        ErrorKind::Denied => Cow::Borrowed(host::capability_remedy("run as root, or with CAP_BPF and CAP_PERFMON")),
+        ErrorKind::Denied => Cow::Borrowed(rights::capability_remedy(
+            "run as root, or with CAP_BPF and CAP_PERFMON",
+        )),
         _ => Cow::Borrowed(""),
     }
 }

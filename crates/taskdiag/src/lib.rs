@@ -1,40 +1,26 @@
 //! Ask a Linux kernel about its processes, in binary and in one request.
 
-pub mod absent;
-pub mod broker;
-pub mod btf;
 mod errands;
-pub mod error;
 pub mod events;
-pub mod field;
-pub mod filter;
-pub mod handle;
-pub mod identity;
-mod kept;
+mod handle;
 pub mod maps;
 pub mod memory;
 pub mod pagecache;
-pub mod pin;
-pub mod plan;
-pub mod proc_values;
-pub mod query;
+mod probe;
 mod readers;
-pub mod record;
-pub mod snapshot;
-pub mod source;
-pub mod support;
-pub mod sys;
-pub mod value;
+mod source;
 
-pub use absent::Absent;
-pub use error::{Error, ErrorKind, Result};
+pub use taskdiag_bpf::pin;
+pub use taskdiag_core::absent::Absent;
+pub use taskdiag_core::budget::Budget;
+pub use taskdiag_core::error::{Error, ErrorKind, Result};
+pub use taskdiag_core::field::{Field, Fields, Group, Kind, UnknownField};
+pub use taskdiag_core::filter::Filter;
+pub use taskdiag_core::identity::Identity;
+pub use taskdiag_core::query::{Query, Scope};
+pub use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
+pub use taskdiag_core::support::{Fact, Support, Verdict};
+pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};
+
 pub use events::{Event, EventField, EventKind, Events};
-pub use field::{Field, Fields, Group, Kind};
-pub use filter::Filter;
 pub use handle::Handle;
-pub use identity::Identity;
-pub use memory::Budget;
-pub use query::{Query, Scope};
-pub use snapshot::{Snapshot, SourceId, Task};
-pub use support::{Fact, Support, Verdict};
-pub use value::Value;

@@ -394,7 +394,7 @@ pub(crate) fn holds(pid: u32, what: u32, hold: &Hold) {
 }
 
 /// Of what [`holds`] tells: the mappings of a process, and what is in its memory, which some kernels read without the lock and some do
-/// not. The other bits are those of [`Files`](crate::field::Files).
+/// not. The other bits are those of [`Files`](taskdiag_core::field::Files).
 pub(crate) const MAPPINGS: u32 = 1 << 31;
 pub(crate) const MEMORY: u32 = 1 << 30;
 

@@ -11,12 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use common::child;
-use common::{handle, scaled, start_ticks, text::TICK_NS, SOURCES};
 use taskdiag::maps::{self, Filter, Machine, Wants};
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{ErrorKind, Field, Fields, Query, SourceId};
 use taskdiag_zoo::{Churn, Farm};
+
+use common::child;
+use common::{handle, scaled, start_ticks, text::TICK_NS, SOURCES};
 
 const FORKS_PER_SECOND: u32 = 2000;
 const FARM: usize = 100;

@@ -8,9 +8,10 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{animal, child, everything, handle, SOURCES};
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, SourceId, Task, Value};
+
+use common::{animal, child, everything, handle, SOURCES};
 
 fn pids(snapshot: &Snapshot) -> Vec<u32> {
     snapshot.tasks().map(|task| task.pid().expect("a pid")).collect()

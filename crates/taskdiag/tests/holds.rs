@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{animal, child};
 use taskdiag::memory::Budget;
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Absent, Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Farm};
+
+use common::{animal, child};
 
 /// Others have enough to do without a second zoo.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

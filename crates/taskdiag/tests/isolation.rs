@@ -8,11 +8,12 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use common::child::{self, World};
-use common::{animal, handle, scaled, SOURCES};
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Field, Fields, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Churn, Farm};
+
+use common::child::{self, World};
+use common::{animal, handle, scaled, SOURCES};
 
 /// How many processes lie idle beside the tests.
 fn farm_size() -> usize {

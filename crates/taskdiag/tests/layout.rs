@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use taskdiag::events::wire;
-use taskdiag::record;
+use taskdiag_core::event::wire;
+use taskdiag_core::record;
 
 /// Lists (C expression, Rust value) for the size and the offsets of structures that both sides have.
 macro_rules! structures {
@@ -150,7 +150,7 @@ fn layout() -> Vec<(String, usize)> {
 
 /// The same for `bpf/vma.h`.
 fn mapping_layout() -> Vec<(String, usize)> {
-    use taskdiag::source::bpf::vma as record;
+    use taskdiag_bpf::vma as record;
 
     let mut layout = structures! {
         record:
@@ -167,7 +167,7 @@ fn mapping_layout() -> Vec<(String, usize)> {
 /// Check the same of the memory of the program that walks over mappings.
 #[test]
 fn walks_over_mappings_are_laid_out_alike() {
-    use taskdiag::source::bpf::vma_walk as walk;
+    use taskdiag_bpf::vma_walk as walk;
 
     let mut layout = structures! {
         walk: Position "td_vma_walk": question, fd, count, blocks, state, filled, last, met, behind, begun, leaf_end, has_branch,
@@ -259,7 +259,7 @@ fn events_are_laid_out_alike() {
 /// Check the same of the memory of a program that walks.
 #[test]
 fn walks_are_laid_out_alike() {
-    use taskdiag::source::bpf::{pass, walk};
+    use taskdiag_bpf::{pass, walk};
 
     let mut layout = structures! {
         walk: Position "td_walk": state, listed, last, filled, met, at, tries, gone, behind, spent, every, look, stretch_ns, began_ns,

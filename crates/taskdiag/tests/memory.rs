@@ -5,12 +5,13 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::child;
-use common::{handle, SOURCES};
 use taskdiag::pagecache::{mincore, residency, ByteRange};
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Field, Fields, Query, Value};
 use taskdiag_zoo::{Churn, Farm};
+
+use common::child;
+use common::{handle, SOURCES};
 
 /// Counts the allocations of each thread.
 struct Counting;

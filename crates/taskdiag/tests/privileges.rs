@@ -5,11 +5,12 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use taskdiag::Snapshot;
+use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId, Verdict};
+
 use common::child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY};
 use common::compare::{compare, Report};
 use common::{animal, handle, text, SOURCES};
-use taskdiag::snapshot::Snapshot;
-use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId, Verdict};
 
 fn nobody(capabilities: u64) -> World {
     World {

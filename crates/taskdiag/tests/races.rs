@@ -9,10 +9,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, PoisonError};
 
-use common::{handle, scaled, SOURCES};
-use taskdiag::snapshot::{Snapshot, Task};
 use taskdiag::{Absent, Field, Fields, Query, SourceId};
+use taskdiag::{Snapshot, Task};
 use taskdiag_zoo::{Churn, Race, Racers};
+
+use common::{handle, scaled, SOURCES};
 
 /// One race at a time: each needs the processors for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use common::child::{self, World};
-use common::{handle, scaled, SOURCES};
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Scope, SourceId, Task};
 use taskdiag_zoo::{Churn, Farm};
+
+use common::child::{self, World};
+use common::{handle, scaled, SOURCES};
 
 /// How often values that move are read again until they stand still for long enough.
 const ROUNDS: usize = 40;

@@ -5,12 +5,13 @@ mod common;
 use std::fs;
 use std::process::{Command, Stdio};
 
+use taskdiag::Snapshot;
+use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, SourceId};
+use taskdiag_zoo::{Animal, Farm};
+
 use common::child::{self, World};
 use common::compare::compare;
 use common::{animal, handle, SOURCES};
-use taskdiag::snapshot::Snapshot;
-use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, SourceId};
-use taskdiag_zoo::{Animal, Farm};
 
 fn pids(snapshot: &Snapshot) -> Vec<i32> {
     snapshot.tasks().map(|task| task.pid().expect("a pid") as i32).collect()

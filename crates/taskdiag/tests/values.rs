@@ -4,8 +4,9 @@ mod common;
 
 use std::fs;
 
+use taskdiag_core::proc_values::{FILES, STAT, STATUS};
+
 use common::animal;
-use taskdiag::proc_values::{FILES, STAT, STATUS};
 
 fn read(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).expect("a file of a task");

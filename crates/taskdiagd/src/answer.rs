@@ -4,14 +4,14 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use taskdiag::broker::access::Object;
-use taskdiag::broker::passes::{Ask, Passes, Records, Tasks};
-use taskdiag::broker::wire::{self, attribute, show, MessageWriter, Request, Strategy};
-use taskdiag::record::{Record, NO_MM};
+use taskdiag_core::record::{Record, NO_MM};
+use taskdiag_protocol::access::Object;
+use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
 
 use crate::accounts::Taken;
 use crate::encode::{self, Eyes};
 use crate::job::{self, Job, Kind};
+use crate::passes::{Ask, Passes, Records, Tasks};
 
 /// So much of an answer is made before it is sent.
 pub const PART: usize = 2 * wire::PACKET;

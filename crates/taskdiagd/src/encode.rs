@@ -1,10 +1,10 @@
 //! Makes messages of records, with what a client may see of them and in its numbers. Pure: records in, messages out.
 
-use taskdiag::broker::access::{Object, Sight, Subject};
-use taskdiag::broker::wire::{self, attribute, group_of, show, MessageWriter, Request, TaskHeader};
-use taskdiag::field::Groups;
-use taskdiag::record::{self, attr, AbsentField, Record};
 use taskdiag::{Absent, Field, Group};
+use taskdiag_core::field::Groups;
+use taskdiag_core::record::{self, attr, AbsentField, Record};
+use taskdiag_protocol::access::{Object, Sight, Subject};
+use taskdiag_protocol::wire::{self, attribute, group_of, show, MessageWriter, Request, TaskHeader};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 

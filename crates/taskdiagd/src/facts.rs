@@ -5,15 +5,15 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 
 use rustix::io::Errno;
-use taskdiag::broker::access::{Object, Own, Subject};
-use taskdiag::broker::passes::{self, Passes};
-use taskdiag::record::{attr, Record, View};
 use taskdiag::Group;
+use taskdiag_core::record::{attr, Record, View};
+use taskdiag_protocol::access::{Object, Own, Subject};
 use zerocopy::native_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ids::IdMap;
 use crate::modules::{self, Modules};
+use crate::passes::{self, Passes};
 use crate::sys;
 
 /// Why a client has no answer, as a number of errno.
@@ -350,7 +350,7 @@ impl Finder {
                 counts_files: self.counts_files,
                 may_attach: self.modules.may_attach(),
             },
-            is_dumpable: access.dumpable.get() == taskdiag::record::dumpable::USER,
+            is_dumpable: access.dumpable.get() == taskdiag_core::record::dumpable::USER,
             observer: self.observers.is_some_and(in_group),
             users: IdMap::default(),
             groups: IdMap::default(),

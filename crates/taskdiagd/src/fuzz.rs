@@ -1,9 +1,9 @@
 //! Structure-aware fuzzing of what the broker makes messages of, and of what it hears: records with anything in them, asked for in any way,
 //! by anybody. As many runs as `TASKDIAG_FUZZ_RUNS` says.
 
-use taskdiag::broker::access::{Own, Subject};
-use taskdiag::broker::wire::{self, attribute, show, Message, Messages, Request, Strategy};
-use taskdiag::record::{self, attr, Record};
+use taskdiag_core::record::{self, attr, Record};
+use taskdiag_protocol::access::{Own, Subject};
+use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use zerocopy::native_endian::U32;
 
 use crate::encode::{self, Eyes};

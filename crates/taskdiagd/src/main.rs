@@ -17,6 +17,7 @@ mod notify;
 #[cfg(test)]
 #[path = "../tests/common/numbers.rs"]
 mod numbers;
+mod passes;
 mod pool;
 mod reader;
 mod sandbox;
@@ -32,14 +33,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use taskdiag::broker::passes::Passes;
-use taskdiag::broker::wire;
+use taskdiag_protocol::wire;
 
 use crate::facts::Finder;
 use crate::keeper::Keeper;
 use crate::log::{log, Level};
 use crate::modules::Modules;
 use crate::notify::Notify;
+use crate::passes::Passes;
 use crate::pool::Pool;
 use crate::server::{Limits, Server};
 

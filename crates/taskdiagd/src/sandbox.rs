@@ -12,8 +12,8 @@ use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySe
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
-use taskdiag::broker::passes::{self, Passes};
 
+use crate::passes::{self, Passes};
 use crate::sys;
 
 /// What the loop keeps: nothing.

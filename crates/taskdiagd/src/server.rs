@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
-use taskdiag::broker::access::{Object, Subject};
-use taskdiag::broker::passes::{Ask, Passes, Records, Tasks};
-use taskdiag::broker::wire::{self, attribute, show, BadRequest, MessageWriter, Request, Strategy};
-use taskdiag::broker::Linger;
+use taskdiag_protocol::access::{Object, Subject};
+use taskdiag_protocol::linger::Linger;
+use taskdiag_protocol::wire::{self, attribute, show, BadRequest, MessageWriter, Request, Strategy};
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
@@ -28,6 +27,7 @@ use crate::facts::{Facts, Finder, Particulars, Peer};
 use crate::job::{self, Job, Kind};
 use crate::log::{log, Level};
 use crate::notify::Notify;
+use crate::passes::{Ask, Passes, Records, Tasks};
 use crate::pool::{self, For, Pool};
 use crate::{reader, sys};
 

@@ -1,7 +1,7 @@
 //! The text of `/proc/PID/maps` and `smaps` as task_diag's structures. Pure: bytes in, payloads of attributes out.
 
-use taskdiag::broker::wire::{Vma, VmaStat};
-use taskdiag::maps::text;
+use taskdiag_core::text::maps as text;
+use taskdiag_protocol::wire::{Vma, VmaStat};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
 

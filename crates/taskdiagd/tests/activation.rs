@@ -7,9 +7,10 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use daemon::{activate, connect};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use taskdiag::broker::wire::{show, Message, Messages, Request, Strategy};
+use taskdiag_protocol::wire::{show, Message, Messages, Request, Strategy};
+
+use daemon::{activate, connect};
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 

@@ -17,14 +17,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
+use taskdiag::Group;
+use taskdiag_core::record::{self, attr, Record};
+use taskdiag_protocol::wire::{attribute, attributes, show, Message, Messages, Request, Strategy};
+
 use common::child::{self, World, NOBODY};
 use common::scaled;
 use daemon::{connect, Broker, Limits};
 use passed::{lingering, pass_along};
-use rustix::net::SendFlags;
-use taskdiag::broker::wire::{attribute, attributes, show, Message, Messages, Request, Strategy};
-use taskdiag::record::{self, attr, Record};
-use taskdiag::Group;
 
 const USER: u32 = 1000;
 const OTHER: u32 = 1001;
@@ -577,7 +578,7 @@ fn nothing_else_lies_in_answers() {
             let connection = connect(&daemon::socket());
             let mut records = 0;
             for strategy in [Strategy::All, Strategy::AllThreads] {
-                let groups = taskdiag::broker::wire::GROUP_BITS;
+                let groups = taskdiag_protocol::wire::GROUP_BITS;
                 for show in [
                     groups,
                     groups | show::TASK_DIAG & !(show::MAPPINGS | show::CMDLINE),

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId};
+
 use common::child::{self, Proc, World, NOBODY};
 use common::compare::compare;
 use common::scaled;
 use daemon::{handle, Broker};
-use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId};
 
 const USER: u32 = 1000;
 const OBSERVERS: u32 = 3000;
@@ -722,7 +723,7 @@ fn a_connection_is_not_handed_on() {
     let broker = Broker::start(&[]);
     let connection = daemon::connect(&broker.socket);
     assert!(connection
-        .ask(1 << 16, taskdiag::broker::wire::Strategy::All, 0)
+        .ask(1 << 16, taskdiag_protocol::wire::Strategy::All, 0)
         .is_ok());
     use std::os::fd::AsRawFd as _;
     let fd = connection.socket.as_raw_fd();
@@ -730,10 +731,10 @@ fn a_connection_is_not_handed_on() {
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            let request = taskdiag::broker::wire::Request {
+            let request = taskdiag_protocol::wire::Request {
                 seq: 9,
                 show: 1,
-                strategy: taskdiag::broker::wire::Strategy::All,
+                strategy: taskdiag_protocol::wire::Strategy::All,
                 pid: 0,
             };
             let packet = request.encode();
@@ -748,6 +749,6 @@ fn a_connection_is_not_handed_on() {
         assert_eq!(status, 0, "the child was answered");
     }
     assert!(connection
-        .ask(1 << 16, taskdiag::broker::wire::Strategy::All, 0)
+        .ask(1 << 16, taskdiag_protocol::wire::Strategy::All, 0)
         .is_ok());
 }

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::scaled;
-use daemon::{connect, request, try_connect, Broker, Limits};
-use numbers::Numbers;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use taskdiag::broker::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
 use taskdiag::{Field, Query};
+use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
+
+use common::scaled;
+use daemon::{connect, request, try_connect, Broker, Limits};
+use numbers::Numbers;
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
@@ -354,7 +355,7 @@ fn answers_are_not_mixed_up() {
                             panic!("{messages:?}");
                         };
                         assert_eq!(header.tgid.get(), std::process::id());
-                        let kinds: Vec<_> = taskdiag::broker::wire::attributes(attributes)
+                        let kinds: Vec<_> = taskdiag_protocol::wire::attributes(attributes)
                             .map(|(kind, ..)| kind)
                             .collect();
                         assert_eq!(kinds, [attribute::RECORD]);

@@ -9,10 +9,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::Broker;
-use taskdiag::snapshot::{Snapshot, Task};
 use taskdiag::{Absent, Field, Fields, Handle, Query, SourceId};
+use taskdiag::{Snapshot, Task};
 use taskdiag_zoo::{Animal, Churn, Farm, Race, Racers, Zoo};
+
+use common::Broker;
 
 const TICK_NS: u64 = 10_000_000;
 

@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
+use taskdiag_protocol::wire::{show, Strategy};
+use taskdiag_zoo::Farm;
+
 use common::child::{self, World};
 use daemon::{request, try_connect, Broker, Limits};
 use passed::{lingering, pass_along};
-use rustix::net::SendFlags;
-use taskdiag::broker::wire::{show, Strategy};
-use taskdiag_zoo::Farm;
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 

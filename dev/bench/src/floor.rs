@@ -4,8 +4,8 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-use taskdiag::btf::{self, Kinds, Types, Wanted};
-use taskdiag::sys::bpf::{self, AttachType, KernelBtf, ProgramSpec, TaskScope};
+use taskdiag_bpf::btf::{self, Kinds, Types, Wanted};
+use taskdiag_sys::bpf::{self, AttachType, KernelBtf, ProgramSpec, TaskScope};
 
 use crate::contenders::{Run, Runner};
 use crate::Result;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use taskdiag::value::Arguments;
+use taskdiag::Arguments;
 use taskdiag::{Field, Kind, Value};
 
 use super::names::{Named, Names};
@@ -302,9 +302,10 @@ pub fn formatted(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Absent;
+
     use super::super::tests::Made;
     use super::*;
-    use taskdiag::Absent;
 
     fn shown(column: Column, exact: bool, row: &Made<'_>) -> String {
         let mut out = Vec::new();

@@ -100,11 +100,12 @@ fn quote(out: &mut Vec<u8>, start: usize) {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Arguments;
+    use taskdiag::{Absent, Field};
+
     use super::super::tests::Made;
     use super::super::Extra;
     use super::*;
-    use taskdiag::value::Arguments;
-    use taskdiag::{Absent, Field};
 
     /// Check that cells with separators are quoted, quotes doubled, and missing told from empty.
     #[test]

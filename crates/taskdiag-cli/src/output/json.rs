@@ -202,11 +202,12 @@ where
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Arguments;
+    use taskdiag::{Absent, Field};
+
     use super::super::tests::Made;
     use super::super::Extra;
     use super::*;
-    use taskdiag::value::Arguments;
-    use taskdiag::{Absent, Field};
 
     fn written(made: Made<'_>, depth: Option<u32>) -> serde_json::Value {
         let fields: Vec<Field> = made.0.iter().map(|(field, _)| *field).collect();

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rustix::time::{clock_gettime, ClockId};
-use taskdiag::identity::{Identity, TICK_NS};
 use taskdiag::{Absent, Field, Snapshot, Task};
+use taskdiag_core::identity::{Identity, TICK_NS};
 
 /// What a task does in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,6 @@
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
 
-mod event;
-mod plan;
-pub mod wire;
-
 use std::cell::Cell;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,46 +27,18 @@ use rustix::param::page_size;
 use rustix::process::{getpid, Pid};
 use rustix::thread::{capabilities, CapabilitySet};
 use rustix::time::Timespec;
+use taskdiag_bpf::recipe;
+use taskdiag_bpf::rights::{capability_remedy, missing_capabilities};
+use taskdiag_bpf::tracing::Tracing;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::support::{Fact, Verdict};
+use taskdiag_sys::host;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::source::bpf::load::missing_capabilities;
-use crate::source::bpf::recipe;
-use crate::source::bpf::tracing::Tracing;
+use crate::probe;
 use crate::source::connector::Connector;
-use crate::source::host;
-use crate::support::{Fact, Verdict};
 
-pub use event::{Event, EventField, EventKind, EventKinds, UnknownEventField};
-pub use plan::{plan, EventSource, EventSupport};
-
-/// What is to be told, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The kinds of events. What is not asked for costs nothing.
-    pub kinds: EventKinds,
-    /// Events about threads too.
-    pub threads: bool,
-    /// Lets only this source tell: opening fails where it can't.
-    pub source: Option<EventSource>,
-    /// Room for events that have not been read yet, rounded up to a power of two. In the ring that tracepoints write to, an
-    /// event takes some 100 bytes and an exec 300; in the connector's socket, up to a thousand.
-    pub ring_bytes: u32,
-    /// How long [`Events::wait`] lets events of the tracepoints gather before it returns: being woken for each would cost more
-    /// than all the rest. Those of the connector can't wait, as `/proc` soon has no more to say of them.
-    pub gather: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            kinds: EventKinds::all(),
-            threads: false,
-            source: None,
-            ring_bytes: 4 << 20,
-            gather: Duration::from_millis(20),
-        }
-    }
-}
+pub use taskdiag_core::event::plan::{plan, EventSource, EventSupport};
+pub use taskdiag_core::event::{Event, EventField, EventKind, EventKinds, Options, UnknownEventField};
 
 /// Events that could not be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -285,14 +253,14 @@ pub fn support() -> EventSupport {
 /// What is known without trying.
 fn probe() -> EventSupport {
     let built = recipe::EVENTS.as_ref().err().copied().unwrap_or_default();
-    let host = host::probe(built, Path::new(""), Path::new(""));
+    let host = probe::probe(built, Path::new(""), Path::new(""));
     let no = [host.bpf_built, host.btf]
         .into_iter()
         .find(|fact| fact.verdict == Verdict::No);
     let tracepoints = match (no, host.bpf_load.verdict) {
         (Some(no), _) => no,
         (None, Verdict::No) if !missing_capabilities().is_empty() => {
-            Fact::no(host.bpf_load.why, host::capability_remedy(REMEDY_BPF))
+            Fact::no(host.bpf_load.why, capability_remedy(REMEDY_BPF))
         }
         (None, Verdict::No) => host.bpf_load,
         (None, _) => Fact::unknown("not tried yet"),
@@ -327,7 +295,7 @@ fn connector() -> Fact {
     match is_old && !may {
         true => Fact::no(
             "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
-            host::capability_remedy(REMEDY_CONNECTOR),
+            capability_remedy(REMEDY_CONNECTOR),
         ),
         false => Fact::unknown("not tried yet"),
     }
@@ -336,8 +304,8 @@ fn connector() -> Fact {
 /// What a failure to open a source says about the host.
 fn refusal(source: EventSource, error: &Error) -> Fact {
     let remedy = match (error.kind(), source) {
-        (ErrorKind::Denied, EventSource::Bpf) => host::capability_remedy(REMEDY_BPF),
-        (ErrorKind::Denied, EventSource::Connector) => host::capability_remedy(REMEDY_CONNECTOR),
+        (ErrorKind::Denied, EventSource::Bpf) => capability_remedy(REMEDY_BPF),
+        (ErrorKind::Denied, EventSource::Connector) => capability_remedy(REMEDY_CONNECTOR),
         _ => "",
     };
     Fact::no(error.to_string(), remedy)

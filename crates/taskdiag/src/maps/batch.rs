@@ -1,7 +1,8 @@
 //! Walks and batches of look-ups over whatever gives mappings by address. No I/O of its own.
 
+use taskdiag_core::error::{Error, ErrorKind, Result};
+
 use super::{Filter, Mapping, Mappings};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Gives mappings by ascending address.
 pub(super) trait Cursor {

@@ -10,16 +10,17 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskdiag_bpf::vma::{self, Record};
+use taskdiag_bpf::vma_walk::{Outcome, Position, VmaWalk, Which};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_sys::procmap::QueryFlags;
+
 use super::list::Name;
 use super::opener::{MemoryFile, Opener};
 use super::source::IoctlCursor;
 use super::{Device, Filter, Known, Mapping, Mappings, Perms, Source, Wants};
-use crate::absent::Absent;
-use crate::error::{Error, ErrorKind, Result};
 use crate::readers;
-use crate::source::bpf::vma::{self, Record};
-use crate::source::bpf::vma_walk::{Outcome, Position, VmaWalk, Which};
-use crate::sys::procmap::QueryFlags;
 
 /// The program of a handle.
 #[derive(Debug)]
@@ -383,10 +384,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::mm::{MapFlags, ProtFlags};
+    use taskdiag_sys::host;
 
     use super::super::Maps;
     use super::*;
-    use crate::source::host;
 
     const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -17,14 +17,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_sys::isolated::{Failed, Hands};
+use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 use super::elf::{self, ReadAt};
 use super::{Device, Known, Mapping, Mappings};
-use crate::absent::Absent;
 use crate::errands::{self, Errands, Look};
 use crate::readers;
-use crate::sys::isolated::{Failed, Hands};
-use crate::sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 /// What a linker wrote into a file to tell it from every other one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! Many mappings in two pieces of memory: the mappings, and their names.
 
+use taskdiag_core::absent::Absent;
+
 use super::{BuildId, Known, Mapping, Source};
-use crate::absent::Absent;
 
 /// Mappings of one process or of many, in the order of processes and addresses.
 #[derive(Clone, Debug)]

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use taskdiag_bpf::recipe;
+use taskdiag_bpf::rights;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::support::Verdict;
+use taskdiag_sys::host;
+
 use super::bpf::Bpf;
 use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
 use super::space::{Asked, Space};
 use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Source, Wants};
-use crate::absent::Absent;
 use crate::errands::Errands;
-use crate::error::{Error, ErrorKind, Result};
 use crate::readers;
-use crate::source::bpf::recipe;
-use crate::source::host;
-use crate::support::Verdict;
 
 /// Asks about all processes. What it loads is kept for the next question.
 #[derive(Debug)]
@@ -113,7 +115,7 @@ impl Machine {
         let facts = MachineFacts {
             forced: self.forced,
             is_loaded: self.is_loaded(),
-            can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && host::bpf_load().verdict != Verdict::No,
+            can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
             tasks: host::tasks(),
         };
         let source = match plan_machine(&facts) {

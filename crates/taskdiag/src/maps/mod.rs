@@ -22,7 +22,6 @@ mod opener;
 mod plan;
 mod source;
 mod space;
-pub mod text;
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -30,13 +29,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bitflags::bitflags;
-
-use crate::absent::Absent;
+use taskdiag_core::absent::Absent;
 #[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use taskdiag_core::error::ErrorKind;
+use taskdiag_core::error::{Error, Result};
+use taskdiag_sys::procmap::QueryFlags;
+
 use crate::readers;
-use crate::sys::procmap::QueryFlags;
 use batch::Pages;
 use build_id::BuildIds;
 use opener::Opener;
@@ -47,63 +46,13 @@ pub use list::Mappings;
 pub use machine::{Machine, MachineMappings};
 pub use normalize::{normalize, MappedFile, Normalized, Normalizer, Outcome, Reason};
 pub use opener::Broker;
+pub use taskdiag_core::mapping::{Device, Perms, Usage};
 
 /// A value, or why there is none.
 pub type Known<T> = std::result::Result<T, Absent>;
 
 /// The name of the kernel's library in a process's memory.
 const VDSO: &[u8] = b"[vdso]";
-
-bitflags! {
-    /// What a mapping allows.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Perms: u8 {
-        /// To read.
-        const READ = 1;
-        /// To write.
-        const WRITE = 2;
-        /// To execute.
-        const EXEC = 4;
-        /// Changes are seen by others who map the same.
-        const SHARED = 8;
-    }
-}
-
-impl Perms {
-    /// From the four letters of the text.
-    fn parse(letters: &[u8]) -> Option<Perms> {
-        let choices = [
-            (b'r', b'-', Perms::READ),
-            (b'w', b'-', Perms::WRITE),
-            (b'x', b'-', Perms::EXEC),
-            (b's', b'p', Perms::SHARED),
-        ];
-        let mut perms = Perms::empty();
-        for (&letter, (yes, no, flag)) in letters.iter().zip(choices) {
-            match letter {
-                letter if letter == yes => perms |= flag,
-                letter if letter == no => {}
-                _ => return None,
-            }
-        }
-        Some(perms)
-    }
-}
-
-/// Four letters as in the text: `r-xp`.
-impl fmt::Display for Perms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |flag, yes, no| if self.contains(flag) { yes } else { no };
-        write!(
-            f,
-            "{}{}{}{}",
-            letter(Perms::READ, 'r', '-'),
-            letter(Perms::WRITE, 'w', '-'),
-            letter(Perms::EXEC, 'x', '-'),
-            letter(Perms::SHARED, 's', 'p'),
-        )
-    }
-}
 
 bitflags! {
     /// Which mappings are meant: those that have all of these.
@@ -163,38 +112,6 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// The device of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Device {
-    /// Its major number.
-    pub major: u32,
-    /// Its minor number.
-    pub minor: u32,
-}
-
-impl Device {
-    /// From the form that stat(2) has.
-    pub(crate) fn from_raw(device: u64) -> Device {
-        Device {
-            major: rustix::fs::major(device),
-            minor: rustix::fs::minor(device),
-        }
-    }
-
-    fn to_raw(self) -> u64 {
-        rustix::fs::makedev(self.major, self.minor)
-    }
-}
-
-/// How much of a mapping is in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Resident.
-    pub rss_bytes: u64,
-    /// Resident and changed since it was read from its file, or of no file and written to.
-    pub dirty_bytes: u64,
 }
 
 /// A range of addresses of a process.

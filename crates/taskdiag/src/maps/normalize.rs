@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+#[cfg(doc)]
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Result;
+
 use super::bpf::Bpf;
 use super::{build_id, BuildId, BuildIds, Device, Found, Known, Mapping, Maps, Source, Wants, VDSO};
-#[cfg(doc)]
-use crate::absent::Absent;
 use crate::errands::Errands;
-use crate::error::Result;
 
 /// A file that addresses lie in.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::Groups;
+use taskdiag_core::snapshot::Snapshot;
+use taskdiag_protocol::wire::{show, Strategy};
 
 use super::space::Space;
 use super::Maps;
-use crate::broker::wire::{show, Strategy};
-use crate::error::{Error, ErrorKind, Result};
-use crate::field::Groups;
-use crate::snapshot::Snapshot;
 use crate::source::broker::Broker as Connection;
 
 /// A file about an address space.
@@ -95,9 +95,9 @@ fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<O
 pub struct Broker(Arc<Mutex<Connection>>);
 
 impl Broker {
-    /// Connects, at [`SOCKET`](crate::broker::wire::SOCKET) unless somewhere else is said.
+    /// Connects, at [`SOCKET`](taskdiag_protocol::wire::SOCKET) unless somewhere else is said.
     pub fn connect(path: Option<&Path>) -> Result<Broker> {
-        let path = path.unwrap_or(Path::new(crate::broker::wire::SOCKET));
+        let path = path.unwrap_or(Path::new(taskdiag_protocol::wire::SOCKET));
         Ok(Broker(Arc::new(Mutex::new(Connection::open(path)?))))
     }
 

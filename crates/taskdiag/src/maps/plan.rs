@@ -1,7 +1,8 @@
 //! Who answers: a pure function of the question and of what is known of kernel and process.
 
+use taskdiag_core::error::{Error, ErrorKind, Result};
+
 use super::{Filter, Source, Wants};
-use crate::error::{Error, ErrorKind, Result};
 
 /// A question about one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,14 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::text::maps as text;
+use taskdiag_sys::procmap::{self, QueryFlags, NAME_MAX};
 
 use super::batch::Cursor;
-use super::{text, Device, Filter, Mapping, Perms, Usage, Wants};
-use crate::absent::Absent;
-use crate::error::{Error, ErrorKind, Result};
+use super::{Device, Filter, Mapping, Perms, Usage, Wants};
 use crate::readers;
-use crate::sys::procmap::{self, QueryFlags, NAME_MAX};
 
 /// The address space is gone, or there never was one.
 pub(super) fn no_memory() -> Error {

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
+use taskdiag_core::error::{Error, ErrorKind, Result};
+
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
 use super::bpf::{self, Bpf};
 use super::opener::{MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
 use super::{Filter, Mappings, Source, Wants};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Whether the running kernel has the ioctl, once that was seen.
 static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);

@@ -14,7 +14,6 @@
 //!
 //! `docs/memory.md` has measurements, and how far remembered values can be wrong.
 
-mod parse;
 mod price;
 mod readers;
 pub mod system;
@@ -24,66 +23,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Result;
+use taskdiag_core::field::{Field, Fields, Group};
+use taskdiag_core::identity::Identity;
+use taskdiag_core::record::{self, attr, AbsentField, Header, Rollup, Writer};
+use taskdiag_core::snapshot::{Place, Snapshot, SourceId, Task};
+use taskdiag_sys::pages::FreshPages;
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
-use crate::absent::Absent;
-use crate::error::Result;
-use crate::field::{Field, Fields, Group};
-use crate::identity::Identity;
 use crate::readers::Wait;
-use crate::record::{self, attr, AbsentField, Header, Rollup, Writer};
-use crate::snapshot::{Place, Snapshot, SourceId, Task};
 use crate::source::procfs::Procfs;
-use crate::sys::pages::FreshPages;
 use price::{Rate, Size};
 use readers::{Batch, Job, Missed, Outcome, Walked};
 
-/// How much a query for [`Group::Rollup`] may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// How long the whole query may take; what has not been read by then is left out. None: as long as it takes.
-    pub deadline: Option<Duration>,
-    /// Processes with more resident memory than this, in bytes, are left out: this bounds for how long one of them may have
-    /// to wait. None: however long.
-    pub max_rss_bytes: Option<u64>,
-    /// How old the values of a process without a sign of change may be. Zero: every process is walked every time.
-    pub max_age: Duration,
-}
-
-impl Default for Budget {
-    /// 5 seconds, 16 GiB, and values that are 10 seconds old at most.
-    fn default() -> Budget {
-        Budget {
-            deadline: Some(Duration::from_secs(5)),
-            max_rss_bytes: Some(16 << 30),
-            max_age: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Budget {
-    /// Reads everything, whatever it takes, and nothing from memory.
-    pub const UNLIMITED: Budget = Budget {
-        deadline: None,
-        max_rss_bytes: None,
-        max_age: Duration::ZERO,
-    };
-
-    /// What has to be known of tasks before their page tables are walked.
-    pub(crate) fn fields(&self) -> Fields {
-        let mut fields = Field::StartNs | Field::RssBytes | Field::SwapBytes | Field::PageTableBytes;
-        if !self.max_age.is_zero() {
-            fields |= Field::UtimeNs
-                | Field::StimeNs
-                | Field::MinFaults
-                | Field::MajFaults
-                | Field::VsizeBytes
-                | Field::HugetlbBytes;
-        }
-        fields
-    }
-}
+pub use taskdiag_core::budget::Budget;
 
 /// How far a query has come with [`Group::Rollup`]: for other threads to look at while it runs.
 #[derive(Debug, Default)]

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::record::Rollup;
+use taskdiag_core::snapshot::SourceId;
+use taskdiag_core::text::smaps::Sum;
+use taskdiag_sys::isolated::Reader;
 
-use super::parse::Sum;
 use super::price::{Rate, Size};
 use super::Progress;
-use crate::absent::Absent;
 use crate::readers::{Hold, Job as ReadersJob, Pulse};
-use crate::record::Rollup;
-use crate::snapshot::SourceId;
 use crate::source::procfs::start_ticks;
-use crate::sys::isolated::Reader;
 
 /// A walk that might take longer than this is made by a process of its own: a thread that is in one keeps the whole process
 /// from ending.
@@ -86,7 +86,7 @@ impl ReadersJob for Batch {
     fn tools(&self) -> Hands {
         Hands {
             room: vec![0; ROOM].into_boxed_slice(),
-            sum: Sum::new(),
+            sum: Sum::default(),
             turn: 0,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::error::{Error, Result};
+use taskdiag_core::error::{Error, Result};
 
 /// Numbers of `/proc/meminfo`, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,8 +170,9 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const TEXT: &[u8] = b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 10 kB\nCached: 200 kB\nAnonPages: 150 kB\nSlab: 60 kB\n\
         SReclaimable: 20 kB\nKernelStack: 5 kB\nPageTables: 8 kB\nVmallocUsed: 15 kB\nHugePages_Total: 3\nPercpu: x kB\n";

@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use taskdiag_core::absent::Absent;
+
 use super::{page_size, ByteRange, Counts, Quantity, Refusal, Source, Usage};
-use crate::absent::Absent;
 
 /// What is so of all pages of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
+use taskdiag_sys::pagecache::Mapping;
 
 use super::{page_size, ByteRange, Refusal};
-use crate::sys::pagecache::Mapping;
 
 /// Pages mapped at a time.
 const WINDOW: u64 = 1 << 18;

@@ -28,10 +28,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, OnceLock};
 
 use rustix::io::Errno;
-
-use crate::absent::Absent;
-use crate::support::Fact;
-use crate::sys::pagecache as sys;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::support::Fact;
+use taskdiag_sys::pagecache as sys;
 
 pub use map::{map, Run, State};
 pub use mincore::mincore;

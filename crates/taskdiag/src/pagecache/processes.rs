@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::text::maps::{self as text, Line};
+use taskdiag_sys::isolated::{Failed, Hands};
 
 use super::walk::{FileId, Seen};
 use super::{ByteRange, Counts, Refusal, Source, Usage};
-use crate::absent::Absent;
 use crate::errands::{self, Errands};
-use crate::error::{Error, ErrorKind};
-use crate::maps::text::{self, Line};
 use crate::maps::Device;
 use crate::readers;
-use crate::sys::isolated::{Failed, Hands};
 
 /// A file that a process holds.
 #[derive(Clone, Copy, Debug)]

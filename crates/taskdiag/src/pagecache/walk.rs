@@ -41,10 +41,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, fstatfs, openat, statat, AtFlags, FileType, Mode, OFlags, RawDir, Stat, CWD};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_sys::descriptors::{own_table, Closing};
 
 use super::{ByteRange, Counts, Refusal, Source, Usage};
-use crate::absent::Absent;
-use crate::sys::descriptors::{own_table, Closing};
 
 /// Directories that may wait in the lists of all threads, each of which may keep a descriptor of the one above it open.
 const WAITING: usize = 128;

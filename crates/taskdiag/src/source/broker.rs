@@ -14,14 +14,13 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::Groups;
+use taskdiag_core::record::Record;
+use taskdiag_core::snapshot::{Found, Snapshot};
+use taskdiag_protocol::linger::Linger;
+use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use zerocopy::FromBytes as _;
-
-use crate::broker::wire::{self, attribute, show, Message, Messages, Request, Strategy};
-use crate::broker::Linger;
-use crate::error::{Error, ErrorKind, Result};
-use crate::field::Groups;
-use crate::record::Record;
-use crate::snapshot::{Found, Snapshot};
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -391,11 +390,11 @@ fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Resu
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use taskdiag_core::record;
+    use taskdiag_protocol::wire::MessageWriter;
     use zerocopy::native_endian::U32;
 
     use super::*;
-    use crate::broker::wire::MessageWriter;
-    use crate::record;
 
     fn answer() -> Vec<u8> {
         let mut bytes = Vec::new();

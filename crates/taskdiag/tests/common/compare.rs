@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskdiag::snapshot::Snapshot;
+use taskdiag::Snapshot;
 use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, SourceId};
 
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use taskdiag::broker::wire::{self, Message, Messages, Request, Strategy};
 use taskdiag::{Handle, SourceId};
+use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 
 /// Tells a client where the broker listens.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
@@ -285,10 +285,10 @@ pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
 
 /// Refuses a record in which something is not zero that nobody writes: what is reserved, and the padding behind what is there.
 pub fn check_record(bytes: &[u8]) {
-    use taskdiag::record::{attr, Base, Cpu, Defer, Record};
+    use taskdiag_core::record::{attr, Base, Cpu, Defer, Record};
     let (record, rest) = Record::split_first(bytes).expect("a record");
     assert!(rest.is_empty());
-    let mut at = size_of::<taskdiag::record::Header>();
+    let mut at = size_of::<taskdiag_core::record::Header>();
     while at < bytes.len() {
         let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (len, kind) = (number(at) as usize, number(at + 4) as u16);

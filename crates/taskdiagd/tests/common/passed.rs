@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use taskdiag::broker::wire::{show, Strategy};
+use taskdiag_protocol::wire::{show, Strategy};
 
 use crate::daemon::{request, Connection};
 

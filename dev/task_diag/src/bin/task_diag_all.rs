@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::exit;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use taskdiag::broker::wire::{
+use taskdiag_protocol::wire::{
     self, attribute, attributes, show, Base, Creds, Message, Messages, Request, Stat, Statm, Strategy, Vma, VmaStat,
 };
 use zerocopy::native_endian::{U32, U64};

@@ -16,15 +16,16 @@ use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::time::{clock_gettime, ClockId, Timespec};
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::wire;
+use taskdiag_core::field::{Field, Fields};
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::snapshot::{Snapshot, SourceId};
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::events::{wire, EventKind, Options};
-use crate::field::{Field, Fields};
+use crate::events::{EventKind, Options};
 use crate::handle::Handle;
-use crate::query::{Query, Scope};
-use crate::snapshot::{Snapshot, SourceId};
 use message::{parse, request, Happening, Message, Operation};
 
 /// The multicast group, `CN_IDX_PROC`, as a bit.

@@ -1,12 +1,11 @@
 //! From the texts of one task to its record. Pure: the bytes may as well have been captured on another host.
 
+use taskdiag_core::absent::Absent;
+use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups, Kind};
+use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
+use taskdiag_core::text::process::{self, LateNumbers, Line, Lines, Stat, Status};
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::IntoBytes;
-
-use super::parse::{self, LateNumbers, Line, Lines, Stat, Status};
-use crate::absent::Absent;
-use crate::field::{files_for, Field, Fields, Files, Group, Groups, Kind};
-use crate::record::{self, attr, AbsentField, Header, Writer};
 
 /// How many of [`Files`] are files; the others are links and directories.
 pub(super) const FILES: usize = 14;
@@ -192,7 +191,7 @@ impl<'a> Evidence<'a> {
     }
 
     pub(super) fn stat(&self) -> Option<Stat<'a>> {
-        parse::stat(self.text(Files::STAT).ok()?)
+        process::stat(self.text(Files::STAT).ok()?)
     }
 }
 
@@ -266,11 +265,11 @@ impl Encoder {
         records: &mut Vec<u8>,
     ) -> Result<(), NoRecord> {
         let stat = match evidence.text(Files::STAT) {
-            Ok(text) => Some(parse::stat(text).ok_or(NoRecord::Malformed)?),
+            Ok(text) => Some(process::stat(text).ok_or(NoRecord::Malformed)?),
             Err(_) => None,
         };
         let status = match evidence.text(Files::STATUS) {
-            Ok(text) => Some(parse::status(text, plan.lines)),
+            Ok(text) => Some(process::status(text, plan.lines)),
             Err(_) => None,
         };
         let stat = stat.as_ref();
@@ -326,7 +325,7 @@ impl Encoder {
                     Err(_) => {}
                 },
                 Group::Oom => {
-                    let number = |file| I32::new(parsed(evidence, file, parse::number).unwrap_or(0));
+                    let number = |file| I32::new(parsed(evidence, file, process::number).unwrap_or(0));
                     let oom = record::Oom {
                         oom_score_adj: number(Files::OOM_SCORE_ADJ),
                         oom_score: number(Files::OOM_SCORE),
@@ -344,18 +343,18 @@ impl Encoder {
                 Group::Cgroup => {
                     let cgroup_id = U64::new(evidence.cgroup_id.unwrap_or(0));
                     record.put(attr::CGROUP, 0, record::Cgroup { cgroup_id }.as_bytes());
-                    if let Some(path) = evidence.text(Files::CGROUP).ok().and_then(parse::cgroup) {
+                    if let Some(path) = evidence.text(Files::CGROUP).ok().and_then(process::cgroup) {
                         record.put(attr::CGROUP_PATH, 0, path);
                     }
                 }
                 Group::Io => {
-                    if let Some(numbers) = parsed(evidence, Files::IO, parse::io) {
+                    if let Some(numbers) = parsed(evidence, Files::IO, process::io) {
                         record.put(attr::IO, 0, numbers.map(U64::new).as_bytes());
                     }
                 }
                 Group::Signals => put_signals(&mut record, status),
                 Group::Limits => {
-                    if let Some(limits) = parsed(evidence, Files::LIMITS, parse::limits) {
+                    if let Some(limits) = parsed(evidence, Files::LIMITS, process::limits) {
                         let limits = limits.map(|(soft, hard)| [soft, hard].map(U64::new));
                         record.put(attr::LIMITS, 0, limits.as_bytes());
                     }
@@ -383,7 +382,7 @@ impl Encoder {
                     record.put(attr::FDS, 0, fds.as_bytes());
                 }
                 Group::Audit => {
-                    let number = |file| U32::new(parsed(evidence, file, parse::number).unwrap_or(0));
+                    let number = |file| U32::new(parsed(evidence, file, process::number).unwrap_or(0));
                     let audit = record::Audit {
                         loginuid: number(Files::LOGINUID),
                         audit_session: number(Files::SESSIONID),
@@ -396,7 +395,7 @@ impl Encoder {
                     if let Some(stat) = stat.filter(|stat| stat.has_memory()) {
                         put_layout(&mut record, stat);
                     }
-                    if let Some(personality) = parsed(evidence, Files::PERSONALITY, parse::mask) {
+                    if let Some(personality) = parsed(evidence, Files::PERSONALITY, process::mask) {
                         record.put(attr::PERSONALITY, 0, &personality.to_ne_bytes());
                     }
                 }
@@ -462,12 +461,12 @@ impl Encoder {
                 cpu.cguest_ns = ns(44);
             }
         }
-        if let Some([runtime, run_delay, timeslices]) = parsed(evidence, Files::SCHEDSTAT, parse::schedstat) {
+        if let Some([runtime, run_delay, timeslices]) = parsed(evidence, Files::SCHEDSTAT, process::schedstat) {
             cpu.runtime_ns = U64::new(runtime);
             cpu.run_delay_ns = U64::new(run_delay);
             cpu.timeslices_count = U64::new(timeslices);
         }
-        if let Some(slack) = parsed(evidence, Files::TIMERSLACK_NS, parse::number::<i64>) {
+        if let Some(slack) = parsed(evidence, Files::TIMERSLACK_NS, process::number::<i64>) {
             cpu.timer_slack_ns = U64::new(slack.unsigned_abs());
         }
         if let Some(status) = status {
@@ -677,15 +676,15 @@ fn why_absent(
             let lines = lines_of(field);
             status.is_some_and(|status| lines.is_subset(status.found()))
         }
-        Files::SCHEDSTAT => parsed(evidence, file, parse::schedstat).is_some(),
-        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => parsed(evidence, file, parse::number::<i32>).is_some(),
-        Files::TIMERSLACK_NS => parsed(evidence, file, parse::number::<i64>).is_some(),
-        Files::LOGINUID | Files::SESSIONID => parsed(evidence, file, parse::number::<u32>).is_some(),
-        Files::PERSONALITY => parsed(evidence, file, parse::mask).is_some(),
-        Files::IO => parsed(evidence, file, parse::io).is_some(),
-        Files::LIMITS => parsed(evidence, file, parse::limits).is_some(),
+        Files::SCHEDSTAT => parsed(evidence, file, process::schedstat).is_some(),
+        Files::OOM_SCORE | Files::OOM_SCORE_ADJ => parsed(evidence, file, process::number::<i32>).is_some(),
+        Files::TIMERSLACK_NS => parsed(evidence, file, process::number::<i64>).is_some(),
+        Files::LOGINUID | Files::SESSIONID => parsed(evidence, file, process::number::<u32>).is_some(),
+        Files::PERSONALITY => parsed(evidence, file, process::mask).is_some(),
+        Files::IO => parsed(evidence, file, process::io).is_some(),
+        Files::LIMITS => parsed(evidence, file, process::limits).is_some(),
         Files::CGROUP if field == Field::CgroupId => return evidence.cgroup_id.err(),
-        Files::CGROUP => evidence.text(file).ok().and_then(parse::cgroup).is_some(),
+        Files::CGROUP => evidence.text(file).ok().and_then(process::cgroup).is_some(),
         _ => true,
     };
     (!is_there).then_some(UNREADABLE)
@@ -694,11 +693,11 @@ fn why_absent(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use taskdiag_core::record::Record;
+    use taskdiag_core::snapshot::Snapshot;
+    use taskdiag_core::value::Value;
 
     use super::*;
-    use crate::record::Record;
-    use crate::snapshot::Snapshot;
-    use crate::value::Value;
 
     const STAT: &[u8] =
         b"7 (x) S 1 2 3 4 5 6 7 8 9 10 150 12 13 14 20 0 1 0 249641 4096 1 1 1 1 1 1 1 1 1 1 1 1 1 1 17 2 0 0\n";

@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Error;
+use taskdiag_core::field::Files;
+use taskdiag_core::text::process;
 
 use super::encode::{self, Plan};
-use super::parse;
 use super::place::{Path, Place, NAMES, NAMESPACE_LINKS};
 use super::task::reason;
-use crate::absent::Absent;
-use crate::error::Error;
-use crate::field::Files;
 
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
@@ -66,7 +66,7 @@ impl Missing {
                 .open(NAMES[encode::index(file)])
                 .and_then(|opened| rustix::io::read(opened, &mut text[..]));
             // A kernel that does not keep these times prints three zeros. A thread that runs has more.
-            let idle = |len| file == Files::SCHEDSTAT && parse::schedstat(&text[..len]) == Some([0; 3]);
+            let idle = |len| file == Files::SCHEDSTAT && process::schedstat(&text[..len]) == Some([0; 3]);
             if read == Err(Errno::NOENT) || read.is_ok_and(idle) {
                 self.files = self.files.or(file);
             }
@@ -112,8 +112,8 @@ impl Mount {
             }
         }
         // One that another file system was mounted over does not lead to cgroups.
-        let mount = parse::cgroup_mounts(&text[..len]).find_map(|place| {
-            let place: Vec<u8> = parse::unescape(place).collect();
+        let mount = process::cgroup_mounts(&text[..len]).find_map(|place| {
+            let place: Vec<u8> = process::unescape(place).collect();
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let place = OsStr::from_bytes(&place);
             let directory = rustix::fs::openat(CWD, place, flags, Mode::empty()).ok()?;

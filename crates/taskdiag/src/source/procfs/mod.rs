@@ -1,13 +1,12 @@
 //! `/proc` as a source: the same records as from BPF, made of the kernel's texts.
 //!
-//! `place` and `task` open and read, `parse` makes values of texts and `encode` makes records of values. A task costs one open,
+//! `place` and `task` open and read, `taskdiag_core::text` makes values of texts and `encode` makes records of values. A task costs one open,
 //! read and close for each file that the fields need, and nothing else: no `fstat`, no seek, no second read to see the end.
 //!
 //! What may keep its reader waiting, and what is much, is given to readers (`spread`).
 
 mod encode;
 mod kernel;
-mod parse;
 mod place;
 mod spread;
 mod task;
@@ -19,14 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, SeekFrom, CWD};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::field::{Field, Fields, Files};
+use taskdiag_core::identity::Identity;
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::snapshot::Snapshot;
+use taskdiag_core::text::process;
 
-use crate::absent::Absent;
-use crate::error::{Error, ErrorKind};
-use crate::field::{Field, Fields, Files};
-use crate::identity::Identity;
-use crate::query::{Query, Scope};
 use crate::readers::{self, Wait};
-use crate::snapshot::Snapshot;
 use encode::Plan;
 pub(crate) use kernel::cgroup_id;
 use kernel::{Missing, Mount};
@@ -64,7 +64,7 @@ impl Procfs {
         // All numbers in it are those of the pid namespace that it was mounted in. Ours has to be that one.
         let mut target = [0; 16];
         let len = rustix::fs::readlinkat_raw(&proc, c"self", &mut target[..]).unwrap_or(0);
-        let own = parse::task_id(&target[..len]);
+        let own = process::task_id(&target[..len]);
         if own != Some(rustix::process::getpid().as_raw_nonzero().get() as u32) {
             let message = format!("/proc shows another pid namespace than the caller's: {MOUNT}");
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -330,7 +330,7 @@ pub(crate) struct Supplements {
 
 /// When the task started that a `stat` is of, in clock ticks; none if it is gone, or the text makes no sense.
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
-    parse::stat(stat)
+    process::stat(stat)
         .filter(|stat| !stat.is_released())
         .map(|stat| stat.start_ticks)
 }

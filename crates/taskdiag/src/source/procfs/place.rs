@@ -5,9 +5,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use taskdiag_core::text::process;
 
 use super::encode::{FILES, NAMESPACES, PATHS};
-use super::parse;
 
 /// The names of files, by [`super::encode::index`].
 pub(super) const NAMES: [&str; FILES] = [
@@ -165,7 +165,7 @@ impl<'a> Place<'a> {
         let path = self.path.text(name);
         let mut target = [0; 64];
         let len = rustix::fs::readlinkat_raw(self.directory, path.as_c_str(), &mut target[..])?;
-        parse::namespace(&target[..len]).ok_or(Errno::INVAL)
+        process::namespace(&target[..len]).ok_or(Errno::INVAL)
     }
 }
 
@@ -198,7 +198,7 @@ impl Listing {
         self.buffer.reserve(room);
         let mut entries = RawDir::new(directory, &mut self.buffer.spare_capacity_mut()[..room]);
         while let Some(entry) = entries.next() {
-            self.ids.extend(parse::task_id(entry?.file_name().to_bytes()));
+            self.ids.extend(process::task_id(entry?.file_name().to_bytes()));
             if entries.is_buffer_empty() {
                 return Ok(true);
             }

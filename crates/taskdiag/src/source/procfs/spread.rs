@@ -4,13 +4,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Error;
+use taskdiag_core::field::Files;
+use taskdiag_core::snapshot::Snapshot;
+
 use super::place::{Listing, Place};
 use super::task::{held_with, unmark, Lost, Pass, With, Worker, WAITS};
-use crate::absent::Absent;
-use crate::error::Error;
-use crate::field::Files;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::snapshot::Snapshot;
 
 /// Room for the names of some hundred processes. They are read before more are listed: what the kernel touches to list a
 /// process is then still in the processor's cache. The list of processes goes on at the number where it was interrupted.

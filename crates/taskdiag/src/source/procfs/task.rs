@@ -14,18 +14,18 @@ use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::field::{Field, Files};
+use taskdiag_core::filter::Filter;
+use taskdiag_core::snapshot::Snapshot;
+use taskdiag_core::text::process::{self, Line, Lines, Stat};
+use taskdiag_sys::host;
 
 use super::encode::{self, Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
-use super::parse::{self, Line, Lines, Stat};
 use super::place::{Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
-use crate::absent::Absent;
-use crate::error::{Error, ErrorKind};
-use crate::field::{Field, Files};
-use crate::filter::Filter;
 use crate::readers::{self, Pulse};
-use crate::snapshot::Snapshot;
-use crate::source::host;
 
 /// Room for all files of a task in one read each, but for the longest command lines and lists of groups.
 const BUFFER: usize = 64 << 10;
@@ -380,7 +380,7 @@ impl Worker {
         self.buffer.used = 0;
         let file = Place::process(proc, pid).open("status").ok()?;
         let text = self.buffer.read(&file).ok()?;
-        let status = parse::status(self.buffer.text(text), Lines::of(&[Line::Uid]));
+        let status = process::status(self.buffer.text(text), Lines::of(&[Line::Uid]));
         status.ids(Line::Uid).next()
     }
 
@@ -521,7 +521,7 @@ impl Worker {
             no_memory = !look(buffer, place)?.has_memory();
         }
 
-        let stat = || parse::stat(buffer.text(spans[encode::index(Files::STAT)].ok()?));
+        let stat = || process::stat(buffer.text(spans[encode::index(Files::STAT)].ok()?));
         let lacks_memory = || no_memory || stat().is_some_and(|stat| !stat.has_memory());
         let is_gone = |file: usize| spans[file] == Err(Absent::Gone) && !(file == ENVIRON && lacks_memory());
         if !is_last && (0..FILES).any(is_gone) {
@@ -539,7 +539,7 @@ impl Worker {
             return Err(Lost::Other);
         }
         if plan.fields.contains(Field::CgroupId) {
-            evidence.cgroup_id = match evidence.text(Files::CGROUP).map(parse::cgroup) {
+            evidence.cgroup_id = match evidence.text(Files::CGROUP).map(process::cgroup) {
                 Ok(Some(path)) => known_cgroup_id(cgroups, pass.mount.as_deref(), path),
                 Ok(None) => Err(Absent::Unsupported),
                 Err(reason) => Err(reason),
@@ -600,7 +600,7 @@ fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost>
             return Err(Lost::Malformed);
         }
     };
-    let stat = parse::stat(buffer.text(span)).ok_or(Lost::Malformed)?;
+    let stat = process::stat(buffer.text(span)).ok_or(Lost::Malformed)?;
     match stat.is_released() {
         true => Err(Lost::Gone),
         false => Ok(stat),

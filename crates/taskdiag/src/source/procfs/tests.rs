@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
+use taskdiag_core::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
+use taskdiag_core::value::Value;
+use zerocopy::native_endian::U64;
+
 use super::encode::NAMESPACES;
 use super::place::{Path, NAMESPACE_LINKS};
 use super::*;
-use zerocopy::native_endian::U64;
-
-use crate::record::{attr, Header, Record, KERNEL_THREAD, NO_MM};
-use crate::value::Value;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -95,7 +95,7 @@ fn fixed_values_are_those_of_the_files() {
         line(pid, "CapBnd")[0]
     );
     assert_eq!(task.affinity().unwrap().to_string(), line(pid, "Cpus_allowed_list")[0]);
-    let ids = |ids: crate::value::Ids| ids.iter().map(|id| id.to_string()).collect::<Vec<_>>();
+    let ids = |ids: taskdiag_core::value::Ids| ids.iter().map(|id| id.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(task.groups().unwrap()), line(pid, "Groups"));
     assert_eq!(ids(task.nspids().unwrap()), line(pid, "NSpid"));
 

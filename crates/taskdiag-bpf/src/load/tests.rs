@@ -1,0 +1,376 @@
+//! These load programs, and so need CAP_BPF and CAP_PERFMON (and, for all facts, a kernel with BTF).
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::process;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::CapabilitySet;
+use taskdiag_sys::bpf::{KernelBtf, SharedMemory, TaskScope};
+
+use super::*;
+use crate::pass;
+use crate::recipe::{self, Recipe, Target};
+
+/// Layout of `.bss` in loader.bpf.c.
+const TASKS_SEEN: usize = 0;
+const LOOP_SUM: usize = 8;
+const FACTS: usize = 16;
+
+fn compiled(recipe: &'static Result<Recipe, &'static str>) -> &'static Recipe {
+    recipe.as_ref().expect("this test needs clang at build time")
+}
+
+/// The maps of a recipe, by name.
+struct Maps(HashMap<&'static str, Map>);
+
+impl Maps {
+    fn of(recipe: &Recipe) -> Self {
+        let data = recipe
+            .data
+            .iter()
+            .map(|section| (section.name, section.create(section.content).unwrap()));
+        Self(data.collect())
+    }
+
+    fn add(&mut self, name: &'static str, kind: MapKind, value_size: u32) {
+        let no_types = MapSpec {
+            kind,
+            name,
+            key_size: 4,
+            value_size,
+            max_entries: 1,
+            flags: MapFlags::empty(),
+        };
+        self.0.insert(name, Map::create(&no_types).unwrap());
+    }
+
+    fn get(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.0.get(name).map(Map::as_fd)
+    }
+}
+
+fn loader_test_maps(recipe: &Recipe) -> Maps {
+    let mut maps = Maps::of(recipe);
+    maps.add("counter", MapKind::Array, 8);
+    maps
+}
+
+fn share_bss(maps: &Maps) -> SharedMemory {
+    maps.0[".bss"].share(80).unwrap()
+}
+
+/// Runs a program on all tasks, and returns what it wrote.
+fn records(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> Vec<[u32; 4]> {
+    let link = bpf::link_tasks(program, scope).unwrap();
+    let mut bytes = Vec::new();
+    bpf::iterate(link.as_fd()).unwrap().read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len() % 16, 0);
+    let word = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
+    bytes
+        .chunks_exact(16)
+        .map(|record| [0, 4, 8, 12].map(|at| word(&record[at..at + 4])))
+        .collect()
+}
+
+/// Check that a program of all the loader supports runs, and finds out the truth.
+#[test]
+fn program_reads_tasks() {
+    let recipe = compiled(&recipe::LOADER_TEST);
+    let btf = KernelBtf::open().unwrap();
+    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+    let maps = loader_test_maps(recipe);
+    let program = linker.load("ids", &|name| maps.get(name)).unwrap();
+    let mut bss = share_bss(&maps);
+
+    let all = records(program.as_fd(), TaskScope::All);
+    let own = process::id();
+    let parent = std::os::unix::process::parent_id();
+    let uid = rustix::process::geteuid().as_raw();
+    assert!(
+        all.contains(&[own, own, parent, uid]),
+        "{own} of {parent} not in {all:?}"
+    );
+    // Whenever the iterator's buffer is full, the task that found no room is visited once more.
+    let (told, buffers) = (all.len() as u64, all.len() as u64 * 16 / (32 << 10));
+    let seen = bss.read::<u64>(TASKS_SEEN).unwrap();
+    assert!((told..=told + buffers).contains(&seen), "{seen} of {told}");
+    assert_eq!(bss.read::<u64>(LOOP_SUM), Some(45), "bpf_loop with a callback");
+    let mut count = [0; 8];
+    assert!(maps.0["counter"].lookup(&[0; 4], &mut count).unwrap());
+    assert_eq!(u64::from_ne_bytes(count), seen);
+    check_facts(&bss, btf.bytes());
+
+    bss.write(TASKS_SEEN, 1_000_u64).unwrap();
+    let pidfd = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
+    for scope in [TaskScope::Process(own), TaskScope::PidFd(pidfd.as_fd())] {
+        let mine = records(program.as_fd(), scope);
+        assert!(!mine.is_empty() && mine.iter().all(|record| record[1] == own));
+    }
+    assert!(bss.read::<u64>(TASKS_SEEN).unwrap() > 1_001);
+}
+
+/// From `enum bpf_map_type`.
+const BPF_MAP_TYPE_TASK_STORAGE: u32 = 29;
+
+fn check_facts(bss: &SharedMemory, btf: &[u8]) {
+    use crate::btf::{Kind, Kinds, Types, Wanted};
+
+    let name = Wanted {
+        name: "task_struct",
+        kinds: Kinds::compatible_with(Kind::Struct),
+    };
+    let (types, found) = Types::scan(btf, &[name]).unwrap();
+    let facts: [u32; 16] = bss.read(FACTS).unwrap();
+    let [_, left, right, signed, pid, nowhere, exists, lacks, size, storage, has, lacks_enumerator, comm, element, cpu, variable] =
+        facts;
+    // One bit wide: what is left of it when shifted up is one bit.
+    assert_eq!(right, 63);
+    assert!(left < 64);
+    assert_eq!([signed, pid, nowhere, exists, lacks], [1, 1, 0, 1, 1]);
+    assert_eq!(size, types.size_of(found[0][0]).unwrap());
+    assert_eq!([storage, has, lacks_enumerator], [BPF_MAP_TYPE_TASK_STORAGE, 1, 1]);
+    assert_eq!(comm, 16);
+    assert!(element > 3 && element < size);
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let has_address = symbols.lines().any(|line| line.ends_with(" this_cpu_off"));
+    assert_eq!([cpu, variable], [u32::from(has_address), 1]);
+}
+
+/// Check that a constant set before loading decides what the program does.
+#[test]
+fn constants_are_set_before_loading() {
+    let recipe = compiled(&recipe::LOADER_TEST);
+    let btf = KernelBtf::open().unwrap();
+    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+    let mut maps = loader_test_maps(recipe);
+    let rodata = recipe.data.iter().find(|data| !data.writable).unwrap();
+    let own = process::id().to_ne_bytes();
+    maps.0.insert(rodata.name, rodata.create(&own).unwrap());
+    let program = linker.load("ids", &|name| maps.get(name)).unwrap();
+    let seen = records(program.as_fd(), TaskScope::All);
+    assert!(!seen.is_empty() && seen.iter().all(|record| record[1] == process::id()));
+    assert!(maps.0[rodata.name].update(&[0; 4], &own).is_err(), "frozen");
+}
+
+/// Check that each way to fail says what failed.
+#[test]
+fn errors_say_what_failed() {
+    let recipe = compiled(&recipe::LOADER_TEST);
+    let btf = KernelBtf::open().unwrap();
+    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+    let maps = loader_test_maps(recipe);
+    let mut error = |name| linker.load(name, &|name| maps.get(name)).unwrap_err();
+
+    let missing = error("reads_what_is_not_there");
+    assert_eq!(
+        missing.to_string(),
+        "BPF program reads_what_is_not_there, instruction 2: this kernel has no task_struct.no_such_field"
+    );
+    let refused = error("is_refused").to_string();
+    assert!(refused.contains("R1 invalid mem access"), "{refused}");
+    assert!(matches!(error("no such"), LoadError::NoSuchProgram(_)));
+    let no_map = linker.load("ids", &|_| None).unwrap_err();
+    assert!(no_map.to_string().ends_with("no map of that name was supplied"));
+    let no_btf = Linker::new(recipe, b"\x7fELF").unwrap_err();
+    assert!(matches!(no_btf, BtfError::Header(_)));
+}
+
+/// Check that without privileges the error names the capabilities, in a thread of its own.
+#[test]
+fn denied_names_the_capabilities() {
+    let recipe = compiled(&recipe::LOADER_TEST);
+    let without_privileges = thread::spawn(move || {
+        let nothing = rustix::thread::CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        };
+        rustix::thread::set_capabilities(None, nothing).unwrap();
+        let btf = KernelBtf::open().unwrap();
+        let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+        linker.load("does_nothing", &|_| None).unwrap_err().to_string()
+    });
+    assert_eq!(
+        without_privileges.join().unwrap(),
+        "CAP_BPF and CAP_PERFMON missing to load BPF programs"
+    );
+}
+
+/// Check that a map pinned is found again, with its sizes.
+#[test]
+fn maps_are_pinned() {
+    let path = format!("/sys/fs/bpf/taskdiag-test-{}", process::id());
+    let c_path = std::ffi::CString::new(path.as_str()).unwrap();
+    let recipe = compiled(&recipe::LOADER_TEST);
+    let maps = loader_test_maps(recipe);
+    let counter = &maps.0["counter"];
+    counter.update(&[0; 4], &7_u64.to_ne_bytes()).unwrap();
+    crate::pin::mount_bpf_fs().unwrap();
+    bpf::object_pin(counter.as_fd(), &c_path).unwrap();
+    let again = Map::open(&c_path);
+    fs::remove_file(&path).unwrap();
+    let again = again.unwrap();
+    assert_ne!(again.as_fd().as_raw_fd(), counter.as_fd().as_raw_fd());
+    let mut value = [0; 8];
+    assert!(again.lookup(&[0; 4], &mut value).unwrap());
+    assert_eq!(u64::from_ne_bytes(value), 7);
+    assert!(again.lookup(&[0; 4], &mut [0; 4]).is_err(), "size is checked");
+}
+
+/// Check that all ways to the kernel's BTF give the same bytes.
+#[test]
+fn btf_is_the_same_by_all_ways() {
+    let read = fs::read("/sys/kernel/btf/vmlinux").unwrap();
+    assert_eq!(KernelBtf::open().unwrap().bytes(), read);
+    assert_eq!(KernelBtf::copy(read.len()).unwrap().bytes(), read);
+}
+
+/// Prints the relocated instructions, for `dev/loader-bench` to compare with libbpf's. Descriptors of maps are printed as 0.
+#[test]
+#[ignore = "to be compared by make -C dev/loader-bench compare"]
+fn print_instructions() {
+    let recipe = compiled(&recipe::TASK_CALLED);
+    let btf = KernelBtf::open().unwrap();
+    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+    let any_map = Map::create(&MapSpec {
+        kind: MapKind::Array,
+        name: "any",
+        key_size: 4,
+        value_size: 4,
+        max_entries: 1,
+        flags: MapFlags::empty(),
+    })
+    .unwrap();
+    println!("object {}/task.bpf.o", env!("OUT_DIR"));
+    for program in recipe.programs {
+        println!("{}", program.name);
+        let refers_to_map = |index: usize| {
+            program.relocations.iter().any(|relocation| {
+                relocation.instruction as usize == index
+                    && matches!(relocation.target, Target::Map(_) | Target::Variable { .. })
+            })
+        };
+        let instructions = linker.relocate(program, &|_| Some(any_map.as_fd())).unwrap();
+        for (index, instruction) in instructions.into_iter().enumerate() {
+            let shown = if refers_to_map(index) {
+                instruction & 0xffff_ffff
+            } else {
+                instruction
+            };
+            println!("{index} {shown:016x}");
+        }
+    }
+}
+
+/// Environment variable: what a child of [`measure`] is to measure.
+const MEASURE: &str = "TASKDIAG_MEASURE_LOAD";
+const RUNS: usize = 41;
+
+/// Measures what loading costs, each time in a process of its own. `dev/loader-bench` runs it beside other loaders.
+#[test]
+#[ignore = "a measurement"]
+fn measure() {
+    if let Ok(way) = env::var(MEASURE) {
+        return measure_once(&way);
+    }
+    for way in ["mapped", "copied", "read"] {
+        let mut columns: Vec<(String, Vec<f64>)> = Vec::new();
+        for _ in 0..RUNS {
+            for (index, (phase, time)) in run_child(way).into_iter().enumerate() {
+                if index == columns.len() {
+                    columns.push((phase, Vec::new()));
+                }
+                columns[index].1.push(time);
+            }
+        }
+        for (phase, mut times) in columns {
+            times.sort_by(f64::total_cmp);
+            println!(
+                "taskdiag/{way:<7} {phase:<12} median {:7.3}  min {:7.3}  max {:7.3} ms",
+                times[RUNS / 2],
+                times[0],
+                times[RUNS - 1]
+            );
+        }
+    }
+}
+
+fn run_child(way: &str) -> Vec<(String, f64)> {
+    let this_test = "source::bpf::load::tests::measure";
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", this_test])
+        .env(MEASURE, way)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("PHASE "))
+        .map(|line| {
+            let (phase, time) = line.split_once(' ').unwrap();
+            (phase.to_owned(), time.parse().unwrap())
+        })
+        .collect()
+}
+
+fn measure_once(way: &str) {
+    let recipe = compiled(&recipe::TASK_CALLED);
+    let start = Instant::now();
+    let mut last = start;
+    let mut phases: Vec<(&str, Duration)> = Vec::new();
+    let mut phase_ends = |phase| {
+        let now = Instant::now();
+        phases.push((phase, now - last));
+        last = now;
+    };
+    let btf = open_btf(way);
+    phase_ends("btf");
+    let mut linker = Linker::new(recipe, btf.bytes()).unwrap();
+    phase_ends("scan");
+    let mut maps = Maps::of(recipe);
+    maps.0.extend(pass::maps(recipe, false).unwrap());
+    phase_ends("maps");
+    let program = &recipe.programs[0];
+    let instructions = linker.relocate(program, &|name| maps.get(name)).unwrap();
+    phase_ends("relocation");
+    let function_btf = program.functions.map(|functions| bpf::btf_load(functions.btf).unwrap());
+    phase_ends("functions");
+    let spec = ProgramSpec {
+        name: program.name,
+        licence: recipe.licence,
+        instructions: &instructions,
+        attach: AttachType::TraceIterator,
+        attach_to: linker.attach_type(0).unwrap().unwrap(),
+        functions: function_info(program, function_btf.as_ref()),
+    };
+    let loaded = bpf::load(&spec).unwrap();
+    phase_ends("prog_load");
+    let link = bpf::link_tasks(loaded.as_fd(), TaskScope::All).unwrap();
+    phase_ends("attach");
+    phases.push(("total", start.elapsed()));
+    drop(link);
+    println!();
+    for (phase, time) in phases {
+        println!("PHASE {phase} {}", time.as_secs_f64() * 1e3);
+    }
+}
+
+fn open_btf(way: &str) -> KernelBtf {
+    let path = "/sys/kernel/btf/vmlinux";
+    match way {
+        "mapped" => KernelBtf::open().unwrap(),
+        "copied" => KernelBtf::copy(fs::metadata(path).unwrap().len() as usize).unwrap(),
+        _ => KernelBtf::read(
+            &mut fs::File::open(path).unwrap(),
+            fs::metadata(path).unwrap().len() as usize,
+        )
+        .unwrap(),
+    }
+}

@@ -1,0 +1,118 @@
+//! A pinned program: loaded once, used by every handle until it is unpinned.
+//!
+//! They see every task, whatever its owner, so the pins are root's alone. Their place names the version of the record and of
+//! the programs themselves: a library never meets programs that are not its own.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::MountFlags;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::Groups;
+use taskdiag_core::record;
+use taskdiag_sys::bpf::object_pin;
+
+use crate::pass::{kernel_btf, load_called, PINNED, READERS};
+use crate::recipe;
+
+const BPF_FS: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// The directory that programs are pinned in.
+pub fn directory() -> PathBuf {
+    Path::new(BPF_FS).join(format!("taskdiag-{}-{:016x}", record::ABI, digest()))
+}
+
+/// Tells versions of the programs apart (FNV-1a over their instructions).
+fn digest() -> u64 {
+    let programs = recipe::TASK_CALLED.iter().flat_map(|recipe| recipe.programs);
+    programs
+        .flat_map(|program| program.instructions)
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &instruction| {
+            (hash ^ instruction).wrapping_mul(0x100_0000_01b3)
+        })
+}
+
+/// Pins the programs and returns their directory. They stay until [`unpin`] or the next boot.
+pub fn pin() -> Result<PathBuf> {
+    let directory = directory();
+    mount_bpf_fs()?;
+    let (program, readers) = load_called(Groups::ALL.or(Groups::TESTABLE), kernel_btf()?.bytes())?;
+    remove(&directory).map_err(|error| failed(&directory, error))?;
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|error| failed(&directory, error))?;
+    // The map of readers comes last: its presence says that all is there.
+    let objects = [(PINNED, program.as_fd()), (READERS, readers.as_fd())];
+    for (name, object) in objects {
+        let path = directory.join(name);
+        let text = CString::new(path.as_os_str().as_bytes()).expect("our own paths have no NUL");
+        if let Err(error) = object_pin(object, &text) {
+            let _ = remove(&directory);
+            return Err(failed(&path, error));
+        }
+    }
+    Ok(directory)
+}
+
+/// Removes the pinned programs and returns where they were; `None` if there were none.
+pub fn unpin() -> Result<Option<PathBuf>> {
+    let directory = directory();
+    match remove(&directory) {
+        Ok(true) => Ok(Some(directory)),
+        Ok(false) => Ok(None),
+        Err(error) => Err(failed(&directory, error)),
+    }
+}
+
+fn remove(directory: &Path) -> io::Result<bool> {
+    for name in [READERS, PINNED] {
+        absent_is_fine(fs::remove_file(directory.join(name)))?;
+    }
+    absent_is_fine(fs::remove_dir(directory))
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Mounts bpffs where it belongs, if nothing is there.
+pub fn mount_bpf_fs() -> Result<()> {
+    match rustix::fs::statfs(BPF_FS) {
+        Ok(found) if found.f_type == BPF_FS_MAGIC => Ok(()),
+        Ok(_) => rustix::mount::mount(
+            "bpf",
+            BPF_FS,
+            "bpf",
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+            None,
+        )
+        .map_err(|error| {
+            Error::io(
+                format!("mounting the BPF file system on {BPF_FS} (only root can)"),
+                io::Error::from(error),
+            )
+        }),
+        Err(error) => Err(failed(Path::new(BPF_FS), error.into())),
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::new(
+            ErrorKind::Denied,
+            format!("{}: {error}; only root can pin and unpin programs", path.display()),
+        ),
+        _ => Error::io(path.display().to_string(), error),
+    }
+}

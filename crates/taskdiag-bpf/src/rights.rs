@@ -1,0 +1,57 @@
+//! Whether this thread may load programs.
+
+use std::fs;
+
+use rustix::process::geteuid;
+use rustix::thread::{capabilities, CapabilitySet};
+use taskdiag_core::support::Fact;
+
+/// Inode number of the initial user namespace, the same on every kernel since 3.8 (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
+
+/// Those of the two capabilities it takes to load programs that this thread lacks.
+pub fn missing_capabilities() -> Vec<&'static str> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    if held.contains(CapabilitySet::SYS_ADMIN) {
+        return Vec::new();
+    }
+    [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")]
+        .into_iter()
+        .filter_map(|(capability, name)| (!held.contains(capability)).then_some(name))
+        .collect()
+}
+
+/// What this thread may do now.
+pub fn effective_capabilities() -> Option<CapabilitySet> {
+    Some(capabilities(None).ok()?.effective)
+}
+
+/// What to do about a missing capability: `others` is for those who are not root.
+pub fn capability_remedy(others: &'static str) -> &'static str {
+    match geteuid().is_root() {
+        true => "this root was started without: in containers, --cap-add gives it back",
+        false => others,
+    }
+}
+
+/// Whether this thread may load programs, as far as its capabilities tell.
+pub fn bpf_load() -> Fact {
+    if effective_capabilities().is_none() {
+        return Fact::unknown("the capabilities of this thread can't be read");
+    }
+    let remedy = capability_remedy(
+        "run as root, or with both capabilities (setcap cap_bpf,cap_perfmon+ep), or let root run: taskdiag pin",
+    );
+    let missing = missing_capabilities();
+    if !missing.is_empty() {
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        return Fact::no(format!("{} {verb} missing", missing.join(" and ")), remedy);
+    }
+    match fs::read_link("/proc/self/ns/user") {
+        Ok(namespace) if namespace.as_os_str() != INITIAL_USER_NAMESPACE => Fact::no(
+            "CAP_BPF and CAP_PERFMON count only in the initial user namespace",
+            "run outside of the container",
+        ),
+        _ => Fact::yes("CAP_BPF and CAP_PERFMON are held"),
+    }
+}

@@ -1,0 +1,159 @@
+//! Events by tracepoints: loads the programs, attaches them, reads what they write.
+
+use std::io::{ErrorKind as IoErrorKind, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::{EventKind, Options};
+use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, SharedMemory, TaskScope};
+use taskdiag_sys::ring::{Broken, RingBuffer};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::load::LoadError;
+use super::pass::{built, find, kernel_btf, load_error, NamedMap};
+use super::recipe;
+use super::relocate::Linker;
+
+/// `struct td_event_reader` of `bpf/event.h`.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Reader {
+    /// `struct td_event_reader` of `bpf/event.h`: the reader's pid namespace.
+    pub pid_ns: u64,
+    /// What its clock is ahead of the host's.
+    pub boottime_ns: u64,
+    /// How deep the namespace lies.
+    pub level: u32,
+    /// Whether threads are told of.
+    pub threads: u32,
+}
+
+/// Size of `struct td_event_state`, and where `lost` stands in it, behind the reader.
+pub const STATE_SIZE: usize = 32;
+/// Where the count of lost events lies in the shared memory.
+pub const LOST: usize = size_of::<Reader>();
+
+/// Entries of `ended`: far more than processes can be in the middle of their end at a time.
+const ENDED_ENTRIES: u32 = 1024;
+
+/// Programs that are attached, and their ring.
+#[derive(Debug)]
+pub struct Tracing {
+    ring: RingBuffer,
+    state: SharedMemory,
+    programs: Vec<OwnedFd>,
+    /// The programs run as long as these are open.
+    _links: Vec<OwnedFd>,
+}
+
+impl Tracing {
+    /// Loads and attaches the programs.
+    pub fn open(options: &Options) -> Result<Tracing> {
+        let recipe = built(&recipe::EVENTS)?;
+        let btf = kernel_btf()?;
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+        let not_made = |error| Error::io("making a BPF map", error);
+        let data = |writable: bool| {
+            let mut sections = recipe.data.iter();
+            let section = sections.find(|data| data.writable == writable);
+            section.ok_or_else(|| Error::new(ErrorKind::Malformed, "the BPF programs lack a section of variables"))
+        };
+        let ring = RingBuffer::create("events", options.ring_bytes).map_err(not_made)?;
+        let bss = data(true)?;
+        let state = bss.create(bss.content).map_err(not_made)?;
+        let shared = state
+            .share(STATE_SIZE)
+            .map_err(|error| Error::io("mapping a BPF map", error))?;
+        let mut maps: Vec<NamedMap> = vec![(bss.name, state), ("ended", ended().map_err(not_made)?)];
+
+        let constants = data(false)?;
+        let reader = find_reader(&mut linker, &maps, &shared, options)?;
+        maps.push((constants.name, constants.create(reader.as_bytes()).map_err(not_made)?));
+        let find = |name: &str| match name {
+            "events" => Some(ring.as_fd()),
+            _ => find(&maps, name),
+        };
+        let programs = [
+            (EventKind::Fork, "on_fork"),
+            (EventKind::Exec, "on_exec"),
+            (EventKind::Exit, "on_exit"),
+        ];
+        let programs = programs
+            .into_iter()
+            .filter(|(kind, _)| options.kinds.contains(*kind))
+            .map(|(_, name)| linker.load(name, &find))
+            .collect::<std::result::Result<Vec<_>, LoadError>>()
+            .map_err(load_error)?;
+        let attach = |program: &OwnedFd| bpf::attach_tracepoint(program.as_fd());
+        let links = programs.iter().map(attach).collect::<std::io::Result<_>>();
+        Ok(Tracing {
+            ring,
+            state: shared,
+            _links: links.map_err(|error| Error::io("attaching a BPF program to a tracepoint", error))?,
+            programs,
+        })
+    }
+
+    /// Readable when there are events.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Takes back what was handed out, and sees what is new.
+    pub fn turn(&mut self) {
+        self.ring.turn();
+    }
+
+    /// The bytes of the next event that was there at the last turn.
+    pub fn next(&self) -> Option<std::result::Result<&[u8], Broken>> {
+        self.ring.next()
+    }
+
+    /// How many events the programs could not write, and whether those are all that are missing for certain.
+    pub fn lost(&self) -> (u64, bool) {
+        let no_room = self.state.read::<u64>(LOST).unwrap_or(0);
+        let missed: std::io::Result<u64> = self
+            .programs
+            .iter()
+            .map(|program| bpf::missed_runs(program.as_fd()))
+            .sum();
+        match missed {
+            Ok(missed) => (no_room + missed, true),
+            Err(_) => (no_room, false),
+        }
+    }
+}
+
+fn ended() -> std::io::Result<Map> {
+    Map::create(&MapSpec {
+        kind: MapKind::LruHash,
+        name: "ended",
+        key_size: 16,
+        value_size: 8,
+        max_entries: ENDED_ENTRIES,
+        flags: MapFlags::empty(),
+    })
+}
+
+/// Asks the kernel who we are: the place of our pid namespace in the tree, and what our time namespace adds.
+fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory, options: &Options) -> Result<Reader> {
+    let program = linker
+        .load("find_reader", &|name| find(maps, name))
+        .map_err(load_error)?;
+    let link = bpf::link_tasks(program.as_fd(), TaskScope::All);
+    let link = link.map_err(|error| Error::io("attaching a BPF iterator", error))?;
+    let mut pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+    // It writes nothing: one read goes over all tasks, or the first million, and the program runs at least at their end.
+    match pass.read(&mut [0; 8]) {
+        Err(error) if error.kind() != IoErrorKind::WouldBlock => {
+            return Err(Error::io("reading a BPF iterator", error))
+        }
+        _ => {}
+    }
+    let reader: Option<Reader> = state.read(0);
+    let reader = reader.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
+    Ok(Reader {
+        threads: options.threads.into(),
+        ..reader
+    })
+}

@@ -1,0 +1,270 @@
+//! What has to be known of this host besides its tasks. Small reads, made once.
+
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use rustix::fs::{access, Access};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use taskdiag_bpf::rights::{bpf_load, capability_remedy, effective_capabilities};
+use taskdiag_core::field::Groups;
+use taskdiag_core::support::{Fact, Support};
+use taskdiag_sys::host::{kernel_version, tasks};
+use taskdiag_sys::procmap::{self, QueryFlags};
+
+use crate::source::procfs;
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Finds out what can answer on this host, without loading anything.
+pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Support {
+    let status = fs::read("/proc/self/status");
+    Support {
+        procfs: procfs(status.as_deref().ok()),
+        procfs_complete: procfs_complete(),
+        bpf_built: match built {
+            "" => Fact::yes("built in"),
+            why => Fact::no(
+                format!("built without the BPF programs: {why}"),
+                "install clang and libbpf-dev, and build again",
+            ),
+        },
+        btf: btf(),
+        bpf_load: bpf_load(),
+        task_iterator: match kernel_version() {
+            Some(version) if version < (5, 17) => Fact::no(
+                format!(
+                    "Linux {}.{}; bpf_loop(), which the programs need, came with 5.17",
+                    version.0, version.1
+                ),
+                "",
+            ),
+            _ => Fact::unknown("not tried yet"),
+        },
+        iterator_by_pid: came_with((6, 1)),
+        task_walk: came_with((6, 2)),
+        pinned: pinned_programs(pinned),
+        broker: broker_socket(broker),
+        broker_shows: Groups::NONE,
+        cgroup2: cgroup2(),
+        cachestat: crate::pagecache::probe(),
+        procmap_query: procmap_query(),
+        smaps_rollup: own_file(
+            "/proc/self/smaps_rollup",
+            "proportional sizes are read in one piece",
+            "this kernel lacks smaps_rollup, which came with 4.14: smaps is added up",
+        ),
+        smaps: own_file(
+            "/proc/self/smaps",
+            "the kernel tells what mappings hold",
+            "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
+        ),
+        plain_times: plain_times(fs::read_to_string("/sys/devices/system/cpu/nohz_full")),
+        tasks: tasks(),
+        processes: processes(),
+        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+    }
+}
+
+/// Where processors run without ticks, what a task has used since is added to its times only when somebody asks the kernel for them
+/// (`vtime_delta()` of `kernel/sched/cputime.c`).
+fn plain_times(list: std::io::Result<String>) -> Fact {
+    match list {
+        // The kernel prints "(null)" where there is no list of processors.
+        Ok(list) if !matches!(list.trim(), "" | "(null)") => Fact::no(
+            format!(
+                "processors {} run without ticks (nohz_full): only /proc knows times",
+                list.trim()
+            ),
+            "",
+        ),
+        _ => Fact::yes("every processor has ticks"),
+    }
+}
+
+/// How many processes there are: `/proc` has as many links, and those to what else is in it (`proc_root_getattr()` of `fs/proc/root.c`).
+fn processes() -> Option<u32> {
+    const OTHERS: u32 = 8;
+    let links = u32::try_from(rustix::fs::stat("/proc").ok()?.st_nlink).ok()?; // its type is the architecture's
+    Some(links.saturating_sub(OTHERS))
+}
+
+fn came_with(needed: (u32, u32)) -> Fact {
+    match kernel_version() {
+        Some(version) if version >= needed => Fact::yes(format!("Linux {}.{}", version.0, version.1)),
+        Some(version) => Fact::no(
+            format!(
+                "Linux {}.{}; it came with {}.{}",
+                version.0, version.1, needed.0, needed.1
+            ),
+            "",
+        ),
+        None => Fact::unknown("the kernel's version is not a number"),
+    }
+}
+
+fn procfs(status: Option<&[u8]>) -> Fact {
+    let Some(status) = status else {
+        let remedy = "mount it: mount -t proc proc /proc";
+        return match Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
+            true => Fact::no("/proc shows another pid namespace than the caller's", remedy),
+            false => Fact::no("/proc is not mounted", remedy),
+        };
+    };
+    let line = |key: &str| {
+        let text = std::str::from_utf8(status).unwrap_or_default();
+        text.lines()
+            .find_map(|line| Some(line.strip_prefix(key)?.split_whitespace().count()))
+    };
+    // One number for each pid namespace from that of the mount inward: more than one, and the mount is not ours.
+    match line("NSpid:") {
+        Some(levels) if levels > 1 => Fact::no(
+            "/proc shows an outer pid namespace, whose ids are not the caller's",
+            "mount one of this namespace: mount -t proc proc /proc",
+        ),
+        _ => Fact::yes("/proc is mounted"),
+    }
+}
+
+fn procfs_complete() -> Fact {
+    let Ok(mounts) = fs::read("/proc/self/mountinfo") else {
+        return Fact::unknown("/proc/self/mountinfo can't be read");
+    };
+    let mounts = String::from_utf8_lossy(&mounts);
+    // The last mount on a mount point is the one that is seen.
+    let options = mounts
+        .lines()
+        .filter(|line| line.split(' ').nth(4) == Some("/proc"))
+        .filter_map(|line| line.split(" - ").nth(1)?.split(' ').nth(2))
+        .next_back()
+        .unwrap_or_default();
+    let trusted = effective_capabilities().is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
+    let hides = |option: &&str| {
+        option.starts_with("subset=pid")
+            || (option.starts_with("hidepid=") && !trusted && !matches!(*option, "hidepid=0" | "hidepid=off"))
+    };
+    match options.split(',').find(hides) {
+        Some(option) if option.starts_with("hidepid") => Fact::no(
+            format!("/proc is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
+            capability_remedy("run as root, or join the group of the mount's gid= option"),
+        ),
+        Some(option) => Fact::no(
+            format!("/proc is mounted with {option}: only the directories of tasks are there"),
+            "nothing is lost for tasks; mount another /proc for the rest",
+        ),
+        None => Fact::yes("/proc shows every task"),
+    }
+}
+
+fn btf() -> Fact {
+    match fs::metadata(BTF) {
+        Ok(_) => Fact::yes(BTF),
+        Err(error) => Fact::no(
+            format!("{BTF}: {error}"),
+            "mount sysfs, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
+        ),
+    }
+}
+
+fn pinned_programs(directory: &Path) -> Fact {
+    match access(directory.join("readers"), Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => Fact::yes(format!("pinned in {}", directory.display())),
+        Err(Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
+        Err(error) => Fact::no(
+            format!("{}: {error}", directory.display()),
+            "pinned programs are root's, since they see every task",
+        ),
+    }
+}
+
+fn broker_socket(path: &Path) -> Fact {
+    match fs::metadata(path) {
+        Ok(_) => Fact::unknown(format!("{} is there, not tried yet", path.display())),
+        Err(error) => Fact::no(format!("{}: {error}", path.display()), "as root: taskdiagd"),
+    }
+}
+
+fn cgroup2() -> Fact {
+    match fs::read("/proc/self/cgroup") {
+        Ok(text) if text.starts_with(b"0::") || text.windows(4).any(|window| window == b"\n0::") => {
+            Fact::yes("the unified hierarchy is there")
+        }
+        Ok(_) => Fact::no(
+            "the unified cgroup hierarchy is not mounted",
+            "mount -t cgroup2 none /sys/fs/cgroup",
+        ),
+        Err(error) => Fact::unknown(format!("/proc/self/cgroup: {error}")),
+    }
+}
+
+/// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that of a cgroup of the unified
+/// hierarchy. None where that can't be seen: outside of the caller's cgroup namespace, or if the hierarchy is not mounted.
+pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    if path == b"/.." || path.starts_with(b"/../") {
+        return None;
+    }
+    // Only directories have the dot.
+    let is_there = |path: &[u8]| procfs::cgroup_id(&[path, b"/."].concat()).is_some();
+    let mut names = path.split(|&byte| byte == b'/');
+    // The kernel writes a path in one way only.
+    let is_plain = names.next() == Some(b"") && names.all(|name| !matches!(name, b"" | b"." | b".."));
+    match is_plain && is_there(path) {
+        true => Some(true),
+        false => is_there(b"").then_some(false),
+    }
+}
+
+/// Whether the kernel has a file, which it then has of this process.
+fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
+    match fs::File::open(path) {
+        Ok(_) => Fact::yes(there),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Fact::no(missing, ""),
+        Err(error) => Fact::unknown(format!("{path}: {error}")),
+    }
+}
+
+/// Asks for the first of our own mappings.
+fn procmap_query() -> Fact {
+    let maps = match fs::File::open("/proc/self/maps") {
+        Ok(maps) => maps,
+        Err(error) => return Fact::unknown(format!("/proc/self/maps: {error}")),
+    };
+    match procmap::query(maps.as_fd(), 0, QueryFlags::COVERING_OR_NEXT, &mut [], &mut []) {
+        Ok(_) => Fact::yes("mappings are looked up by ioctl"),
+        Err(Errno::NOTTY) => Fact::no(
+            "this kernel lacks the PROCMAP_QUERY ioctl, which came with 6.11: mappings are read as text",
+            "",
+        ),
+        Err(error) => Fact::unknown(format!("PROCMAP_QUERY: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only what the kernel calls a cgroup is one, and that nothing is said of what can't be seen.
+    #[test]
+    fn cgroups_are_directories_of_the_hierarchy() {
+        let own = fs::read_to_string("/proc/self/cgroup").expect("/proc is mounted");
+        let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+        for path in ["/", own.expect("the unified hierarchy")] {
+            assert_eq!(is_cgroup(path.as_bytes()), Some(true), "{path}");
+        }
+        for path in [
+            "cgroup.procs",
+            "/cgroup.procs",
+            "/no such cgroup",
+            "/.",
+            "//",
+            "/sys/fs/cgroup",
+        ] {
+            assert_eq!(is_cgroup(path.as_bytes()), Some(false), "{path}");
+        }
+        for path in ["/..", "/../beside"] {
+            assert_eq!(is_cgroup(path.as_bytes()), None, "{path}");
+        }
+    }
+}
