@@ -58,7 +58,7 @@ fuzz-sanitized: ## The same under AddressSanitizer
 
 mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
 	@dev/setup.sh mutants
-	@$(CARGO) mutants --package taskdiag --output target $(MUTANTS)
+	@$(CARGO) mutants --package taskdiag-core --package taskdiag-protocol --output target $(MUTANTS)
 
 bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
 	@dev/setup.sh bench

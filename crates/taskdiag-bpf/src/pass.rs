@@ -110,6 +110,8 @@ pub struct Request<'a> {
     pub changed: bool,
     /// In whose namespaces the answer is.
     pub standpoint: Standpoint,
+    /// It ends early once there are so many tasks, or some more.
+    pub most: usize,
 }
 
 /// Whose numbers and paths a pass is to answer in.
@@ -131,6 +133,7 @@ impl Request<'_> {
             tests: &[],
             changed: false,
             standpoint: Standpoint::default(),
+            most: usize::MAX,
         }
     }
 }
@@ -253,7 +256,7 @@ impl Bpf {
             config.tests[..request.tests.len()].copy_from_slice(request.tests);
         }
         let reader = program.configure(config)?;
-        let result = program.pass(scope, request.pids, snapshot);
+        let result = program.pass(scope, request.pids, request.most, snapshot);
         reader.forget(program);
         if result.is_err() {
             // Of what the program remembers not all has come through.
@@ -371,23 +374,25 @@ impl Program {
     }
 
     /// Makes a pass over a scope, or over the processes listed in `pids`, and appends what it brings to `snapshot`.
-    fn pass(&mut self, scope: Scope, pids: &[u32], snapshot: &mut Snapshot) -> Result<()> {
+    fn pass(&mut self, scope: Scope, pids: &[u32], most: usize, snapshot: &mut Snapshot) -> Result<()> {
         let narrow = |pid| match scope.is_threads() {
             true => Scope::ThreadsOf(pid),
             false => Scope::Process(pid),
         };
         match (&mut self.settings, scope) {
             (Settings::Walk(walk), Scope::Process(pid) | Scope::ThreadsOf(pid)) => {
-                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], snapshot)
+                walk.run(self.link.as_fd(), scope.is_threads(), &[pid], most, snapshot)
             }
-            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, snapshot),
-            _ if pids.is_empty() => self.iterate(scope, snapshot),
-            _ => pids.iter().try_for_each(|&pid| self.iterate(narrow(pid), snapshot)),
+            (Settings::Walk(walk), _) => walk.run(self.link.as_fd(), scope.is_threads(), pids, most, snapshot),
+            _ if pids.is_empty() => self.iterate(scope, most, snapshot),
+            _ => pids
+                .iter()
+                .try_for_each(|&pid| self.iterate(narrow(pid), most, snapshot)),
         }
     }
 
     /// Has the kernel call the program for each task.
-    fn iterate(&self, scope: Scope, snapshot: &mut Snapshot) -> Result<()> {
+    fn iterate(&self, scope: Scope, most: usize, snapshot: &mut Snapshot) -> Result<()> {
         let narrowed = match scope {
             Scope::Process(pid) => Some(TaskScope::Thread(pid)),
             Scope::ThreadsOf(pid) => Some(TaskScope::Process(pid)),
@@ -412,7 +417,7 @@ impl Program {
                     let (records, mut found) = Found::of(snapshot);
                     found.index(&records[start..], start)?;
                     // There is no other record of one process.
-                    if matches!(scope, Scope::Process(_)) {
+                    if matches!(scope, Scope::Process(_)) || snapshot.rows.len() >= most {
                         return Ok(());
                     }
                 }
@@ -587,7 +592,7 @@ impl WalkingProgram {
             ..Config::default()
         };
         self.0.configure(config).unwrap();
-        self.0.pass(scope, pids, &mut snapshot).unwrap();
+        self.0.pass(scope, pids, usize::MAX, &mut snapshot).unwrap();
         snapshot
     }
 }

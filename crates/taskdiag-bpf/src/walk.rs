@@ -105,10 +105,17 @@ impl Walk {
         Ok(self.run_once(link)?.state == state::ENDED)
     }
 
-    /// Visits the processes of `pids`, or all if there are none, and appends their records and rows to `snapshot`.
-    pub fn run(&mut self, link: BorrowedFd<'_>, threads: bool, pids: &[u32], snapshot: &mut Snapshot) -> Result<()> {
+    /// Visits the processes of `pids`, or all if there are none, and appends their records and rows to `snapshot`, until that has `most`.
+    pub fn run(
+        &mut self,
+        link: BorrowedFd<'_>,
+        threads: bool,
+        pids: &[u32],
+        most: usize,
+        snapshot: &mut Snapshot,
+    ) -> Result<()> {
         if pids.is_empty() {
-            return match self.run_listed(link, &[], snapshot)? {
+            return match self.run_listed(link, &[], most, snapshot)? {
                 true => Ok(()),
                 false => Err(malformed(state::LOST)),
             };
@@ -116,7 +123,7 @@ impl Walk {
         pids.chunks(if threads { 1 } else { LISTED }).try_for_each(|listed| {
             let before = snapshot.mark();
             for _ in 0..ATTEMPTS {
-                if self.run_listed(link, listed, snapshot)? {
+                if self.run_listed(link, listed, most, snapshot)? {
                     return Ok(());
                 }
                 snapshot.go_back_to(before);
@@ -129,7 +136,13 @@ impl Walk {
     }
 
     /// Makes one walk. False if it lost its way.
-    fn run_listed(&mut self, link: BorrowedFd<'_>, listed: &[u32], snapshot: &mut Snapshot) -> Result<bool> {
+    fn run_listed(
+        &mut self,
+        link: BorrowedFd<'_>,
+        listed: &[u32],
+        most: usize,
+        snapshot: &mut Snapshot,
+    ) -> Result<bool> {
         self.begin(listed);
         loop {
             let position = self.run_once(link)?;
@@ -139,6 +152,7 @@ impl Walk {
             counters.longest_run_ns = counters.longest_run_ns.max(position.longest_ns);
             self.fetch(position, snapshot)?;
             match position.state {
+                state::GOES_ON if snapshot.rows.len() >= most => return Ok(true),
                 state::GOES_ON => {}
                 state::ENDED => return Ok(true),
                 state::LOST => return Ok(false),

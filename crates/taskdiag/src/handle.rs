@@ -378,6 +378,7 @@ impl Handle {
             tests: &tests,
             changed,
             standpoint: Standpoint::default(),
+            most: usize::MAX,
         };
         if !is_listed || !query.pids.is_empty() {
             self.bpf.read(&request, snapshot)?;

@@ -63,6 +63,7 @@ impl Identity {
             groups: 0,
             as_task: 0,
             domains: eyes.are_in_domain(),
+            most: FIRST_THREADS,
         };
         let records = passes.run(&ask).unwrap_or_default();
         let is_still = records
@@ -71,6 +72,9 @@ impl Identity {
         is_still
     }
 }
+
+/// Where one thread of a process is sought that has memory, as all have that have not ended, so many are looked at.
+pub const FIRST_THREADS: usize = 64;
 
 /// Something that is to be read for the task of a record.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use taskdiag::Group;
@@ -22,8 +23,14 @@ pub type Errno32 = i32;
 /// The inode number of the initial user namespace (`PROC_USER_INIT_INO`).
 const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
 
-/// How often facts are asked for again that changed while they were looked at.
-const TRIES: usize = 3;
+/// How often facts are asked for that change while they are looked at.
+const TRIES: usize = 6;
+
+/// How long that is tried, but for the last time: the loop does nothing else meanwhile.
+const TRYING: Duration = Duration::from_millis(1);
+
+/// A client with more threads than this is not told apart: to look at them all would keep other clients waiting.
+const MOST_THREADS: usize = 4096;
 
 /// A place to look from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +208,11 @@ impl Peer {
         })
     }
 
+    /// Whether AppArmor, where it says so of connections, confines it.
+    pub fn is_confined(&self) -> bool {
+        self.is_confined
+    }
+
     /// Whether the process has not ended.
     pub fn is_alive(&self) -> bool {
         use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -213,13 +225,13 @@ impl Peer {
 impl Finder {
     /// Looks at this process itself.
     pub fn new(passes: &mut Passes, modules: Modules, observers: Option<u32>) -> taskdiag::Result<Option<Finder>> {
-        let records = passes.view(std::process::id(), 0, 0)?;
+        let records = passes.view(std::process::id(), 0, 0, 1)?;
         let own = records.each().next().and_then(passes::view).map(Standpoint::of);
         let Some(own) = own else {
             return Ok(None);
         };
         // From this process's own place all has to be as without one.
-        let looks = passes.view(std::process::id(), 0, own.task)?;
+        let looks = passes.view(std::process::id(), 0, own.task, 1)?;
         let is_recent = sys::kernel_version() >= (6, 2);
         Ok(Some(Finder {
             own,
@@ -264,6 +276,7 @@ impl Finder {
     /// What the kernel says of a client now.
     pub fn find(&self, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno32> {
         let mut refusal = libc::EBUSY;
+        let began = Instant::now();
         for _ in 0..TRIES {
             let found = self.try_find(passes, peer);
             if !peer.is_alive() {
@@ -276,6 +289,10 @@ impl Finder {
                 Err(libc::EPERM) => refusal = libc::EPERM,
                 Err(errno) => return Err(errno),
             }
+            if began.elapsed() >= TRYING {
+                break;
+            }
+            passes::wait_a_little();
         }
         Err(refusal)
     }
@@ -283,7 +300,10 @@ impl Finder {
     /// `None` if it changed meanwhile.
     fn try_find(&self, passes: &mut Passes, peer: &Peer) -> Result<Option<Facts>, Errno32> {
         let groups = 1 << Group::Groups as u32;
-        let records = passes.view(peer.pid, groups, 0).map_err(|_| libc::EIO)?;
+        let records = passes.view(peer.pid, groups, 0, MOST_THREADS).map_err(|_| libc::EIO)?;
+        if records.each().count() > MOST_THREADS {
+            return Err(libc::EPERM);
+        }
         let mut all: Option<Facts> = None;
         for record in records.each() {
             let (Some(object), Some(view)) = (Object::of(record), passes::view(record)) else {
@@ -309,7 +329,7 @@ impl Finder {
             if !self.looks_as_others {
                 return Err(libc::EPERM);
             }
-            let records = passes.view(peer.pid, 0, task).map_err(|_| libc::EIO)?;
+            let records = passes.view(peer.pid, 0, task, 1).map_err(|_| libc::EIO)?;
             let record = records.each().next().ok_or(libc::ESRCH)?;
             facts.subject.pid = record.header().pid.get();
             let view = passes::view(record).ok_or(libc::EIO)?;

@@ -234,8 +234,11 @@ fn limits(limits: Limits) -> Result<Limits, Box<dyn std::error::Error>> {
             ),
         );
     }
+    let clients = limits.clients.min(enough_for);
     Ok(Limits {
-        clients: limits.clients.min(enough_for),
+        clients,
+        // No user may have all places.
+        clients_per_user: limits.clients_per_user.min(Limits::of_one_user(clients)),
         ..limits
     })
 }

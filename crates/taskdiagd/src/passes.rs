@@ -19,8 +19,14 @@ const COMMON: Groups = Groups(0b101);
 /// How often tasks are looked at whose numbers became others', or that change what decides about access, as an exec does.
 const ATTEMPTS: usize = 4;
 
-/// How long they are given. A process that keeps itself in that state costs each pass this much for each attempt, and no more.
+/// How long they are given.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
+
+/// What looking again may take in all, but for the last look: a process that keeps itself in that state costs each pass no more.
+const LOOKING_AGAIN: Duration = Duration::from_millis(1);
+
+/// Of processes with more threads than this together, threads are looked at once.
+const THREADS_AGAIN: usize = 256;
 
 /// What may be held without a pass in sight.
 const MEMORY: usize = 256 << 10;
@@ -36,6 +42,8 @@ pub struct Ask {
     pub as_task: u64,
     /// Whether Landlock domains of tasks decide, as they do if who asks is in one. Otherwise they are not looked up.
     pub domains: bool,
+    /// It ends early once there are so many tasks, or some more.
+    pub most: usize,
 }
 
 /// Which tasks a pass is to visit. Numbers are those of `as_task`.
@@ -114,6 +122,7 @@ impl Passes {
                 groups: groups.0,
                 as_task: 0,
                 domains: false,
+                most: usize::MAX,
             };
             let records = passes.run(&ask)?;
             if records.each().next().and_then(Object::of).is_none() {
@@ -138,11 +147,12 @@ impl Passes {
 
     /// The records of one pass.
     pub fn run(&mut self, ask: &Ask) -> Result<Records> {
-        self.pass(ask, Groups::NONE)
+        self.pass(ask, Groups::NONE, ATTEMPTS)
     }
 
-    /// The records of the threads of one process of this namespace, with where they stand.
-    pub fn view(&mut self, pid: u32, groups: u32, as_task: u64) -> Result<Records> {
+    /// The records of the threads of one process of this namespace, with where they stand: each is looked at once. Of a process with more
+    /// than `most` threads there are more than `most` records, and not all.
+    pub fn view(&mut self, pid: u32, groups: u32, as_task: u64, most: usize) -> Result<Records> {
         // A walk goes on at numbers of this namespace.
         let scope = match as_task {
             0 => Tasks::ThreadsOf(pid),
@@ -153,11 +163,12 @@ impl Passes {
             groups,
             as_task,
             domains: true,
+            most: most.saturating_add(1),
         };
-        self.pass(&ask, Groups::VIEW)
+        self.pass(&ask, Groups::VIEW, 1)
     }
 
-    fn pass(&mut self, ask: &Ask, view: Groups) -> Result<Records> {
+    fn pass(&mut self, ask: &Ask, view: Groups, attempts: usize) -> Result<Records> {
         let fields = Groups(ask.groups).and(Groups::ALL);
         let bpf = match fields {
             _ if COMMON.covers(fields) => &mut self.common,
@@ -193,21 +204,20 @@ impl Passes {
                 task: ask.as_task,
                 landlock: if ask.domains { self.landlock } else { 0 },
             },
+            most: ask.most,
         };
         self.snapshot.clear(Default::default());
         bpf.read(&request, &mut self.snapshot)?;
         // Who is not certain after all attempts is shown to those only who see all tasks.
-        for _ in 1..ATTEMPTS {
-            let uncertain = uncertain(&self.snapshot);
-            if uncertain.is_empty() {
+        let began = Instant::now();
+        for _ in 1..attempts {
+            let uncertain = uncertain(&self.snapshot, scope);
+            if uncertain.is_empty() || began.elapsed() >= LOOKING_AGAIN {
                 break;
             }
-            let start = Instant::now();
-            while start.elapsed() < BETWEEN_ATTEMPTS {
-                std::hint::spin_loop();
-            }
+            wait_a_little();
             match (scope, ask.as_task) {
-                (Scope::Processes, 0) => {
+                (Scope::Processes | Scope::Threads, 0) => {
                     let request = Request {
                         pids: &uncertain,
                         ..request
@@ -216,6 +226,7 @@ impl Passes {
                     bpf.read(&request, &mut once_more)?;
                     replace(&mut self.snapshot, &uncertain, once_more);
                 }
+                // These numbers are of another namespace, or it is few tasks.
                 _ => {
                     self.snapshot.clear(Default::default());
                     bpf.read(&request, &mut self.snapshot)?;
@@ -253,31 +264,60 @@ impl Passes {
     }
 }
 
-/// The processes of which records do not tell for certain, by ascending numbers.
-fn uncertain(snapshot: &Snapshot) -> Vec<u32> {
+/// Gives a task that changes time to be done with it, a tenth of a millisecond: to sleep would take longer.
+pub fn wait_a_little() {
+    let start = Instant::now();
+    while start.elapsed() < BETWEEN_ATTEMPTS {
+        std::hint::spin_loop();
+    }
+}
+
+/// The processes of which records do not tell for certain, by ascending numbers; where it is threads that are looked at, those that are worth
+/// looking at again.
+fn uncertain(snapshot: &Snapshot, scope: Scope) -> Vec<u32> {
+    let pid = |record: Record<'_>| record.header().pid.get();
     let changing = Record::each(&snapshot.records)
         .filter(|record| Object::of(*record).is_some_and(|object| !object.is_stable()))
-        .map(|record| record.header().pid.get());
+        .map(pid);
     let mut pids: Vec<u32> = snapshot.again.iter().copied().chain(changing).collect();
     pids.sort_unstable();
     pids.dedup();
+    if scope.is_threads() && !pids.is_empty() {
+        let mut threads = vec![0; pids.len()];
+        for record in Record::each(&snapshot.records) {
+            if let Ok(index) = pids.binary_search(&pid(record)) {
+                threads[index] += 1;
+            }
+        }
+        let mut rest = THREADS_AGAIN;
+        let mut threads = threads.into_iter();
+        pids.retain(|_| {
+            let taken = threads.next().and_then(|threads| rest.checked_sub(threads));
+            rest = taken.unwrap_or(rest);
+            taken.is_some()
+        });
+    }
     pids
 }
 
 /// Puts records of processes in the place of earlier ones. Both are in order.
 fn replace(snapshot: &mut Snapshot, pids: &[u32], by: Snapshot) {
-    let pid = |record: &Record<'_>| record.header().pid.get();
+    let tid = |record: &Record<'_>| record.header().tid.get();
+    let is_replaced = |record: &Record<'_>| pids.binary_search(&record.header().pid.get()).is_ok();
+    let mut fresh: Vec<Record<'_>> = Record::each(&by.records).collect();
+    fresh.sort_unstable_by_key(tid);
+    let mut fresh = fresh.into_iter().peekable();
     let mut merged = Vec::with_capacity(snapshot.records.len());
-    let mut fresh = Record::each(&by.records).peekable();
-    for record in Record::each(&snapshot.records).filter(|record| pids.binary_search(&pid(record)).is_err()) {
-        while let Some(before) = fresh.next_if(|fresh| pid(fresh) < pid(&record)) {
+    for record in Record::each(&snapshot.records).filter(|record| !is_replaced(record)) {
+        while let Some(before) = fresh.next_if(|fresh| tid(fresh) < tid(&record)) {
             merged.extend_from_slice(before.as_bytes());
         }
         merged.extend_from_slice(record.as_bytes());
     }
     fresh.for_each(|record| merged.extend_from_slice(record.as_bytes()));
+    snapshot.again.retain(|pid| pids.binary_search(pid).is_err());
+    snapshot.again.extend(by.again.iter().copied());
     snapshot.records = merged;
-    snapshot.again = by.again;
 }
 
 /// Where the task of a record stands.

@@ -96,7 +96,7 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
 
 /// The security data of the credentials of one of this process's threads.
 fn security_words(passes: &mut Passes, tid: u32) -> Option<[u64; WORDS]> {
-    let records = passes.view(std::process::id(), 0, 0).ok()?;
+    let records = passes.view(std::process::id(), 0, 0, usize::MAX).ok()?;
     let own = records.each().find(|record| record.header().tid.get() == tid)?;
     Some(passes::view(own)?.security.map(|word| word.get()))
 }

@@ -4,6 +4,7 @@
 //! because of somebody else, helpers do (see `pool.rs`). A client has one request at a time here; its others wait in its own socket, where
 //! they cost nobody else anything. Clients that ask the same at the same time share a pass, which begins after all of them have asked.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +22,7 @@ use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
 use crate::accounts::{Account, Tallies, Tally};
-use crate::answer::{Answer, Needs, Pass};
+use crate::answer::{Answer, Needs, Pass, FIRST_THREADS};
 use crate::encode::{self, Eyes};
 use crate::facts::{Facts, Finder, Particulars, Peer};
 use crate::job::{self, Job, Kind};
@@ -50,7 +51,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             clients: 256,
-            clients_per_user: 96,
+            clients_per_user: Limits::of_one_user(256),
             bytes: 512 << 20,
             patience: Duration::from_secs(10),
             shares: true,
@@ -65,8 +66,16 @@ impl Limits {
     /// Descriptors of a connection: its socket, its process, a file for it.
     const DESCRIPTORS: usize = 3;
 
-    /// Descriptors for all else.
-    const OWN: usize = 96;
+    /// Descriptors for all else, connections that wait to be let in among it.
+    const OWN: usize = 96 + 2 * ARRIVALS;
+
+    /// Of so many connections, those that one user may have.
+    pub const fn of_one_user(clients: usize) -> usize {
+        match clients * 3 / 8 {
+            0 => 1,
+            some => some,
+        }
+    }
 
     /// How many clients so many descriptors are enough for.
     pub fn clients_for(descriptors: u64) -> usize {
@@ -97,6 +106,8 @@ pub struct Counters {
 
 #[derive(Debug)]
 enum State {
+    /// It has connected, and waits for being looked at.
+    Arriving,
     Idle,
     /// A reader looks up who it is.
     Asking(Request),
@@ -147,12 +158,18 @@ impl Progress {
     }
 }
 
-/// Who waits, by accounts, who take turns.
-#[derive(Debug, Default)]
-struct Queue(VecDeque<(Account, VecDeque<usize>)>);
+/// Who waits, by those on whose behalf, who take turns.
+#[derive(Debug)]
+struct Queue<K>(VecDeque<(K, VecDeque<usize>)>);
 
-impl Queue {
-    fn push(&mut self, account: Account, index: usize) {
+impl<K> Default for Queue<K> {
+    fn default() -> Queue<K> {
+        Queue(VecDeque::new())
+    }
+}
+
+impl<K: Copy + Eq> Queue<K> {
+    fn push(&mut self, account: K, index: usize) {
         match self.0.iter_mut().find(|(of, _)| *of == account) {
             Some((_, waiting)) => waiting.push_back(index),
             None => self.0.push_back((account, VecDeque::from([index]))),
@@ -182,6 +199,16 @@ impl Queue {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|(_, waiting)| waiting.len()).sum()
+    }
+
+    /// The last of those on whose behalf the most wait, if that is more than one.
+    fn one_of_many(&self) -> Option<usize> {
+        let (_, waiting) = self.0.iter().max_by_key(|(_, waiting)| waiting.len())?;
+        waiting.back().copied().filter(|_| waiting.len() > 1)
+    }
 }
 
 /// The broker.
@@ -202,9 +229,11 @@ pub struct Server {
     refused: VecDeque<For>,
     memory: Tally,
     memory_of: Tallies,
+    /// Connections that wait for being let in, by process: looking at one takes as long as it has threads.
+    arrivals: Queue<u32>,
     /// Requests about few tasks, and about many.
-    small: Queue,
-    large: Queue,
+    small: Queue<Account>,
+    large: Queue<Account>,
     /// Answers that can go on.
     ready: VecDeque<For>,
     listens: bool,
@@ -231,12 +260,12 @@ const OF_HELPER: u64 = 1 << 31;
 /// How long memory for passes is kept behind the last one.
 const MEMORY_KEPT: Duration = Duration::from_secs(1);
 
-/// So long clients are let in between two passes. A pass over all tasks can take longer than that for each of those who wait to be let
-/// in, and there can be hundreds of those: with a few at a time the last one would wait for as many passes.
-const LETTING_IN: Duration = Duration::from_millis(4);
+/// So long each of these is done between two passes, and one more of it: connections are accepted, clients are looked at and let in, requests
+/// about few tasks are answered, and those are gathered who share a pass.
+const SLICE: Duration = Duration::from_millis(4);
 
-/// So many requests about few tasks are answered at once, if as many wait.
-const SMALL_AT_ONCE: usize = 16;
+/// So many connections wait for being looked at.
+const ARRIVALS: usize = 32;
 
 /// Answers that go on at once.
 const READY_AT_ONCE: usize = 4;
@@ -296,6 +325,7 @@ impl Server {
             refused: VecDeque::new(),
             memory: Tally::default(),
             memory_of: Tallies::default(),
+            arrivals: Queue::default(),
             small: Queue::default(),
             large: Queue::default(),
             ready: VecDeque::new(),
@@ -340,6 +370,7 @@ impl Server {
                 }
             }
             self.expire();
+            self.let_in();
             self.serve();
             self.go_on();
             self.give_out();
@@ -351,7 +382,8 @@ impl Server {
     }
 
     fn has_work(&self) -> bool {
-        !self.small.is_empty() || !self.large.is_empty() || !self.ready.is_empty()
+        let queues_are_empty = self.small.is_empty() && self.large.is_empty() && self.arrivals.is_empty();
+        !queues_are_empty || !self.ready.is_empty()
     }
 
     /// How long there is nothing to do without an event.
@@ -371,7 +403,13 @@ impl Server {
 
     fn accept(&mut self) {
         let began = Instant::now();
-        while began.elapsed() < LETTING_IN {
+        while began.elapsed() < SLICE {
+            if self.arrivals.len() >= ARRIVALS {
+                match self.arrivals.one_of_many() {
+                    Some(index) => self.refuse(index),
+                    None => return,
+                }
+            }
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.welcome(socket),
                 Err(Errno::AGAIN) => return,
@@ -399,7 +437,7 @@ impl Server {
         }
     }
 
-    /// Takes in a client, or says why not.
+    /// Takes a connection. Whose it is is looked at when its turn comes.
     fn welcome(&mut self, socket: OwnedFd) {
         // One that connected before this process listened may have sent descriptors since, and there are kernels where everybody can.
         let is_guarded = sys::refuse_rights(socket.as_fd()) != Some(true);
@@ -413,64 +451,96 @@ impl Server {
                 return self.close(socket, is_guarded, Account::Unknown);
             }
         };
-        // Who has no place even by its own user has none by the one who stands behind that.
-        let by_user = Account::User(peer.user);
-        let is_full = !by_user.is_root() && self.connections_of(by_user) >= self.limits.clients_per_user;
-        let before = match is_full && self.longest_idle(Some(by_user)).is_none() {
-            true => Err(libc::EBUSY),
-            false => self
-                .finder
-                .find(&mut self.passes, &peer)
-                .and_then(|facts| first_facts(facts, &peer)),
-        };
-        let account = match &before {
-            Ok(facts) => Account::of(peer.user, facts.owner),
-            Err(_) if is_full => by_user,
-            Err(_) => Account::Unknown,
-        };
-        let has_place = self.has_place(account) || self.make_room(account);
         self.generation = self.generation.wrapping_add(1);
-        let mut client = Client {
+        let client = Client {
+            account: Account::User(peer.user),
             socket,
             peer,
-            before,
+            before: Err(libc::EBUSY),
             particulars: None,
-            account,
-            state: State::Idle,
-            interest: EventFlags::IN,
+            state: State::Arriving,
+            interest: EventFlags::empty(),
             deadline: None,
             progress: Progress::default(),
             idle_since: Instant::now(),
             is_guarded,
             generation: self.generation,
         };
-        if !has_place {
-            self.counters.refused += 1;
-            log(Level::Debug, format_args!("{account:?}: too many clients"));
-            put_greeting(&client.socket, libc::EBUSY);
-            if self.refused.len() >= REFUSED_MOST {
-                if let Some((index, generation)) = self.refused.pop_front() {
-                    self.leave_if(index, generation);
-                }
-            }
-            client.state = State::Refused;
-            client.deadline = Some(Instant::now() + REFUSED_KEPT);
-        } else {
-            *self.connections.entry(account).or_default() += 1;
-            self.counters.clients += 1;
-        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.clients.push(None);
             self.clients.len() - 1
         });
-        if !has_place {
-            self.refused.push_back((index, client.generation));
-        }
         let data = EventData::new_u64(token(index, client.generation));
         let added = epoll::add(&self.epoll, &client.socket, data, client.interest);
+        let (account, pid) = (client.account, client.peer.pid);
         self.clients[index] = Some(client);
         if added.is_err() {
-            self.leave(index);
+            return self.leave(index);
+        }
+        // Who has no place even by its own user has none by the one who stands behind that.
+        let is_full = !account.is_root() && self.connections_of(account) >= self.limits.clients_per_user;
+        match is_full && self.longest_idle(Some(account)).is_none() {
+            true => self.refuse(index),
+            false => self.arrivals.push(pid, index),
+        }
+    }
+
+    /// Lets in who has connected, as far as there is time and room.
+    fn let_in(&mut self) {
+        let began = Instant::now();
+        while let Some(index) = self.arrivals.pop() {
+            self.admit(index);
+            if began.elapsed() >= SLICE {
+                break;
+            }
+        }
+    }
+
+    /// Lets one in, or says why not.
+    fn admit(&mut self, index: usize) {
+        let Some(client) = &mut self.clients[index] else {
+            return;
+        };
+        // It has gone already: to look at it is not worth while.
+        if sys::has_hung_up(client.socket.as_fd()) {
+            return self.leave(index);
+        }
+        let found = self.finder.find(&mut self.passes, &client.peer);
+        client.before = found.and_then(|facts| first_facts(facts, &client.peer));
+        client.account = match &client.before {
+            Ok(facts) => Account::of(client.peer.user, facts.owner),
+            Err(_) => Account::Unknown,
+        };
+        let account = client.account;
+        if !self.has_place(account) && !self.make_room(account) {
+            return self.refuse(index);
+        }
+        *self.connections.entry(account).or_default() += 1;
+        self.counters.clients += 1;
+        if let Some(client) = &mut self.clients[index] {
+            client.state = State::Idle;
+            client.idle_since = Instant::now();
+            self.watch(index, EventFlags::IN);
+        }
+    }
+
+    /// Tells one that has just connected that there is no place for it, and keeps it until it has read that.
+    fn refuse(&mut self, index: usize) {
+        self.arrivals.remove(index);
+        let Some(client) = &mut self.clients[index] else {
+            return;
+        };
+        self.counters.refused += 1;
+        log(Level::Debug, format_args!("{:?}: too many clients", client.account));
+        put_greeting(&client.socket, libc::EBUSY);
+        client.state = State::Refused;
+        client.deadline = Some(Instant::now() + REFUSED_KEPT);
+        self.refused.push_back((index, client.generation));
+        self.watch(index, EventFlags::IN);
+        if self.refused.len() > REFUSED_MOST {
+            if let Some((index, generation)) = self.refused.pop_front() {
+                self.leave_if(index, generation);
+            }
         }
     }
 
@@ -542,6 +612,7 @@ impl Server {
         };
         self.free.push(index);
         self.pool.forget((index, client.generation));
+        self.arrivals.remove(index);
         self.small.remove(index);
         self.large.remove(index);
         let Client {
@@ -552,7 +623,8 @@ impl Server {
             ..
         } = client;
         match state {
-            State::Refused => {
+            // These had no place.
+            State::Arriving | State::Refused => {
                 self.refused.retain(|(other, _)| *other != index);
                 self.close(socket, is_guarded, account);
             }
@@ -1027,10 +1099,11 @@ impl Server {
 
     /// Answers requests whose turn it is: some about few tasks, and one about many.
     fn serve(&mut self) {
-        for _ in 0..SMALL_AT_ONCE {
-            match self.small.pop() {
-                Some(first) => self.serve_one(first),
-                None => break,
+        let began = Instant::now();
+        while let Some(first) = self.small.pop() {
+            self.serve_one(first);
+            if began.elapsed() >= SLICE {
+                break;
             }
         }
         if let Some(first) = self.large.pop() {
@@ -1044,13 +1117,18 @@ impl Server {
             return;
         };
         let request = Request { seq: 0, ..request };
-        let Some((ask, facts, eyes)) = self.prepare(first, &request) else {
+        let began = Instant::now();
+        let mut known = Known::default();
+        let Some((ask, facts, eyes)) = self.prepare(first, &request, &mut known) else {
             return;
         };
         let mut batch = vec![(first, facts, eyes)];
-        if ask.as_task == 0 && self.limits.shares {
+        if ask.as_task == 0 && self.limits.shares && !is_small(&request) {
             for index in self.alike(&request) {
-                match self.prepare(index, &request) {
+                if began.elapsed() >= SLICE {
+                    break;
+                }
+                match self.prepare(index, &request, &mut known) {
                     Some((other, facts, eyes)) if other == ask => {
                         self.large.remove(index);
                         batch.push((index, facts, eyes));
@@ -1080,13 +1158,13 @@ impl Server {
     }
 
     /// What a client's request takes, and who looks. Answers it here if no pass is needed.
-    fn prepare(&mut self, index: usize, request: &Request) -> Option<(Ask, Facts, Eyes)> {
+    fn prepare(&mut self, index: usize, request: &Request, known: &mut Known) -> Option<(Ask, Facts, Eyes)> {
         let client = self.clients[index].as_ref()?;
         let Request { seq, .. } = self.waits_for(index)?;
         let groups = encode::groups_read(request).0;
         let particulars = client.particulars.as_ref();
         let found = client.before.as_ref().map_err(|errno| *errno).and_then(|before| {
-            let facts = self.finder.find(&mut self.passes, &client.peer)?;
+            let facts = known.find(&self.finder, &mut self.passes, &client.peer)?;
             let Some(facts) = self.finder.complete(facts, particulars)? else {
                 return Ok(None);
             };
@@ -1131,6 +1209,10 @@ impl Server {
             groups,
             as_task,
             domains: eyes.are_in_domain(),
+            most: match request.show & show::OPENED {
+                0 => usize::MAX,
+                _ => FIRST_THREADS,
+            },
         };
         Some((ask, facts, eyes))
     }
@@ -1246,6 +1328,24 @@ impl Server {
     }
 }
 
+/// What is known already of those who share a pass: many connections may be of one process.
+#[derive(Default)]
+struct Known(HashMap<(u32, bool), Result<Facts, i32>>);
+
+impl Known {
+    fn find(&mut self, finder: &Finder, passes: &mut Passes, peer: &Peer) -> Result<Facts, i32> {
+        let found = match self.0.entry((peer.pid, peer.is_confined())) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(place) => place.insert(finder.find(passes, peer)).clone(),
+        };
+        // Else it was another process that had this number.
+        match peer.is_alive() {
+            true => found,
+            false => Err(libc::ESRCH),
+        }
+    }
+}
+
 /// What became of sending.
 enum Sent {
     /// There is nothing left to send.
@@ -1337,9 +1437,14 @@ fn put_greeting(socket: &OwnedFd, errno: i32) {
     let _ = rustix::net::send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Whether a request takes no pass over all tasks.
+/// Whether a request takes no pass over many tasks.
 fn is_small(request: &Request) -> bool {
-    request.show & show::BITS != 0 || matches!(request.strategy, Strategy::One | Strategy::Thread)
+    match request.strategy {
+        Strategy::One => true,
+        // Of a process with many threads.
+        Strategy::Thread => request.show & show::OPENED != 0,
+        _ => request.show & show::BITS != 0,
+    }
 }
 
 /// Whether a client may see any of the tasks.

@@ -275,6 +275,14 @@ pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     }
 }
 
+/// Whether the other end has closed a connection.
+pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+}
+
 /// The security label of the process that connected.
 pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut label = vec![0_u8; 1024];

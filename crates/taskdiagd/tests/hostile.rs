@@ -475,6 +475,141 @@ fn modest() {
     }
 }
 
+/// Starts threads that wait for the end of their process.
+fn park(threads: usize) {
+    for _ in 0..threads {
+        let thread = std::thread::Builder::new().stack_size(32 << 10);
+        let _ = thread.spawn(|| std::thread::sleep(Duration::from_secs(1000)));
+    }
+}
+
+/// Asks about itself over a connection that stays and over new ones, and says how long either took at most.
+fn worst_of_both(socket: &Path, lasts: Duration) -> Duration {
+    let (until, mut worst_new) = (Instant::now() + lasts, Duration::ZERO);
+    std::thread::scope(|scope| {
+        let kept = scope.spawn(|| worst(socket, lasts));
+        while Instant::now() < until {
+            let began = Instant::now();
+            let tasks = connect(socket).ask(BASE, Strategy::One, std::process::id());
+            assert_eq!(tasks.map(|tasks| tasks.len()), Ok(1));
+            worst_new = worst_new.max(began.elapsed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        worst_new.max(kept.join().expect("a thread"))
+    })
+}
+
+/// Check that clients with many threads, all of which have to be looked at, cost nobody else anything: while they connect without end,
+/// while they ask about themselves and about all, and while they change what decides about access.
+#[test]
+fn threads_of_clients_hold_nobody() {
+    let _turn = turn();
+    let test = test_name!();
+    let (socket, own) = (daemon::socket, std::process::id());
+    let all = |strategy, pid| Request {
+        seq: 1,
+        show: 0xffff << show::GROUPS_SHIFT,
+        strategy,
+        pid,
+    };
+    let flood = |request: Request| {
+        park(1000);
+        let connections: Vec<_> = (0..40).map(|_| connect(&socket())).collect();
+        loop {
+            for connection in &connections {
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                let _ = rustix::net::send(&connection.socket, &request.encode(), flags);
+                let mut packet = [0; 64];
+                let flags = rustix::net::RecvFlags::DONTWAIT;
+                while matches!(
+                    rustix::net::recv(&connection.socket, &mut packet[..], flags),
+                    Ok((1.., _))
+                ) {}
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    match child::part().as_deref() {
+        Some("connects") => {
+            park(1000);
+            loop {
+                let _ = daemon::try_connect(&socket());
+            }
+        }
+        Some("asks") => flood(all(Strategy::One, own)),
+        Some("dumps") => flood(all(Strategy::All, 0)),
+        Some("changes") => {
+            std::thread::spawn(|| loop {
+                // SAFETY: this process's own attribute.
+                unsafe {
+                    libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+                    libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+                }
+            });
+            flood(all(Strategy::Thread, own))
+        }
+        _ => {}
+    }
+    let broker = child::part().is_none().then(|| Broker::start(&[]));
+    if let Some(broker) = &broker {
+        daemon::tell_clients(broker);
+    }
+    for attack in ["connects", "asks", "dumps", "changes"] {
+        let attacker = child::part().is_none().then(|| {
+            let attacker = Doing::start(test, attack, user(USER));
+            std::thread::sleep(Duration::from_secs(1));
+            attacker.goes_on()
+        });
+        child::run(test, &format!("beside-{attack}"), user(OTHER), || {
+            let worst = worst_of_both(&socket(), Duration::from_secs(4));
+            println!("{attack}: {worst:?}");
+            assert!(worst < MOST, "{attack}: {worst:?}");
+        });
+        drop(attacker);
+    }
+}
+
+/// Check that one user does not get all places of a broker that has few.
+#[test]
+fn few_places_are_not_one_user_s() {
+    let _turn = turn();
+    let test = test_name!();
+    if is("holds") {
+        let all = Request {
+            seq: 1,
+            show: 0xffff << show::GROUPS_SHIFT,
+            strategy: Strategy::AllThreads,
+            pid: 0,
+        };
+        // Answers that are not read: connections over which something is asked are not ended.
+        let _held: Vec<_> = (0..60)
+            .map(|_| {
+                let connection = connect(&daemon::socket());
+                for _ in 0..100 {
+                    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                    let _ = rustix::net::send(&connection.socket, &all.encode(), flags);
+                }
+                connection
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+    let few = Limits {
+        descriptors: 256,
+        ..Limits::default()
+    };
+    let broker = child::part().is_none().then(|| Broker::start_within(few, &[]));
+    if let Some(broker) = &broker {
+        daemon::tell_clients(broker);
+    }
+    let _holder = child::part().is_none().then(|| {
+        let holder = Doing::start(test, "holds", user(USER));
+        std::thread::sleep(Duration::from_secs(2));
+        holder.goes_on()
+    });
+    child::run(test, "beside", user(OTHER), modest);
+}
+
 /// Check that one who is not let in is told so, whether or not it asks first.
 #[test]
 fn who_is_not_let_in_is_told_so() {
