@@ -8,14 +8,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-full='' meant='^taskdiag (amounts|arguments|events|isolation|memory|oracle)$'
+full='' timeout=2700 meant='^taskdiag (amounts|arguments|events|isolation|memory|oracle)$'
 case ${1:-} in
 --full)
-    full=1 meant=.
+    full=1 meant=. timeout=7200
     shift
     ;;
 --tests)
-    full=1 meant=$2
+    full=1 meant=$2 timeout=7200
     shift 2
     ;;
 esac
@@ -25,13 +25,12 @@ mkdir -p target
 
 # Emulation is slow: a fraction of the repetitions, and patience.
 environment=(--env TASKDIAG_TEST_SCALE=10 --env PROPTEST_CASES=16)
-timeout=2700
 # Debian's security modules without Yama, with which the broker shows less than /proc (docs/kernel-support.md).
 modules=landlock,lockdown,loadpin,safesetid,integrity,apparmor,tomoyo,bpf
 
 # Builds what a kernel runs, and prints of each test the package, the name and the executable.
 build() {
-    local target=() packages=(--package taskdiag --package taskdiag-cli --package taskdiagd) messages
+    local target=() packages=(--package taskdiag --package taskdiag-bpf --package taskdiag-cli --package taskdiagd) messages
     if [[ $1 == arm64-* ]]; then
         target=(--target aarch64-unknown-linux-gnu)
         [ -n "$full" ] || packages=(--package taskdiag --test oracle)

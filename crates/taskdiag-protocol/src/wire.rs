@@ -547,6 +547,170 @@ mod tests {
         assert_eq!(out, [header(20, 3, 2), 0_i32.to_ne_bytes().to_vec()].concat());
     }
 
+    /// Check every number that docs/protocol.md gives.
+    #[test]
+    fn numbers_are_those_of_the_document() {
+        let bits = [
+            show::BASE,
+            show::CRED,
+            show::VMA,
+            show::VMA_STAT,
+            show::STAT,
+            show::STATM,
+            show::CMDLINE,
+        ];
+        assert_eq!(bits, [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(show::TASK_DIAG, 0x7f);
+        assert_eq!(show::MAPPINGS, 0xc);
+        assert_eq!(show::MAPS, 0x1000_0000_0000_0000);
+        assert_eq!(show::SMAPS, 0x2000_0000_0000_0000);
+        assert_eq!(show::OPENED, 0x3000_0000_0000_0000);
+        assert_eq!(show::BITS, 0x8000_0000_0000_0000);
+        // Of 20 groups the last, rollups, is not to be had.
+        assert_eq!(GROUP_BITS, 0x7_ffff_0000);
+        assert_eq!(ALL_BITS, 0xb000_0007_ffff_007f);
+        assert_eq!((PACKET, REQUEST_MAX, MESSAGE_ROOM), (65_536, 40, 65_508));
+    }
+
+    /// Check that strategies have the numbers of task_diag, and which of them are about threads.
+    #[test]
+    fn strategies_come_back() {
+        let all = [
+            (0, Strategy::All, false),
+            (1, Strategy::One, false),
+            (2, Strategy::AllThreads, true),
+            (3, Strategy::Children, false),
+            (4, Strategy::Thread, true),
+        ];
+        for (number, strategy, is_threads) in all {
+            assert_eq!(strategy as u64, number);
+            assert_eq!(strategy.is_threads(), is_threads, "{strategy:?}");
+            let asked = Request {
+                strategy,
+                pid: if matches!(number, 0 | 2) { 0 } else { i32::MAX as u32 },
+                ..request()
+            };
+            assert_eq!(Request::parse(&asked.encode()), Ok(asked));
+        }
+    }
+
+    /// Check which groups a request asks for, and that each attribute of a record belongs to the group whose fields are made of it.
+    #[test]
+    fn groups_are_those_of_the_records() {
+        let asked = Request {
+            show: show::BASE | 1 << 16 | 1 << 18 | show::MAPS,
+            ..request()
+        };
+        assert_eq!(asked.groups(), Groups(0b101));
+        let kinds = [
+            (Group::Base, vec![attr::BASE, attr::NAME]),
+            (Group::Tty, vec![attr::TTY]),
+            (Group::Cred, vec![attr::CRED]),
+            (Group::Groups, vec![attr::GROUPS]),
+            (Group::Cpu, vec![attr::CPU, attr::AFFINITY]),
+            (Group::Faults, vec![attr::FAULTS]),
+            (Group::Mem, vec![attr::MEM]),
+            (Group::Args, vec![attr::ARGS]),
+            (Group::Oom, vec![attr::OOM]),
+            (Group::Namespaces, vec![attr::NAMESPACES, attr::NSPIDS]),
+            (Group::Cgroup, vec![attr::CGROUP, attr::CGROUP_PATH]),
+            (Group::Io, vec![attr::IO]),
+            (Group::Signals, vec![attr::SIGNALS]),
+            (Group::Limits, vec![attr::LIMITS]),
+            (Group::Env, vec![attr::ENV]),
+            (Group::Paths, vec![attr::EXE, attr::CWD, attr::ROOT, attr::UMASK]),
+            (Group::Fds, vec![attr::FDS]),
+            (Group::Audit, vec![attr::AUDIT]),
+            (Group::Layout, vec![attr::LAYOUT, attr::PERSONALITY]),
+        ];
+        for kind in 0..=u16::MAX {
+            let of = kinds.iter().find(|(_, kinds)| kinds.contains(&kind));
+            assert_eq!(group_of(kind), of.map(|(group, _)| *group), "{kind}");
+        }
+    }
+
+    /// Check what a message knows of itself, and that it can say that its task goes on.
+    #[test]
+    fn messages_know_their_length() {
+        let mut out = vec![0; 8];
+        let task = TaskHeader {
+            pid: U32::new(1),
+            tgid: U32::new(2),
+            flags: U32::new(0),
+        };
+        let mut message = MessageWriter::task(&mut out, 7, task);
+        assert!(message.is_empty());
+        assert_eq!(message.len(), 28);
+        message.attribute(attribute::CMDLINE, |out| out.push(b'x'));
+        assert!(!message.is_empty());
+        assert_eq!(message.len(), 36);
+        message.continued();
+        message.finish();
+        let Some(Ok(Message::Task {
+            header,
+            attributes: list,
+            ..
+        })) = Messages::new(&out[8..], 7).next()
+        else {
+            panic!("{out:?}");
+        };
+        assert_eq!(
+            (header.pid.get(), header.tgid.get(), header.flags.get()),
+            (1, 2, CONTINUED)
+        );
+        assert_eq!(
+            attributes(list).collect::<Vec<_>>(),
+            [(attribute::CMDLINE, &b"x"[..], 4)]
+        );
+    }
+
+    /// A message of so many bytes that says another length.
+    fn of_length(said: u32, kind: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let writer = MessageWriter::begin(&mut out, kind, 7);
+        writer.out.extend_from_slice(body);
+        out[..4].copy_from_slice(&said.to_ne_bytes());
+        out
+    }
+
+    /// Check that messages of lengths that can't be end an answer, and those of the least length do not.
+    #[test]
+    fn lengths_that_can_not_be_end_an_answer() {
+        let short = of_length(16, DONE, &[]);
+        assert!(matches!(Messages::new(&short, 7).next(), Some(Ok(Message::Done))));
+        for said in [0, 15, 17, 21, u32::MAX] {
+            let wrong = of_length(said, DONE, &[]);
+            let told = Messages::new(&wrong, 7).next();
+            let reason = told
+                .expect("a message")
+                .expect_err("a length that can't be")
+                .to_string();
+            assert_eq!(reason, "a message of a length that can't be", "{said}");
+            let mut both = [short.clone(), wrong].concat();
+            assert_eq!(number_packet(&mut both, 9).len(), 16, "{said}");
+        }
+        let mut two = [short.clone(), short].concat();
+        assert_eq!(number_packet(&mut two, 9).len(), 32);
+    }
+
+    /// Check that an error has a number below 0.
+    #[test]
+    fn errors_have_a_number() {
+        for (number, errno) in [
+            (-libc::EPERM, Some(libc::EPERM)),
+            (i32::MIN, Some(libc::EIO)),
+            (0, None),
+            (1, None),
+        ] {
+            let message = of_length(20, ERROR, &number.to_ne_bytes());
+            let told = match Messages::new(&message, 7).next() {
+                Some(Ok(Message::Error(errno))) => Some(errno),
+                _ => None,
+            };
+            assert_eq!(told, errno, "{number}");
+        }
+    }
+
     /// Check that a request comes back, with and without the padding of its structure, and whatever the padding holds.
     #[test]
     fn requests_come_back() {
