@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -14,16 +14,27 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use rustix::param::page_size;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Found, Snapshot};
 use taskdiag_protocol::linger::Linger;
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
+use taskdiag_sys::host;
 use zerocopy::FromBytes as _;
 
-/// How long an answer is waited for.
+/// How long a packet is waited for, and an answer, if it comes more slowly than [`PACE`].
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes in a second.
+const PACE: usize = 1 << 20;
+
+/// The part of this machine's memory that an answer may take.
+const PART_OF_MEMORY: u64 = 4;
+
+/// Packets that the answer about bits may have: it has one.
+const BITS_PACKETS: usize = 4;
 
 /// How often it is asked again for what was busy, and when.
 const ATTEMPTS: usize = 5;
@@ -47,6 +58,27 @@ pub(crate) struct Broker {
     owner: rustix::process::Pid,
     /// An answer was given up half-way.
     is_torn: bool,
+    /// What an answer may take.
+    most: Most,
+}
+
+/// Bounds of an answer: whoever listens at that path may be anybody.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    patience: Duration,
+    bytes: u64,
+}
+
+impl Most {
+    /// Fails if so many bytes are too many, or have taken too long.
+    fn check(self, began: Instant, bytes: usize) -> std::result::Result<(), Refusal> {
+        let earned = Duration::from_secs_f64(bytes as f64 / PACE as f64);
+        match bytes as u64 {
+            _ if began.elapsed() > self.patience + earned => Err(Refusal::Silent),
+            bytes if bytes > self.bytes => Err(Refusal::Malformed("more than a quarter of this machine's memory")),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Debug for Broker {
@@ -95,6 +127,10 @@ impl Broker {
             linger: Linger::default(),
             owner: rustix::process::getpid(),
             is_torn: false,
+            most: Most {
+                patience: PATIENCE,
+                bytes: host::total_pages() / PART_OF_MEMORY * page_size() as u64,
+            },
         };
         let bits = broker.ask_bits();
         broker.bits = bits.map_err(|refusal| broker.error(refusal, 0))?;
@@ -242,10 +278,10 @@ impl Broker {
         let seq = self.send(show::BITS, Strategy::All, 0)?;
         let mut bytes = Vec::new();
         let mut bits = None;
-        loop {
-            let start = bytes.len();
+        for _ in 0..BITS_PACKETS {
+            bytes.clear();
             self.receive(&mut bytes)?;
-            for message in Messages::new(&bytes[start..], seq) {
+            for message in Messages::new(&bytes, seq) {
                 match message {
                     Ok(Message::Task { attributes, .. }) => {
                         let told = wire::attributes(attributes).find(|(kind, ..)| *kind == attribute::BITS);
@@ -255,7 +291,7 @@ impl Broker {
                     Ok(Message::Error(errno)) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
                     // Errors that greet a client are about no request.
                     Err(_) => {
-                        return match greeting(&bytes[start..]) {
+                        return match greeting(&bytes) {
                             Refusal::Errno(Errno::PIPE) => Err(Refusal::Malformed("an answer to another request")),
                             refusal => Err(refusal),
                         }
@@ -263,6 +299,7 @@ impl Broker {
                 }
             }
         }
+        Err(Refusal::Malformed("an answer without its end"))
     }
 
     /// Receives one packet behind what is in `bytes`.
@@ -328,6 +365,7 @@ impl Broker {
             Strategy::One | Strategy::Thread => self.linger.begin(),
             _ => self.linger.end(),
         }
+        let (began, first) = (Instant::now(), snapshot.records.len());
         loop {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
@@ -335,6 +373,7 @@ impl Broker {
             if take_in(snapshot, start, seq)? {
                 return Ok(());
             }
+            self.most.check(began, snapshot.records.len() - first)?;
         }
     }
 }
@@ -394,7 +433,61 @@ mod tests {
     use taskdiag_protocol::wire::MessageWriter;
     use zerocopy::native_endian::U32;
 
+    use super::Strategy;
     use super::*;
+
+    /// A connection to one who answers without end, a packet at a time, until nobody listens.
+    fn endless(pause: Duration, most: Most) -> Broker {
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, other_end) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
+        std::thread::spawn(move || {
+            let mut request = [0; wire::REQUEST_MAX];
+            rustix::net::recv(&other_end, &mut request[..], RecvFlags::empty()).expect("a request");
+            let seq = Request::parse(&request).expect("a request").seq;
+            let mut packet = Vec::new();
+            let mut message = MessageWriter::task(&mut packet, seq, Default::default());
+            message.attribute(attribute::CMDLINE, |out| out.resize(out.len() + 60_000, 1));
+            message.finish();
+            while rustix::net::send(&other_end, &packet, SendFlags::NOSIGNAL).is_ok() {
+                std::thread::sleep(pause);
+            }
+        });
+        Broker {
+            socket,
+            path: "/test".into(),
+            seq: 0,
+            bits: wire::Bits::default(),
+            packet: Vec::new(),
+            linger: Linger::default(),
+            owner: rustix::process::getpid(),
+            is_torn: false,
+            most,
+        }
+    }
+
+    /// Check that who answers without end is left, whether it does so fast or slowly.
+    #[test]
+    fn an_answer_without_end_ends() {
+        let most = Most {
+            patience: Duration::from_millis(500),
+            bytes: 4 << 20,
+        };
+        for (pause, said) in [
+            (0, "more than a quarter of this machine's memory"),
+            (200, "does not answer"),
+        ] {
+            let mut broker = endless(Duration::from_millis(pause), most);
+            let mut snapshot = Snapshot::default();
+            let error = broker
+                .read(Strategy::All, 0, Groups(1), &mut snapshot)
+                .expect_err("an end");
+            assert!(error.to_string().contains(said), "{error}");
+            assert!(!broker.is_ours(), "asked again");
+        }
+        let mut broker = endless(Duration::ZERO, most);
+        assert!(matches!(broker.ask_bits(), Err(Refusal::Malformed(_))));
+    }
 
     fn answer() -> Vec<u8> {
         let mut bytes = Vec::new();
