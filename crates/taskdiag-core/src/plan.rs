@@ -746,4 +746,171 @@ mod tests {
         assert_eq!(plan.answer(Group::Rollup), Some(Err(Absent::Unsupported)));
         assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Bpf)));
     }
+
+    /// Check what is added up of which prices.
+    #[test]
+    fn prices_add_up() {
+        let (support, cost, nothing) = (host(), Cost::default(), State::default());
+        let ways = Ways {
+            support: &support,
+            state: &nothing,
+            cost: &cost,
+        };
+        let all = Query::processes().fields(Field::Comm | Field::Uid);
+        let groups = all.fields.groups();
+        let visit = 200 + 50 + 50;
+        let price = |ways: &Ways<'_>, query: &Query, way| {
+            let choice = ways.bpf_choice(query, groups, Groups::NONE, way);
+            (choice.entry_ns, choice.pass_ns, choice.one_by_one)
+        };
+        let load = 8_500_000 + 2 * 800_000;
+        assert_eq!(price(&ways, &all, BpfWay::ToLoad), (load, 10_000 + 100 * visit, false));
+        assert_eq!(price(&ways, &all, BpfWay::Loaded), (0, 10_000 + 100 * visit, false));
+        let called = 10_000 + 100 * (visit + 400);
+        assert_eq!(price(&ways, &all, BpfWay::Pinned), (60_000, called, false));
+        assert_eq!(
+            price(&ways, &Query::process(1), BpfWay::Loaded),
+            (0, 5_000 + visit, true)
+        );
+        let few = Query::these([1, 2, 3]).fields(Field::Comm | Field::Uid);
+        assert_eq!(price(&ways, &few, BpfWay::Loaded), (0, 3 * (5_000 + visit), true));
+        // One more than it pays to point at, which is 40,000 / 5,300.
+        assert!(price(&ways, &Query::these(1..8), BpfWay::Loaded).2);
+        assert!(!price(&ways, &Query::these(1..9), BpfWay::Loaded).2);
+        let choice = ways.bpf_choice(&all, groups, Groups::NONE, BpfWay::ToLoad);
+        assert_eq!(choice.total_ns(), load + 10_000 + 100 * visit);
+        // What else is read of each task is shared by two.
+        let args = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
+        let rest = Groups::NONE.with(Group::Args);
+        let choice = ways.bpf_choice(&args, groups, rest, BpfWay::Loaded);
+        assert_eq!(choice.pass_ns, 10_000 + 100 * (visit + 10_000 * 10 / 19));
+        // A program that is loaded for more groups is loaded for all of them.
+        let loaded = State {
+            loaded: Some(Groups::NONE.with(Group::Mem)),
+            ..nothing
+        };
+        let more = Ways { state: &loaded, ..ways };
+        assert_eq!(price(&more, &all, BpfWay::ToLoad).0, load + 800_000);
+        let old = Support {
+            task_walk: Fact::no("Linux 6.1; it came with 6.2", ""),
+            iterator_by_pid: Fact::no("Linux 6.1 is needed", ""),
+            processors: 1,
+            ..host()
+        };
+        let old = Ways { support: &old, ..ways };
+        assert_eq!(price(&old, &all, BpfWay::Loaded), (0, called, false));
+        assert_eq!(price(&old, &few, BpfWay::Loaded), (0, called, false));
+        let read = files_ns(files_read(&all, groups).anchored());
+        assert_eq!(old.procfs_ns(&all, groups), 100 * (300 + read));
+        assert_eq!(ways.procfs_ns(&all, groups), 100 * (300 + read * 10 / 19));
+        assert_eq!(ways.procfs_ns(&few, groups), 3 * read);
+        assert!(read > 10_000);
+    }
+
+    /// Check how many tasks a scope is taken to have.
+    #[test]
+    fn tasks_are_counted_by_scope() {
+        let (cost, state) = (Cost::default(), State::default());
+        let tasks = |tasks, processes, query: &Query| {
+            let support = Support {
+                tasks,
+                processes,
+                ..host()
+            };
+            let ways = Ways {
+                support: &support,
+                state: &state,
+                cost: &cost,
+            };
+            ways.tasks(query)
+        };
+        assert_eq!(tasks(Some(70), Some(30), &Query::processes()), 30);
+        assert_eq!(tasks(Some(70), Some(30), &Query::threads()), 70);
+        assert_eq!(tasks(Some(70), None, &Query::processes()), 70);
+        assert_eq!(tasks(None, None, &Query::threads()), 100);
+    }
+
+    /// Check from when on things pay, to the nanosecond.
+    #[test]
+    fn what_pays_is_decided_to_the_nanosecond() {
+        let query = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
+        let support = Support {
+            bpf_load: Fact::no("CAP_BPF is missing", ""),
+            broker: Fact::yes(""),
+            procfs_complete: Fact::no("hidepid", ""),
+            processors: 1,
+            ..host()
+        };
+        let (state, cost) = (State::default(), Cost::default());
+        let ways = Ways {
+            support: &support,
+            state: &state,
+            cost: &cost,
+        };
+        let procfs_ns = ways.procfs_ns(&query, query.fields.groups());
+        let equal = procfs_ns - 100 * (3 * 200 + 10_000);
+        for (broker_ns, pays) in [(equal - 1, true), (equal, false), (equal + 1, false)] {
+            let cost = Cost {
+                broker_ns,
+                ..Cost::default()
+            };
+            let plan = plan(&query, &support, &state, &cost).unwrap();
+            assert_eq!(plan.broker.is_some(), pays, "{broker_ns}");
+        }
+        // As fast as a program that is loaded: what need not be begun is not.
+        let loaded = State {
+            loaded: Some(Groups::ALL),
+            ..State::default()
+        };
+        let host = host();
+        let base = Query::processes().fields(Field::Comm);
+        let ways = Ways {
+            support: &host,
+            state: &loaded,
+            cost: &cost,
+        };
+        let equal = ways.procfs_ns(&base, base.fields.groups()) - 100 * (200 + 50);
+        for (pass_ns, by_bpf) in [(equal - 1, true), (equal, false)] {
+            let cost = Cost {
+                pass_ns,
+                ..Cost::default()
+            };
+            let plan = plan(&base, &host, &loaded, &cost).unwrap();
+            assert_eq!(plan.bpf.is_some(), by_bpf, "{pass_ns}");
+        }
+    }
+
+    /// Check that few processes are asked of the broker one by one, and that it answers where nothing else can.
+    #[test]
+    fn the_broker_answers_alone() {
+        let support = Support {
+            procfs: Fact::no("/proc is not mounted", ""),
+            bpf_load: Fact::no("CAP_BPF is missing", ""),
+            broker: Fact::yes(""),
+            ..host()
+        };
+        for (pids, one_by_one) in [(64, true), (65, false)] {
+            let query = Query::these(1..=pids).fields(Field::Comm);
+            let plan = decide(&query, &support, State::default());
+            assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Broker)));
+            assert_eq!(plan.one_by_one, one_by_one, "{pids}");
+        }
+    }
+
+    /// Check that sources of rollups that can answer can be forced, and that nobody is said not to answer what was not asked.
+    #[test]
+    fn forced_rollups_are_read() {
+        let query = Query::processes().fields(Field::PssBytes);
+        let forced = State {
+            forced_rollup: Some(SourceId::Smaps),
+            ..State::default()
+        };
+        let plan = decide(&query, &host(), forced);
+        assert_eq!(plan.answer(Group::Rollup), Some(Ok(SourceId::Smaps)));
+        let support = Support {
+            cgroup2: Fact::no("no unified hierarchy", ""),
+            ..host()
+        };
+        assert_eq!(decide(&query, &support, forced).answer(Group::Cgroup), None);
+    }
 }

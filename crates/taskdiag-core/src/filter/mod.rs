@@ -394,7 +394,7 @@ fn with_text(value: Value<'_>, test: impl FnOnce(&[u8]) -> bool) -> Option<bool>
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::value::Arguments;
+    use crate::value::{Arguments, Ids};
 
     /// A row made of what a test says.
     pub(crate) struct Made(pub Vec<(Field, Result<Value<'static>, Absent>)>);
@@ -409,6 +409,7 @@ pub(crate) mod tests {
     fn sshd() -> Made {
         Made(vec![
             (Field::Pid, Ok(Value::Unsigned(7))),
+            (Field::Groups, Ok(Value::Ids(Ids::new(&[4, 0, 0, 0, 10, 0, 0, 0])))),
             (Field::Uid, Ok(Value::Unsigned(0))),
             (Field::Nice, Ok(Value::Signed(-5))),
             (Field::KernelThread, Ok(Value::Flag(false))),
@@ -435,8 +436,20 @@ pub(crate) mod tests {
         for (text, expected) in [
             ("pid == 7", true),
             ("pid != 7", false),
+            ("groups == 4", true),
+            ("groups == 5", false),
+            ("groups != 4", false),
+            ("groups != 5", true),
+            ("groups > 9", true),
             ("nice < 0", true),
             ("nice >= -5", true),
+            ("nice >= -4", false),
+            ("nice > -5", false),
+            ("nice > -6", true),
+            ("nice < -5", false),
+            ("nice < -4", true),
+            ("nice <= -5", true),
+            ("nice <= -6", false),
             ("uid == 0 and not kernel_thread and comm ~ '^ssh'", true),
             ("kernel_thread == false", true),
             ("kernel_thread", false),
@@ -467,6 +480,41 @@ pub(crate) mod tests {
         assert_eq!(decided("rss_bytes > 1M or pid == 7"), Some(true));
         assert_eq!(decided("rss_bytes > 1M and pid == 8"), Some(false));
         assert_eq!(decided("rss_bytes > 1M and pid == 7"), None);
+    }
+
+    /// Check that what is absent for a reason that the reader can't help is counted as undecided, and nothing else is.
+    #[test]
+    fn undecided_tasks_are_counted() {
+        let row = |rss: Absent| Made(vec![(Field::Pid, Ok(Value::Unsigned(7))), (Field::RssBytes, Err(rss))]);
+        let mut counters = Counters::default();
+        let mut admits = |text: &str, rss| {
+            let admitted = Filter::parse(text).unwrap().admits(&row(rss), &mut counters);
+            (admitted, counters.candidates, counters.undecided)
+        };
+        assert_eq!(admits("pid == 7", Absent::Denied), (true, 1, 0));
+        assert_eq!(admits("pid == 8", Absent::Denied), (false, 2, 0));
+        assert_eq!(admits("rss_bytes > 1", Absent::Denied), (false, 3, 1));
+        assert_eq!(admits("rss_bytes > 1", Absent::NoMemory), (false, 4, 1));
+        assert_eq!(admits("rss_bytes > 1", Absent::NoAnswer), (false, 5, 2));
+    }
+
+    /// Check that a filter knows what it looks at, and its parts that don't look at a group.
+    #[test]
+    fn filters_know_what_they_look_at() {
+        let filter = Filter::parse("uid == 0 and (comm ~ 'x' or pss_bytes > 1) and not cmdline ~ 'y'").unwrap();
+        let fields = Field::Uid | Field::Comm | Field::PssBytes | Field::Cmdline;
+        assert_eq!(filter.fields(), fields);
+        let without = |group| filter.part_without(group).map(|part| part.to_string());
+        assert_eq!(
+            without(Group::Rollup),
+            Some("uid == 0 and not cmdline ~ 'y'".to_owned())
+        );
+        assert_eq!(
+            without(Group::Args),
+            Some("uid == 0 and (comm ~ 'x' or pss_bytes > 1)".to_owned())
+        );
+        let all = Filter::parse("pss_bytes > 1").unwrap();
+        assert!(all.part_without(Group::Rollup).is_none());
     }
 
     /// Check that cgroups lie in others by whole names.
