@@ -76,7 +76,7 @@ fn as_json(out: &mut Vec<u8>) {
 
 /// What stands above the tables of `docs/fields.md`.
 const INTRODUCTION: &str = "\
-<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag/src/field.rs instead. -->
+<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field.rs instead. -->
 
 # Fields
 

@@ -115,7 +115,7 @@ fn a_family_is_watched_to_its_end() {
 /// Check the table, and that kinds are chosen among the family's events.
 #[test]
 fn the_table_has_what_people_ask_for() {
-    let (pid, run) = watch_shell("(exit 3); exec sleep 0", &["--kind", "exec,exit"]);
+    let (pid, run) = watch_shell("(exit 3); exec /bin/sleep 0", &["--kind", "exec,exit"]);
     let text = run.text();
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["TIME", "EVENT", "PID", "PPID", "USER", "NAME", "DETAIL"]);
@@ -141,7 +141,7 @@ fn the_table_has_what_people_ask_for() {
 /// Check that one document has rows, the source and counters.
 #[test]
 fn a_document_is_whole_at_the_end() {
-    let (_, run) = watch_shell("(exit 3)", &["--json", "--count", "2"]);
+    let (_, run) = watch_shell("(exit 3); :", &["--json", "--count", "2"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let document = run.json();
     assert_eq!(

@@ -7,13 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::Run;
-use taskdiag_zoo::{Animal, Farm, Zoo};
+use taskdiag_zoo::{margin, Animal, Farm, Zoo};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_millis(500);
-/// What the command takes besides: on a machine with other work, programs are loaded for a while.
-const MARGIN: Duration = Duration::from_secs(1);
 
 const FARM: usize = 20;
 
@@ -99,7 +97,7 @@ fn each_way_to_ask_ends_in_time() {
             ];
             let (run, took) = run(&args);
             println!("{source} {fields}: {took:?}, without what waits {base:?}");
-            assert!(took < PATIENCE + MARGIN + base, "{args:?}: {took:?}");
+            assert!(took < PATIENCE + margin() + base, "{args:?}: {took:?}");
             assert_eq!(run.code, Some(1), "{args:?}: {}", run.stderr);
             assert!(!run.stderr.is_empty());
             let document = run.json();
@@ -130,7 +128,7 @@ fn mem_ends_at_its_deadline() {
     let holders = holders(2);
     let (run, took) = run(&["mem", "--deadline", "1.5", "--json"]);
     println!("{took:?}");
-    assert!(took < Duration::from_millis(1500) + 2 * MARGIN, "{took:?}");
+    assert!(took < Duration::from_millis(1500) + 2 * margin(), "{took:?}");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let document = run.json();
     for holder in &holders {

@@ -434,6 +434,7 @@ fn refused(source: SourceId, fact: &Fact) -> Error {
 mod tests {
     use super::*;
     use crate::field::Field;
+    use crate::filter::Filter;
 
     fn host() -> Support {
         let yes = || Fact::yes("");
@@ -895,6 +896,22 @@ mod tests {
             assert_eq!(plan.answer(Group::Base), Some(Ok(SourceId::Broker)));
             assert_eq!(plan.one_by_one, one_by_one, "{pids}");
         }
+    }
+
+    /// Check that programs are given tests where there is something to be tested, and not where processes are listed.
+    #[test]
+    fn programs_test_what_is_not_listed() {
+        let loaded = State {
+            loaded: Some(Groups::ALL.or(Groups::TESTABLE)),
+            ..State::default()
+        };
+        let tested = |query: Query| decide(&query.fields(Field::Comm), &host(), loaded).tested;
+        let filter = || Filter::parse("pid == 1").unwrap();
+        assert!(!tested(Query::processes()));
+        assert!(tested(Query::processes().filter(filter())));
+        assert!(tested(Query::processes().only_changed()));
+        assert!(!tested(Query::these([1, 2]).filter(filter())));
+        assert!(!tested(Query::process(1).only_changed()));
     }
 
     /// Check that sources of rollups that can answer can be forced, and that nobody is said not to answer what was not asked.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use taskdiag::memory::Budget;
 use taskdiag::Snapshot;
 use taskdiag::{Absent, Field, Fields, Handle, Query, SourceId};
-use taskdiag_zoo::{Animal, Farm};
+use taskdiag_zoo::{margin, Animal, Farm};
 
 use common::{animal, child};
 
@@ -19,9 +19,6 @@ use common::{animal, child};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// How much longer than the patience an answer may take.
-const MARGIN: Duration = Duration::from_secs(1);
 
 const FARM: usize = 40;
 
@@ -120,7 +117,7 @@ fn holders_are_told_and_nobody_else_is_missing() {
             let what = format!("{way:?}, {} fields", fields.iter().count());
             let (snapshot, took) = ask(&mut handle, &query);
             println!("{what}: {took:?}");
-            assert!(took < PATIENCE + MARGIN, "{what}: {took:?}");
+            assert!(took < PATIENCE + margin(), "{what}: {took:?}");
             check(&what, &snapshot, &holders, &farm);
             // They are known now.
             // Unless others begin to hold, who are none of ours.
@@ -160,7 +157,7 @@ fn silent_arguments_hold_nobody() {
         let mut asked = 0;
         while start.elapsed() < Duration::from_secs(2) {
             let (snapshot, took) = ask(&mut handle, &query);
-            assert!(took < PATIENCE + MARGIN, "{way:?}: {took:?}");
+            assert!(took < PATIENCE + margin(), "{way:?}: {took:?}");
             let task = snapshot.tasks().find(|task| task.pid() == Ok(silent.pid as u32));
             let cmdline = task
                 .expect("it is there")
@@ -200,7 +197,7 @@ fn rollups_end_at_their_deadline() {
         let query = Query::processes().fields(Field::PssBytes | Field::Comm).budget(budget);
         let (snapshot, took) = ask(&mut handle, &query);
         println!("{way:?}: {took:?}");
-        assert!(took < deadline + MARGIN, "{way:?}: {took:?}");
+        assert!(took < deadline + margin(), "{way:?}: {took:?}");
         for holder in &holders {
             let task = snapshot.tasks().find(|task| task.pid() == Ok(holder.pid as u32));
             let reason = task.expect("it is there").pss_bytes().err();

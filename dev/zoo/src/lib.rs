@@ -23,6 +23,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 pub use churn::Churn;
 pub use facts::Facts;
@@ -30,6 +31,12 @@ pub use farm::Farm;
 pub use racer::{Race, Racers};
 
 use helper::Helper;
+
+/// What a test allows beside what is promised: a second, and where processors are emulated as many as `TASKDIAG_TEST_MARGIN` says.
+pub fn margin() -> Duration {
+    let seconds = std::env::var("TASKDIAG_TEST_MARGIN").map(|text| text.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(1))
+}
 
 /// Copies a program that is to be run, for tests with threads: not in this process, because what another thread forks meanwhile
 /// would hold the copy open for writing, and such a file cannot be executed (`ETXTBSY`).
