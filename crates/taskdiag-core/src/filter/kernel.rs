@@ -214,4 +214,101 @@ mod tests {
         assert_eq!(clauses, [0, 0, 1]);
         assert_eq!(tests.tests[2].relation.get(), Relation::GreaterOrEqual as u16);
     }
+
+    fn tests_of(filter: &str) -> Vec<KernelTest> {
+        let filter = Filter::parse(filter).unwrap();
+        filter.kernel_tests(&|_| None).tests
+    }
+
+    /// Check that each value has its number, and is compared whole.
+    #[test]
+    fn values_have_their_numbers() {
+        for (field, what) in [
+            ("pid", value::PID),
+            ("tid", value::TID),
+            ("ppid", value::PPID),
+            ("pgid", value::PGID),
+            ("sid", value::SID),
+            ("threads_count", value::THREADS_COUNT),
+            ("kernel_thread", value::KERNEL_THREAD),
+            ("tty_nr", value::TTY_NR),
+            ("uid", value::UID),
+            ("euid", value::EUID),
+            ("suid", value::SUID),
+            ("fsuid", value::FSUID),
+            ("gid", value::GID),
+            ("egid", value::EGID),
+            ("sgid", value::SGID),
+            ("fsgid", value::FSGID),
+            ("nice", value::NICE),
+            ("policy", value::POLICY),
+            ("oom_score_adj", value::OOM_SCORE_ADJ),
+        ] {
+            let expression = match field {
+                "kernel_thread" => "kernel_thread == true".to_owned(),
+                _ => format!("{field} == 1"),
+            };
+            let tests = tests_of(&expression);
+            assert_eq!(tests.len(), 1, "{field}");
+            let test = tests[0];
+            assert_eq!(
+                (test.what.get(), test.relation.get()),
+                (what, Relation::Equal as u16),
+                "{field}"
+            );
+            assert_eq!(test.value.map(U64::get), [1, 0], "{field}");
+            assert_eq!(test.mask.map(U64::get), [u64::MAX, 0], "{field}");
+        }
+        assert_eq!(tests_of("vsize_bytes == 1").len(), 0);
+    }
+
+    /// Check that of names as many bytes are compared as the kernel keeps, and that only the beginning is.
+    #[test]
+    fn names_are_compared_from_their_beginning() {
+        let bytes = |words: [U64; 2]| words.map(|word| word.get().to_ne_bytes()).concat();
+        for (filter, beginning) in [
+            ("comm == 'sshd'", &b"sshd"[..]),
+            ("comm ~ '^ss'", b"ss"),
+            ("comm == 'kworker/u8:2-ext4'", b"kworker/u8:2-ex"),
+        ] {
+            let tests = tests_of(filter);
+            assert_eq!(tests.len(), 1, "{filter}");
+            assert_eq!(tests[0].what.get(), value::COMM);
+            let mut expected = beginning.to_vec();
+            expected.resize(16, 0);
+            assert_eq!(bytes(tests[0].value), expected, "{filter}");
+            let mut mask = vec![0xff; beginning.len()];
+            mask.resize(16, 0);
+            assert_eq!(bytes(tests[0].mask), mask, "{filter}");
+        }
+        for filter in ["not comm == 'sshd'", "comm != 'sshd'", "comm > 'a'", "exe == '/bin/sh'"] {
+            assert_eq!(tests_of(filter).len(), 0, "{filter}");
+        }
+    }
+
+    /// Check that what stands behind a cgroup is not tested where it is negated, and what is alone in parentheses is.
+    #[test]
+    fn what_is_negated_is_tested_only_where_that_is_known() {
+        let within = Filter::within_cgroup(b"/a").0;
+        let negated = Filter(Expression::Not(Box::new(within.clone())));
+        assert_eq!(negated.kernel_tests(&|_| Some(7)).tests.len(), 0);
+        for alone in [Expression::All(vec![within.clone()]), Expression::Any(vec![within])] {
+            let other = Filter::parse("pid == 1").unwrap().0;
+            let any = Filter(Expression::Any(vec![alone, other]));
+            assert_eq!(any.kernel_tests(&|_| Some(7)).tests.len(), 2);
+        }
+    }
+
+    /// Check that there are as many tests as there is room for, and of the next clause none.
+    #[test]
+    fn tests_fill_their_room() {
+        let count = |numbers: usize| {
+            let numbers: Vec<u32> = (0..numbers as u32).collect();
+            let filter = Filter::one_of(Field::Pid, &numbers).and(Filter::one_of(Field::Uid, &[5]));
+            filter.kernel_tests(&|_| None).tests.len()
+        };
+        assert_eq!(count(TESTS - 1), TESTS);
+        assert_eq!(count(TESTS), TESTS);
+        assert_eq!(count(TESTS + 1), 1);
+    }
 }
