@@ -38,8 +38,10 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a bystander's request may take. The machine may be busy with other tests.
-const MOST: Duration = Duration::from_millis(250);
+/// What a bystander's request may take: 250 ms, also on a machine that is busy with other tests; more where processors are emulated.
+fn most() -> Duration {
+    taskdiag_zoo::margin() / 4
+}
 
 fn user(user: u32) -> World {
     World {
@@ -123,7 +125,7 @@ fn passed_sockets_hold_nobody() {
                 let _ = pass(&unread);
                 drop(unread);
                 let worst = worst(&socket, Duration::from_millis(500));
-                assert!(worst < MOST, "{worst:?}, passed: {passed}");
+                assert!(worst < most(), "{worst:?}, passed: {passed}");
             }
         });
     }
@@ -150,7 +152,7 @@ fn sockets_that_were_passed_before_hold_nobody() {
     // They were not answered: their connections ended.
     assert!(before.iter().all(|connection| connection.receive().is_none()));
     let after = worst(&path, Duration::from_millis(500));
-    assert!(while_open < MOST && after < MOST, "{while_open:?} {after:?}");
+    assert!(while_open < most() && after < most(), "{while_open:?} {after:?}");
     let _ = broker.kill();
     let _ = broker.wait();
     let _ = std::fs::remove_dir_all(directory);
@@ -201,7 +203,7 @@ fn processes_that_never_answer_hold_nobody() {
             });
         }
         let worst = worst(&broker.socket, lasts);
-        assert!(worst < MOST, "{worst:?}");
+        assert!(worst < most(), "{worst:?}");
         // Those that can be read are, also while the others are asked about.
         for show in [show::MAPS, show::SMAPS, show::VMA, show::CMDLINE] {
             let began = Instant::now();
@@ -283,7 +285,7 @@ fn many_mappings_hold_nobody() {
             });
         }
         let worst = worst(&broker.socket, lasts);
-        assert!(worst < MOST, "{worst:?}");
+        assert!(worst < most(), "{worst:?}");
     });
     connect(&broker.socket)
         .ask(show::MAPS, Strategy::One, pid)
@@ -563,7 +565,7 @@ fn threads_of_clients_hold_nobody() {
         child::run(test, &format!("beside-{attack}"), user(OTHER), || {
             let worst = worst_of_both(&socket(), Duration::from_secs(4));
             println!("{attack}: {worst:?}");
-            assert!(worst < MOST, "{attack}: {worst:?}");
+            assert!(worst < most(), "{attack}: {worst:?}");
         });
         drop(attacker);
     }

@@ -630,6 +630,103 @@ mod tests {
         assert_eq!(some.found(), Lines::of(&[Line::Uid]));
     }
 
+    /// Check the number of every line that has one, alone and among others, and that it is the line that was asked for.
+    #[test]
+    fn each_line_has_its_number() {
+        for (line, key) in Line::ALL {
+            let (value, number) = match line {
+                Line::State => ("R (running)", 0),
+                Line::Uid | Line::Gid => ("1 2 3 4", 0),
+                Line::Groups | Line::NsPid => ("1 2", 0),
+                Line::CpusAllowed => ("ffffffff,00000001", 0),
+                Line::CapInh | Line::CapPrm | Line::CapEff | Line::CapBnd | Line::CapAmb => {
+                    ("000001ffffffffff", 0x1ff_ffff_ffff)
+                }
+                Line::SigPnd | Line::ShdPnd | Line::SigBlk | Line::SigIgn | Line::SigCgt => {
+                    ("8000000000000001", 1 << 63 | 1)
+                }
+                Line::SigQ => ("3/100", 3),
+                Line::Umask => ("0137", 0o137),
+                Line::Voluntary | Line::Involuntary => ("5000000000", 5_000_000_000),
+                Line::Ppid | Line::TracerPid | Line::Threads | Line::FdSize | Line::NoNewPrivs | Line::Seccomp => {
+                    ("9", 9)
+                }
+                _ => ("      9 kB", 9 * 1024),
+            };
+            let key = std::str::from_utf8(key).unwrap();
+            let wanted = Lines::of(&[line]);
+            let text = format!("Name:\tx\n{key}:\t{value}\nUnknown:\t1\n{key}:\t0\n");
+            let status = status(text.as_bytes(), wanted);
+            assert_eq!(status.found(), wanted, "{key}");
+            assert!(status.found().contains(line) && wanted.is_subset(all_lines()), "{key}");
+            assert!(!all_lines().is_subset(wanted), "{key}");
+            assert_eq!(status.number(line), number, "{key}");
+        }
+        let none = status(STATUS, Lines::NONE);
+        assert_eq!(none.found(), Lines::NONE);
+        let two = Lines::of(&[Line::Ppid]).or(Lines::of(&[Line::Uid]));
+        assert_eq!(status(STATUS, two).found(), two);
+    }
+
+    /// Check that masks are no longer than they can be.
+    #[test]
+    fn numbers_of_other_bases() {
+        assert_eq!(
+            (octal(b"0"), octal(b"17"), octal(b"8"), octal(b"")),
+            (Some(0), Some(0o17), None, None)
+        );
+        let most = [b'7'; 21];
+        assert_eq!((octal(&most[..20]), octal(&most)), (Some((1 << 60) - 1), None));
+        let most = [b'f'; 17];
+        assert_eq!((hexadecimal(&most[..16]), hexadecimal(&most)), (Some(u64::MAX), None));
+        assert_eq!(
+            (hexadecimal(b"1F"), hexadecimal(b"g"), hexadecimal(b"")),
+            (Some(0x1f), None, None)
+        );
+    }
+
+    /// Check what a stat line says without its end, and which of its states are those of a task that has gone.
+    #[test]
+    fn stat_needs_what_is_asked_of_it() {
+        let text = std::str::from_utf8(CAT).unwrap();
+        let words: Vec<&str> = text.trim_end().split(' ').collect();
+        // Up to the policy, the 41st word.
+        assert!(stat(words[..41].join(" ").as_bytes()).is_some());
+        assert!(stat(words[..40].join(" ").as_bytes()).is_none());
+        assert!(stat(b"1 (x) RR 1").is_none());
+        assert!(stat(b"1 (x").is_none() && stat(b"1 x) R").is_none() && stat(b"1 )x( R").is_none());
+        let with = |at: usize, word: &str| {
+            let mut words = words.clone();
+            words[at] = word;
+            let text = words.join(" ");
+            stat(text.as_bytes()).map(|stat| {
+                (
+                    stat.is_released(),
+                    stat.is_leader(),
+                    stat.late_numbers().are_addresses_denied(),
+                )
+            })
+        };
+        assert_eq!(with(2, "S"), Some((false, true, false)));
+        assert_eq!(with(2, "X"), Some((true, true, false)));
+        assert_eq!(with(19, "0"), Some((true, true, false)));
+        assert_eq!(with(37, "-1"), Some((false, false, false)));
+        assert_eq!(with(37, "0"), Some((false, true, false)));
+        assert_eq!(with(9, "x"), None);
+        assert_eq!(with(9, ""), None);
+        let mut denied = words.clone();
+        (denied[25], denied[26]) = ("1", "1");
+        assert!(stat(denied.join(" ").as_bytes())
+            .unwrap()
+            .late_numbers()
+            .are_addresses_denied());
+        denied[26] = "2";
+        assert!(!stat(denied.join(" ").as_bytes())
+            .unwrap()
+            .late_numbers()
+            .are_addresses_denied());
+    }
+
     /// Check that a line whose value is not what it should be counts as missing.
     #[test]
     fn malformed_lines_are_missing() {
