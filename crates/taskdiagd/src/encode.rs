@@ -327,9 +327,25 @@ fn state(letter: u8) -> u8 {
 const BEFORE_FIELDS: usize =
     size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
 
+/// Whether a record is what decides about access, of its right length, and attributes that are told, to the last byte.
+fn is_well_made(record: &Record<'_>) -> bool {
+    let is_told = |kind| kind == attr::DEFER || group_of(kind).is_some();
+    let taken = |len: usize| (size_of::<record::AttrHeader>() + len).next_multiple_of(8);
+    let mut attributes = record.attributes();
+    let is_access = attributes
+        .next()
+        .is_some_and(|first| first.kind == attr::ACCESS && first.payload.len() == size_of::<record::Access>());
+    let mut end = BEFORE_FIELDS;
+    is_access
+        && attributes.all(|attribute| {
+            end += taken(attribute.payload.len());
+            is_told(attribute.kind)
+        })
+        && end == record.as_bytes().len()
+}
+
 /// Whether a record can be handed on as it is, but for what decides about access.
 fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
-    let is_told = |kind| kind == attr::DEFER || group_of(kind).is_some();
     let wanted = request.groups();
     let (access, sight) = (object.access(), allowed.sight);
     allowed.groups == groups_read(request)
@@ -340,7 +356,7 @@ fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'
         && access.mm_user_ns_level.get() == 0
         && eyes.users.is_identity()
         && eyes.groups.is_identity()
-        && record.attributes().skip(1).all(|attribute| is_told(attribute.kind))
+        && is_well_made(record)
 }
 
 /// The header of a record without what decides about access, and the attributes behind that.

@@ -87,7 +87,12 @@ fn record(numbers: &mut Numbers) -> Vec<u8> {
     });
     // And now and then one whose lengths are others.
     if numbers.below(8) == 0 {
-        let at = numbers.below(bytes.len());
+        // The header of the first attribute, which decides about access, or anything.
+        let first = size_of::<record::Header>()..size_of::<record::Header>() + 8;
+        let at = match numbers.below(2) {
+            0 => numbers.below(bytes.len()),
+            _ => (first.start + numbers.below(first.len())).min(bytes.len() - 1),
+        };
         bytes[at] = numbers.next() as u8;
     }
     bytes
