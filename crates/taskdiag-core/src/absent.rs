@@ -18,9 +18,9 @@ pub enum Absent {
     Gone = 5,
     /// Only a part was to be had.
     Truncated = 6,
-    /// It would have taken longer than the query's [`Budget`](crate::Budget) allows, or be dearer for a single process.
+    /// It would have taken longer than the query's [`Budget`](crate::budget::Budget) allows, or be dearer for a single process.
     OverBudget = 7,
-    /// The process did not answer: it held what reading it takes for longer than [`Query::patience`](crate::Query::patience).
+    /// The process did not answer: it held what reading it takes for longer than [`Query::patience`](crate::query::Query::patience).
     NoAnswer = 8,
 }
 

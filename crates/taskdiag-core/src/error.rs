@@ -5,7 +5,7 @@ use std::io;
 
 /// What went wrong, with what to do about it where there is something to do.
 ///
-/// A missing *value* is not an error but an [`Absent`](crate::Absent).
+/// A missing *value* is not an error but an [`Absent`](crate::absent::Absent).
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,

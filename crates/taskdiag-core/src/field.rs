@@ -257,7 +257,7 @@ impl Files {
     pub const ROOT: Files = Files(1 << 17);
     /// A directory.
     pub const FD: Files = Files(1 << 18);
-    /// Read by [`memory`](crate::memory), after all others.
+    /// Read by `taskdiag::memory`, after all others.
     pub const SMAPS_ROLLUP: Files = Files(1 << 19);
 
     /// Every file.
@@ -843,7 +843,7 @@ impl Fields {
     pub const NONE: Fields = Fields([0; 4]);
 
     /// Every field but those of [`Group::Rollup`], for which the kernel walks page tables: they cost more the more memory a
-    /// process has, and so have to be named. See [`memory`](crate::memory).
+    /// process has, and so have to be named. See `taskdiag::memory`.
     pub fn all() -> Fields {
         let is_cheap = |field: &Field| field.group() != Group::Rollup;
         Field::ALL.iter().copied().filter(is_cheap).collect()

@@ -27,7 +27,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The task that a record is of. [`Field::StartNs`](crate::Field::StartNs) must have been asked for.
+    /// The task that a record is of. [`Field::StartNs`](crate::field::Field::StartNs) must have been asked for.
     pub fn of(header: &Header) -> Identity {
         Identity {
             tid: header.tid.get(),

@@ -64,7 +64,7 @@ pub struct Query {
     /// How much reading [`Group::Rollup`] may cost, if the query asks for it.
     pub budget: Budget,
     /// How long a process may keep its reader waiting in one system call, which some can for ever. What it holds is
-    /// [`Absent::NoAnswer`](crate::Absent::NoAnswer) then. Unless it is said here, as the handle was told.
+    /// [`Absent::NoAnswer`](crate::absent::Absent::NoAnswer) then. Unless it is said here, as the handle was told.
     pub patience: Option<Duration>,
 }
 
@@ -112,7 +112,7 @@ impl Query {
         Query::new(Scope::DescendantsOf(pid))
     }
 
-    /// Asks about some processes. Those that are not there are in [`Snapshot::missing`](crate::Snapshot::missing).
+    /// Asks about some processes. Those that are not there are in [`Snapshot::missing`](crate::snapshot::Snapshot::missing).
     pub fn these(pids: impl IntoIterator<Item = u32>) -> Query {
         Query::new(Scope::Listed).with_pids(pids)
     }

@@ -74,7 +74,7 @@ pub struct Counters {
     pub undecided: u64,
     /// Rows whose arguments were known from an earlier snapshot, unchanged.
     pub remembered: u64,
-    /// Rows with values that are missing because the process did not answer within [`Query::patience`](crate::Query::patience).
+    /// Rows with values that are missing because the process did not answer within [`Query::patience`](crate::query::Query::patience).
     pub no_answer: u64,
     /// Processes whose [`Group::Rollup`] was left out, because it would have taken longer than the budget allows.
     pub over_budget: u64,
@@ -248,7 +248,7 @@ impl<'a> Found<'a> {
 
 /// The answer to a query: rows to read in place.
 ///
-/// Reading it copies nothing and allocates nothing. Given back to [`Handle::query_into`](crate::Handle::query_into), its
+/// Reading it copies nothing and allocates nothing. Given back to `Handle::query_into`, its
 /// memory serves the next answer.
 #[derive(Debug, Default)]
 pub struct Snapshot {

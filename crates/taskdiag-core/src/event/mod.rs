@@ -26,7 +26,7 @@ pub struct Options {
     /// Room for events that have not been read yet, rounded up to a power of two. In the ring that tracepoints write to, an
     /// event takes some 100 bytes and an exec 300; in the connector's socket, up to a thousand.
     pub ring_bytes: u32,
-    /// How long [`Events::wait`] lets events of the tracepoints gather before it returns: being woken for each would cost more
+    /// How long `Events::wait` lets events of the tracepoints gather before it returns: being woken for each would cost more
     /// than all the rest. Those of the connector can't wait, as `/proc` soon has no more to say of them.
     pub gather: Duration,
 }
