@@ -9,17 +9,6 @@ use crate::record::Header;
 pub const TICK_NS: u64 = 10_000_000;
 
 /// A process or a thread, told from all others that have its number at another time.
-///
-/// ```
-/// use std::collections::HashSet;
-/// use taskdiag::identity::Identity;
-/// use taskdiag::{Field, Handle, Query};
-///
-/// let snapshot = Handle::new().query(&Query::processes().fields(Field::StartNs))?;
-/// let seen: HashSet<Identity> = snapshot.tasks().map(|task| Identity::of(task.record().header())).collect();
-/// assert_eq!(seen.len(), snapshot.len());
-/// # Ok::<(), taskdiag::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     tid: u32,

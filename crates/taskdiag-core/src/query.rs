@@ -44,6 +44,7 @@ impl Scope {
 /// The fields decide what the kernel is asked to do: what is not asked for is not read.
 ///
 /// ```
+/// # mod taskdiag { pub use taskdiag_core::{field::Field, query::Query}; }
 /// use taskdiag::{Field, Query};
 ///
 /// let query = Query::processes().fields(Field::Pid | Field::Comm | Field::RssBytes);

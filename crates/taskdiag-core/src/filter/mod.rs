@@ -23,11 +23,12 @@ pub use kernel::KernelTests;
 /// An expression over fields, such as `uid == 0 and not kernel_thread and comm ~ '^ssh'`.
 ///
 /// ```
+/// # mod taskdiag { pub use taskdiag_core::{field::Field, filter::{Filter, ParseError}, query::Query}; }
 /// use taskdiag::{Field, Filter, Query};
 ///
 /// let filter = Filter::parse("state == 'D' or rss_bytes > 1G")?;
 /// let query = Query::processes().fields(Field::Comm).filter(filter);
-/// # Ok::<(), taskdiag::filter::ParseError>(())
+/// # Ok::<(), taskdiag::ParseError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Filter(Expression);
