@@ -31,7 +31,7 @@ const USER: u32 = 1000;
 const OTHER: u32 = 1001;
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// Clients are told of one broker at a time.
+/// One attack at a time: what is measured is what it costs, and clients are told of one broker.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -134,6 +134,7 @@ fn passed_sockets_hold_nobody() {
 /// Check the same where descriptors can't be refused: they were sent before the broker was there.
 #[test]
 fn sockets_that_were_passed_before_hold_nobody() {
+    let _turn = turn();
     let directory = std::env::temp_dir().join(format!("taskdiagd-before-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let path = directory.join("socket");
@@ -162,6 +163,7 @@ fn sockets_that_were_passed_before_hold_nobody() {
 /// told and opened meanwhile and afterwards. Such a process holds a lock that whoever looks at its memory takes.
 #[test]
 fn processes_that_never_answer_hold_nobody() {
+    let _turn = turn();
     let test = test_name!();
     let file = || PathBuf::from(std::env::var_os("TASKDIAG_TEST_STALL").expect("a file"));
     if is("held") {
@@ -235,6 +237,7 @@ fn processes_that_never_answer_hold_nobody() {
 /// Check that a process with as many mappings as it may have keeps nobody waiting, and is told whole.
 #[test]
 fn many_mappings_hold_nobody() {
+    let _turn = turn();
     const MAPPINGS: usize = 50_000;
     let test = test_name!();
     if is("mapped") {
@@ -654,6 +657,7 @@ fn who_is_not_let_in_is_told_so() {
 /// Check that no process of the broker is root's or has more than it says, and that its socket is made as it is to be.
 #[test]
 fn the_broker_has_little() {
+    let _turn = turn();
     let broker = Broker::start(&[]);
     let own = std::process::id();
     let connection = connect(&broker.socket);

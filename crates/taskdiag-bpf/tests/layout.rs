@@ -2,8 +2,9 @@
 //! `src/events/wire.rs` those of `bpf/event.h`.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::mem::{offset_of, size_of};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use taskdiag_core::event::wire;
 use taskdiag_core::record;
@@ -294,19 +295,17 @@ fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
     for (expression, value) in layout {
         writeln!(source, "_Static_assert({expression} == {value}, \"{expression}\");").unwrap();
     }
-    let file = std::env::temp_dir().join(format!(
-        "taskdiag-layout-{}-{}-{}.c",
-        std::process::id(),
-        headers[0],
-        options.len()
-    ));
-    std::fs::write(&file, source).unwrap();
-    let output = Command::new("cc")
-        .arg("-fsyntax-only")
+    let mut compiler = Command::new("cc")
+        .args(["-fsyntax-only", "-x", "c"])
         .args(options)
-        .arg(&file)
-        .output()
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("cc, which Rust links with, is there");
-    std::fs::remove_file(&file).unwrap();
+    let mut input = compiler.stdin.take().expect("a pipe");
+    input.write_all(source.as_bytes()).expect("cc reads");
+    drop(input);
+    let output = compiler.wait_with_output().expect("cc");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
