@@ -12,8 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use taskdiag::maps::{self, Filter, Machine, Wants};
-use taskdiag::Snapshot;
-use taskdiag::{ErrorKind, Field, Fields, Query, SourceId};
+use taskdiag::{ErrorKind, Field, Fields, Query, Snapshot, SourceId};
 use taskdiag_zoo::{Churn, Farm};
 
 use common::child;

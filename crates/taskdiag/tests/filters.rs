@@ -8,8 +8,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use taskdiag::Snapshot;
-use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, SourceId, Task, Value};
+use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, Snapshot, SourceId, Task, Value};
 
 use common::{animal, child, everything, handle, SOURCES};
 

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use taskdiag::memory::Budget;
-use taskdiag::Snapshot;
-use taskdiag::{Absent, Field, Fields, Handle, Query, SourceId};
+use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
 use taskdiag_zoo::{margin, Animal, Farm};
 
 use common::{animal, child};

@@ -8,8 +8,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Child, Stdio};
 use std::thread;
 
-use taskdiag::Snapshot;
-use taskdiag::{Field, Fields, Handle, Query, SourceId};
+use taskdiag::{Field, Fields, Handle, Query, Snapshot, SourceId};
 use taskdiag_zoo::{Animal, Churn, Farm};
 
 use common::child::{self, World};

@@ -6,8 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use taskdiag::pagecache::{mincore, residency, ByteRange};
-use taskdiag::Snapshot;
-use taskdiag::{Field, Fields, Query, Value};
+use taskdiag::{Field, Fields, Query, Snapshot, Value};
 use taskdiag_zoo::{Churn, Farm};
 
 use common::child;

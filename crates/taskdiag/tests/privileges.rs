@@ -5,8 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use taskdiag::Snapshot;
-use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, SourceId, Verdict};
+use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId, Verdict};
 
 use common::child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY};
 use common::compare::{compare, Report};

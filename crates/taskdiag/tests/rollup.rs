@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use taskdiag::Snapshot;
-use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Scope, SourceId, Task};
+use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Scope, Snapshot, SourceId, Task};
 use taskdiag_zoo::{Churn, Farm};
 
 use common::child::{self, World};

@@ -5,8 +5,7 @@ mod common;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use taskdiag::Snapshot;
-use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, SourceId};
+use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, Snapshot, SourceId};
 use taskdiag_zoo::{Animal, Farm};
 
 use common::child::{self, World};

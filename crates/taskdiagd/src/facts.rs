@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use taskdiag::Group;
 use taskdiag_core::record::{attr, Record, View};
@@ -25,9 +26,6 @@ const INITIAL_USER_NS: u32 = 0xEFFF_FFFD;
 
 /// How often facts are asked for that change while they are looked at.
 const TRIES: usize = 6;
-
-/// How long that is tried, but for the last time: the loop does nothing else meanwhile.
-const TRYING: Duration = Duration::from_millis(1);
 
 /// A client with more threads than this is not told apart: to look at them all would keep other clients waiting.
 const MOST_THREADS: usize = 4096;
@@ -215,10 +213,7 @@ impl Peer {
 
     /// Whether the process has not ended.
     pub fn is_alive(&self) -> bool {
-        use rustix::event::{poll, PollFd, PollFlags, Timespec};
-        let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut polled, Some(&now)), Ok(0))
+        sys::events_now(self.pidfd.as_fd(), PollFlags::IN).is_ok_and(|events| events.is_empty())
     }
 }
 
@@ -289,7 +284,7 @@ impl Finder {
                 Err(libc::EPERM) => refusal = libc::EPERM,
                 Err(errno) => return Err(errno),
             }
-            if began.elapsed() >= TRYING {
+            if began.elapsed() >= passes::LOOKING_AGAIN {
                 break;
             }
             passes::wait_a_little();

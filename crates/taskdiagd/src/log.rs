@@ -2,9 +2,12 @@
 //! what there is no room for is left out.
 
 use std::fmt;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
+
+use crate::sys;
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,8 +70,7 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     line.truncate(cut(&line, LINE - 1));
     line.push('\n');
     let stderr = std::io::stderr();
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&now)) == Ok(1) {
+    if sys::events_now(stderr.as_fd(), PollFlags::OUT).is_ok_and(|events| !events.is_empty()) {
         let _ = rustix::io::write(&stderr, line.as_bytes());
     }
 }

@@ -22,8 +22,9 @@ const ATTEMPTS: usize = 4;
 /// How long they are given.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
 
-/// What looking again may take in all, but for the last look: a process that keeps itself in that state costs each pass no more.
-const LOOKING_AGAIN: Duration = Duration::from_millis(1);
+/// What looking again may take in all, but for the last look: a process that keeps itself in that state costs each pass, and each request of its
+/// own, no more.
+pub const LOOKING_AGAIN: Duration = Duration::from_millis(1);
 
 /// Of processes with more threads than this together, threads are looked at once.
 const THREADS_AGAIN: usize = 256;

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 use taskdiag_protocol::access::{Object, Subject};
@@ -502,7 +503,8 @@ impl Server {
             return;
         };
         // It has gone already: to look at it is not worth while.
-        if sys::has_hung_up(client.socket.as_fd()) {
+        let events = sys::events_now(client.socket.as_fd(), PollFlags::empty());
+        if events.is_ok_and(|events| events.contains(PollFlags::HUP)) {
             return self.leave(index);
         }
         let found = self.finder.find(&mut self.passes, &client.peer);
@@ -1439,12 +1441,13 @@ fn put_greeting(socket: &OwnedFd, errno: i32) {
 
 /// Whether a request takes no pass over many tasks.
 fn is_small(request: &Request) -> bool {
-    match request.strategy {
+    // A process may have many threads; a file of it takes the first of them.
+    let is_about_few = match request.strategy {
         Strategy::One => true,
-        // Of a process with many threads.
         Strategy::Thread => request.show & show::OPENED != 0,
-        _ => request.show & show::BITS != 0,
-    }
+        _ => false,
+    };
+    is_about_few || request.show & show::BITS != 0
 }
 
 /// Whether a client may see any of the tasks.

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::net::{
@@ -275,12 +276,11 @@ pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     }
 }
 
-/// Whether the other end has closed a connection.
-pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
-    use rustix::event::{poll, PollFd, PollFlags, Timespec};
-    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+/// What a descriptor has to say now, of what is asked for; that it was hung up is always told.
+pub fn events_now(fd: BorrowedFd<'_>, asked: PollFlags) -> Result<PollFlags, Errno> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, asked)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(polled[0].revents())
 }
 
 /// The security label of the process that connected.

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use taskdiag::Arguments;
-use taskdiag::{Field, Kind, Value};
+use taskdiag::{Arguments, Field, Kind, Value};
 
 use super::names::{Named, Names};
 use super::people::{self, Clock};

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskdiag::Snapshot;
-use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, SourceId};
+use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, Snapshot, SourceId};
 
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
 

@@ -6,8 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use taskdiag::Snapshot;
-use taskdiag::{Budget, Field, Fields, Handle, Query};
+use taskdiag::{Budget, Field, Fields, Handle, Query, Snapshot};
 
 use crate::tools::{self, Tools};
 use crate::Result;
