@@ -158,9 +158,10 @@ impl<'d> Builder<'d> {
         Ok(Program {
             name: main.name.clone(),
             attach,
-            functions: match assembly.has_callbacks {
-                true => Some(self.described(main, &assembly)?),
-                false => None,
+            functions: if assembly.has_callbacks {
+                Some(self.described(main, &assembly)?)
+            } else {
+                None
             },
             instructions: assembly.instructions,
             relocations: assembly.relocations,
@@ -173,9 +174,10 @@ impl<'d> Builder<'d> {
             Ok(Described {
                 start: *start,
                 name: function.name.clone(),
-                arguments: match is_global {
-                    true => Some(self.arguments(&function.name)?),
-                    false => None,
+                arguments: if is_global {
+                    Some(self.arguments(&function.name)?)
+                } else {
+                    None
                 },
             })
         };

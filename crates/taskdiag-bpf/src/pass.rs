@@ -15,6 +15,7 @@ use taskdiag_core::record::{self, attr, KernelTest, Record, TESTS};
 use taskdiag_core::snapshot::{Found, Snapshot};
 use taskdiag_sys::bpf::{self, KernelBtf, Map, MapFlags, MapKind, MapSpec, TaskScope};
 use taskdiag_sys::host;
+use taskdiag_sys::owner::Owner;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::load::LoadError;
@@ -156,7 +157,7 @@ struct Program {
     /// The link for passes over all tasks, which can be used again; for walks over any.
     link: OwnedFd,
     /// The process that loaded it. A child of it must not use it: both would write one `td_reader`.
-    owner: rustix::process::Pid,
+    owner: Owner,
     /// The thread that alone uses it, if one does.
     reader: Option<[u32; 2]>,
 }
@@ -327,9 +328,8 @@ impl Program {
     }
 
     fn new(program: OwnedFd, groups: Groups, settings: Settings) -> Result<Program> {
-        let owner = rustix::process::getpid();
         let scope = match settings {
-            Settings::Walk(_) => TaskScope::Thread(owner.as_raw_nonzero().get() as u32),
+            Settings::Walk(_) => TaskScope::Thread(std::process::id()),
             _ => TaskScope::All,
         };
         let link =
@@ -339,13 +339,13 @@ impl Program {
             groups,
             settings,
             link,
-            owner,
+            owner: Owner::this_process(),
             reader: None,
         })
     }
 
     fn is_ours(&self) -> bool {
-        matches!(self.settings, Settings::Called(_)) || self.owner == rustix::process::getpid()
+        matches!(self.settings, Settings::Called(_)) || self.owner.is_this_process()
     }
 
     /// Tells the program what to do.
@@ -375,9 +375,12 @@ impl Program {
 
     /// Makes a pass over a scope, or over the processes listed in `pids`, and appends what it brings to `snapshot`.
     fn pass(&mut self, scope: Scope, pids: &[u32], most: usize, snapshot: &mut Snapshot) -> Result<()> {
-        let narrow = |pid| match scope.is_threads() {
-            true => Scope::ThreadsOf(pid),
-            false => Scope::Process(pid),
+        let narrow = |pid| {
+            if scope.is_threads() {
+                Scope::ThreadsOf(pid)
+            } else {
+                Scope::Process(pid)
+            }
         };
         match (&mut self.settings, scope) {
             (Settings::Walk(walk), Scope::Process(pid) | Scope::ThreadsOf(pid)) => {
@@ -484,9 +487,12 @@ pub fn load_called(groups: Groups, btf: &[u8]) -> Result<(OwnedFd, Map)> {
     for data in recipe.data {
         maps.push((data.name, data_map(data, groups)?));
     }
-    let find = |name: &str| match name == READERS {
-        true => Some(readers.as_fd()),
-        false => find(&maps, name),
+    let find = |name: &str| {
+        if name == READERS {
+            Some(readers.as_fd())
+        } else {
+            find(&maps, name)
+        }
     };
     let program = linker.load(PROGRAM, &find).map_err(load_error)?;
     Ok((program, readers))

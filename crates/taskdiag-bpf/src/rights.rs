@@ -28,9 +28,10 @@ pub fn effective_capabilities() -> Option<CapabilitySet> {
 
 /// What to do about a missing capability: `others` is for those who are not root.
 pub fn capability_remedy(others: &'static str) -> &'static str {
-    match geteuid().is_root() {
-        true => "this root was started without: in containers, --cap-add gives it back",
-        false => others,
+    if geteuid().is_root() {
+        "this root was started without: in containers, --cap-add gives it back"
+    } else {
+        others
     }
 }
 

@@ -119,9 +119,12 @@ pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
     };
     let data = section.create(section.content).map_err(making)?;
     let memory = data.share(size).map_err(making)?;
-    let find = |name: &str| match name == section.name {
-        true => Some(data.as_fd()),
-        false => Some(names.as_fd()),
+    let find = |name: &str| {
+        if name == section.name {
+            Some(data.as_fd())
+        } else {
+            Some(names.as_fd())
+        }
     };
     let program = linker.load("vma_walk", &find).map_err(load_error)?;
     Ok((program, memory))

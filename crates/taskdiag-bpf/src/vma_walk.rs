@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_sys::bpf::{self, SharedMemory};
 use taskdiag_sys::host;
+use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::vma::{self, torn, Record, Settings};
@@ -114,7 +115,7 @@ pub struct VmaWalk {
     memory: SharedMemory,
     settings: Settings,
     /// The process that loaded it; a child has the same memory, but not for itself.
-    owner: rustix::process::Pid,
+    owner: Owner,
 }
 
 impl VmaWalk {
@@ -129,7 +130,7 @@ impl VmaWalk {
             program,
             memory,
             settings: Settings::of_this_host(),
-            owner: rustix::process::getpid(),
+            owner: Owner::this_process(),
         };
         walk.begin(Position::default());
         let is_possible = walk.run()?.state != state::NOWHERE;
@@ -138,7 +139,7 @@ impl VmaWalk {
 
     /// Whether this process may use it.
     pub fn is_ours(&self) -> bool {
-        self.owner == rustix::process::getpid()
+        self.owner.is_this_process()
     }
 
     /// Begins a pass: numbers of names from before mean nothing any more.

@@ -127,9 +127,10 @@ fn host(tasks: Option<usize>) -> Vec<(&'static str, String)> {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let report = Report::new(args.from.handle());
     let mut output = Output::new();
-    match args.json {
-        true => as_json(&report, output.buffer()),
-        false => as_text(&report, &mut output)?,
+    if args.json {
+        as_json(&report, output.buffer())
+    } else {
+        as_text(&report, &mut output)?
     }
     output.finish()?;
     match report.why_not() {

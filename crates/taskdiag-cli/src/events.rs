@@ -249,12 +249,11 @@ impl Filter {
         if !args.pids.is_empty() {
             let mut family = HashSet::new();
             for &pid in &args.pids {
-                match exists(pid) {
-                    true => drop(family.insert(pid)),
-                    false => {
-                        say(format_args!("pid {pid}: no such process"));
-                        filter.outcome = Outcome::Partial;
-                    }
+                if exists(pid) {
+                    family.insert(pid);
+                } else {
+                    say(format_args!("pid {pid}: no such process"));
+                    filter.outcome = Outcome::Partial;
                 }
             }
             filter.family = Some(family);
@@ -264,9 +263,10 @@ impl Filter {
 
     /// A family is known only by its forks and exits.
     fn kinds_to_watch(&self) -> taskdiag::events::EventKinds {
-        match self.kinds.is_empty() || self.family.is_some() {
-            true => EventKind::ALL.into_iter().collect(),
-            false => self.kinds.iter().copied().collect(),
+        if self.kinds.is_empty() || self.family.is_some() {
+            EventKind::ALL.into_iter().collect()
+        } else {
+            self.kinds.iter().copied().collect()
         }
     }
 
@@ -299,9 +299,10 @@ impl Filter {
                 family.insert(pid);
             }
         }
-        match event.kind() == EventKind::Exit && !event.is_thread() {
-            true => family.remove(&pid),
-            false => family.contains(&pid),
+        if event.kind() == EventKind::Exit && !event.is_thread() {
+            family.remove(&pid)
+        } else {
+            family.contains(&pid)
         }
     }
 }
@@ -353,9 +354,10 @@ impl Stop {
         let now = Timespec::default();
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut buffer), Some(&now))?;
         let has = |data: u64| buffer.iter().any(|event| event.data.u64() == data);
-        match has(Stop::OUTPUT) {
-            true => Err(io::ErrorKind::BrokenPipe.into()),
-            false => Ok(has(Stop::SIGNAL)),
+        if has(Stop::OUTPUT) {
+            Err(io::ErrorKind::BrokenPipe.into())
+        } else {
+            Ok(has(Stop::SIGNAL))
         }
     }
 }

@@ -50,9 +50,10 @@ pub struct Patience {
 pub fn patience(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "it takes seconds, like 0.2")?;
     let wait = Duration::try_from_secs_f64(seconds).map_err(|_| "it takes seconds, like 0.2")?;
-    match wait < Duration::from_millis(10) {
-        true => Err("less than 0.01 seconds gives nobody a chance to answer".to_owned()),
-        false => Ok(wait),
+    if wait < Duration::from_millis(10) {
+        Err("less than 0.01 seconds gives nobody a chance to answer".to_owned())
+    } else {
+        Ok(wait)
     }
 }
 

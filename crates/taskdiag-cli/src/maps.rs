@@ -254,9 +254,10 @@ impl Args {
 
     fn ask_each(&self, asked: &Asked, answers: &mut Answers) -> Result<(), Failure> {
         for &pid in &self.pids {
-            let result = asked.open(pid).and_then(|mut maps| match self.addresses.is_empty() {
-                true => maps.list(self.filter(), self.wants()),
-                false => {
+            let result = asked.open(pid).and_then(|mut maps| {
+                if self.addresses.is_empty() {
+                    maps.list(self.filter(), self.wants())
+                } else {
                     let found = maps.at_each(&self.addresses, self.wants())?;
                     for (address, place) in self.addresses.iter().zip(&found.places) {
                         if place.is_none() {
@@ -458,9 +459,12 @@ fn write_table(args: &Args, answers: &Answers) -> std::io::Result<()> {
             table.cell(|out| out.extend_from_slice(heading.as_bytes()));
         }
     }
-    let size = |out: &mut Vec<u8>, bytes: u64| match args.output.bytes {
-        true => people::number(out, bytes),
-        false => people::size(out, bytes),
+    let size = |out: &mut Vec<u8>, bytes: u64| {
+        if args.output.bytes {
+            people::number(out, bytes)
+        } else {
+            people::size(out, bytes)
+        }
     };
     for (pid, mapping) in answers.rows() {
         if has_pid {

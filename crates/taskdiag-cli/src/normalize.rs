@@ -207,9 +207,12 @@ fn write_table<'a>(args: &Args, rows: impl Iterator<Item = Row<'a>>) -> io::Resu
             Ok(offset) => cell::formatted(out, format_args!("{offset:#x}")),
             Err(_) => out.push(b'-'),
         });
-        table.cell(|out| match row.written_build_id.is_empty() {
-            true => out.push(b'-'),
-            false => out.extend_from_slice(row.written_build_id.as_bytes()),
+        table.cell(|out| {
+            if row.written_build_id.is_empty() {
+                out.push(b'-')
+            } else {
+                out.extend_from_slice(row.written_build_id.as_bytes())
+            }
         });
         table.cell(|out| match row.name {
             Ok(name) => {

@@ -266,12 +266,11 @@ impl Drawing {
             return self.last.clear();
         };
         self.last.truncate(above as usize);
-        let shown = match line.depth > DRAWN {
-            true => {
-                cell::formatted(out, format_args!("({}) ", line.depth));
-                &[]
-            }
-            false => self.last.as_slice(),
+        let shown = if line.depth > DRAWN {
+            cell::formatted(out, format_args!("({}) ", line.depth));
+            &[]
+        } else {
+            self.last.as_slice()
         };
         for &last in shown {
             out.extend_from_slice(if last { branches.none } else { branches.passing }.as_bytes());

@@ -112,9 +112,10 @@ fn files_have_rows() {
             "evicted_bytes",
             "recently_evicted_bytes",
         ] {
-            match has_cachestat() {
-                true => assert_eq!(row[key], 0),
-                false => assert_eq!((&row[key], &row["absent"][key]), (&Value::Null, &json!("unsupported"))),
+            if has_cachestat() {
+                assert_eq!(row[key], 0)
+            } else {
+                assert_eq!((&row[key], &row["absent"][key]), (&Value::Null, &json!("unsupported")))
             }
         }
     }
@@ -388,13 +389,14 @@ fn mincore_says_what_it_does_not_know() {
         asked.stderr
     );
     let forced = run(&["cache", "--source", "cachestat", &scratch.path("four")]);
-    match has_cachestat() {
-        true => assert_eq!(forced.code, Some(0)),
-        false => assert!(
+    if has_cachestat() {
+        assert_eq!(forced.code, Some(0))
+    } else {
+        assert!(
             forced.code == Some(2) && forced.stderr.contains("6.5"),
             "{}",
             forced.stderr
-        ),
+        )
     }
 }
 

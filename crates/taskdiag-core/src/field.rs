@@ -274,9 +274,10 @@ impl Files {
 
     /// The same with one that tells whose they are.
     pub const fn anchored(self) -> Files {
-        match self.intersects(Files::ANCHORS) {
-            true => self,
-            false => self.or(Files::STAT),
+        if self.intersects(Files::ANCHORS) {
+            self
+        } else {
+            self.or(Files::STAT)
         }
     }
 
@@ -352,9 +353,12 @@ pub fn files_for(fields: Fields) -> Files {
     };
     let is_single = |files: &Files| files.0.is_power_of_two();
     let needed = wanted().filter(is_single).fold(Files::NONE, Files::or);
-    wanted().fold(needed, |needed, files| match needed.intersects(files) {
-        true => needed,
-        false => needed.or(Files(1 << files.0.trailing_zeros())),
+    wanted().fold(needed, |needed, files| {
+        if needed.intersects(files) {
+            needed
+        } else {
+            needed.or(Files(1 << files.0.trailing_zeros()))
+        }
     })
 }
 

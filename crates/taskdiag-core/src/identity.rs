@@ -17,6 +17,7 @@ pub struct Identity {
 
 impl Identity {
     /// The task that a record is of. [`Field::StartNs`](crate::field::Field::StartNs) must have been asked for.
+    #[doc(hidden)]
     pub fn of(header: &Header) -> Identity {
         Identity {
             tid: header.tid.get(),

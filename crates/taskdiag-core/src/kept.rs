@@ -308,11 +308,7 @@ mod tests {
             let (mut runtime, mut before) = (0, (0, 0));
             for (utime, stime, ran, is_text) in raw {
                 runtime += ran;
-                let mut now = match is_text {
-                    // As procfs has them: in whole ticks.
-                    true => cpu(before.0 / 10 * 10, before.1 / 10 * 10, 0, before.0 / 10 * 10, before.1 / 10 * 10),
-                    false => cpu(utime, stime, runtime, 0, 0),
-                };
+                let mut now = if is_text { cpu(before.0 / 10 * 10, before.1 / 10 * 10, 0, before.0 / 10 * 10, before.1 / 10 * 10) } else { cpu(utime, stime, runtime, 0, 0) };
                 times.raise(task(7, 0), &mut now);
                 times.settle(true);
                 let told = now.scaled_times();

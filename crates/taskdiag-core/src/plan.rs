@@ -142,6 +142,15 @@ pub struct Explanation {
 }
 
 impl Plan {
+    /// Who says which tasks there are, and the groups that it answers.
+    pub fn first(&self) -> (SourceId, Groups) {
+        match (self.bpf, self.broker) {
+            (Some((_, groups)), _) => (SourceId::Bpf, groups),
+            (_, Some(groups)) => (SourceId::Broker, groups),
+            _ => (SourceId::Procfs, self.procfs),
+        }
+    }
+
     /// Who answers a group of the query.
     pub fn answer(&self, group: Group) -> Option<std::result::Result<SourceId, Absent>> {
         match self.bpf {
@@ -260,9 +269,10 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         )),
         (_, Ok(choice), Ok(procfs_ns)) => {
             let regret_ns = procfs_ns.saturating_sub(choice.pass_ns);
-            match choice.entry_ns <= regret_ns.saturating_add(state.regret_ns) && regret_ns > 0 {
-                true => Ok(bpf_plan(choice)),
-                false => Ok(procfs_plan(regret_ns)),
+            if choice.entry_ns <= regret_ns.saturating_add(state.regret_ns) && regret_ns > 0 {
+                Ok(bpf_plan(choice))
+            } else {
+                Ok(procfs_plan(regret_ns))
             }
         }
     }
@@ -312,9 +322,10 @@ impl<'a> Ways<'a> {
         if matches!(query.scope, Scope::Process(_) | Scope::ThreadsOf(_)) && !can_point {
             return Err(&support.iterator_by_pid);
         }
-        let needed = match is_tested(query) {
-            true => groups.or(Groups::TESTABLE),
-            false => groups,
+        let needed = if is_tested(query) {
+            groups.or(Groups::TESTABLE)
+        } else {
+            groups
         };
         if self.state.loaded.is_some_and(|loaded| loaded.covers(needed)) {
             return Ok(self.bpf_choice(query, groups, rest, BpfWay::Loaded));
@@ -392,9 +403,10 @@ impl<'a> Ways<'a> {
 
     /// How many tasks there are. Where nobody knows, few: procfs is the safe choice then.
     fn tasks(&self, query: &Query) -> u64 {
-        let counted = match query.scope.is_threads() {
-            true => self.support.tasks,
-            false => self.support.processes.or(self.support.tasks),
+        let counted = if query.scope.is_threads() {
+            self.support.tasks
+        } else {
+            self.support.processes.or(self.support.tasks)
         };
         counted.unwrap_or(100).into()
     }

@@ -1,6 +1,7 @@
 //! The answer to a query.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::native_endian::{U32, U64};
@@ -239,7 +240,7 @@ impl<'a> Found<'a> {
             return;
         }
         if record.has(record::DEFERRED) {
-            self.unsettled.push(self.rows.len());
+            self.unsettled.push(offset);
         }
         self.rows.push(Row::new(record, offset));
         self.counters.record_bytes += record.as_bytes().len() as u64;
@@ -260,7 +261,7 @@ pub struct Snapshot {
     pub rows: Vec<Row>,
     #[doc(hidden)]
     pub more: Vec<More>,
-    /// Rows, by position, that procfs may have to be asked about.
+    /// Where records begin that procfs may have to be asked about, ascending. Rows of them may have been dropped.
     #[doc(hidden)]
     pub unsettled: Vec<usize>,
     /// Processes that have to be asked about once more, in another way: see [`record::AGAIN`].
@@ -276,6 +277,39 @@ pub struct Snapshot {
     #[doc(hidden)]
     pub counters: Counters,
 }
+
+impl<'a> IntoIterator for &'a Snapshot {
+    type Item = Task<'a>;
+    type IntoIter = Tasks<'a>;
+
+    fn into_iter(self) -> Tasks<'a> {
+        Tasks {
+            snapshot: self,
+            rows: 0..self.rows.len(),
+        }
+    }
+}
+
+/// The tasks of a snapshot, by ascending id.
+#[derive(Clone, Debug)]
+pub struct Tasks<'a> {
+    snapshot: &'a Snapshot,
+    rows: Range<usize>,
+}
+
+impl<'a> Iterator for Tasks<'a> {
+    type Item = Task<'a>;
+
+    fn next(&mut self) -> Option<Task<'a>> {
+        Some(self.snapshot.task(self.rows.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Tasks<'_> {}
 
 impl Snapshot {
     /// Empties it for the answer to a query for `fields`, keeping its memory.
@@ -377,9 +411,9 @@ impl Snapshot {
         self.fields
     }
 
-    /// The tasks, in the order in which the source met them: by ascending id.
-    pub fn tasks(&self) -> impl ExactSizeIterator<Item = Task<'_>> {
-        (0..self.rows.len()).map(|index| self.task(index))
+    /// The tasks, by ascending id.
+    pub fn tasks(&self) -> Tasks<'_> {
+        self.into_iter()
     }
 
     /// One of the tasks, by its position.
@@ -407,24 +441,19 @@ impl Snapshot {
     #[doc(hidden)]
     pub fn retain(&mut self, mut keep: impl FnMut(&Task<'_>) -> bool) {
         let mut kept = 0;
-        let mut unsettled = 0;
-        // Both lists are ascending.
-        let mut next_unsettled = 0;
         for index in 0..self.rows.len() {
-            let is_unsettled = self.unsettled.get(next_unsettled) == Some(&index);
-            next_unsettled += usize::from(is_unsettled);
-            if !keep(&self.task(index)) {
-                continue;
+            if keep(&self.task(index)) {
+                self.rows[kept] = self.rows[index];
+                kept += 1;
             }
-            self.rows[kept] = self.rows[index];
-            if is_unsettled {
-                self.unsettled[unsettled] = kept;
-                unsettled += 1;
-            }
-            kept += 1;
         }
         self.rows.truncate(kept);
-        self.unsettled.truncate(unsettled);
+    }
+
+    /// Whether procfs may have to be asked about a row.
+    #[doc(hidden)]
+    pub fn is_unsettled(&self, row: usize) -> bool {
+        self.unsettled.binary_search(&self.rows[row].record).is_ok()
     }
 
     /// The groups that the query needed, each with who answered it.
@@ -449,15 +478,34 @@ impl Snapshot {
 }
 
 /// One task of a snapshot. Its fields are methods of the same names, or [`value`](Task::value)s.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Task<'a> {
     snapshot: &'a Snapshot,
     record: Record<'a>,
     row: &'a Row,
 }
 
+impl fmt::Debug for Task<'_> {
+    /// The values of the fields that were asked for, and the reasons of those that are absent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self
+            .snapshot
+            .fields
+            .iter()
+            .map(|field| (field.name(), self.value(field)));
+        f.debug_map().entries(values).finish()
+    }
+}
+
 impl<'a> Task<'a> {
+    /// Which task it is, for comparison with other answers. `NotAsked` unless [`Field::StartNs`] was asked for.
+    pub fn identity(&self) -> Result<Identity, Absent> {
+        self.check(Field::StartNs)?;
+        Ok(Identity::of(self.record.header()))
+    }
+
     /// The record that the task's primary source wrote.
+    #[doc(hidden)]
     pub fn record(&self) -> Record<'a> {
         self.record
     }
@@ -605,4 +653,36 @@ fn own_reason(record: Record<'_>, field: Field) -> Option<Absent> {
 fn until_nul(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     &bytes[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::native_endian::U32;
+
+    use super::*;
+    use crate::record::{Header, Writer};
+
+    /// Check that a record stays unsettled wherever its row goes: rows are put in order, and dropped, before procfs is asked.
+    #[test]
+    fn rows_move_and_stay_unsettled() {
+        let mut snapshot = Snapshot::default();
+        let (records, mut found) = Found::of(&mut snapshot);
+        for (tid, flags) in [(7, record::DEFERRED), (9, 0), (3, 0), (5, record::DEFERRED), (4, 0)] {
+            let header = Header {
+                pid: U32::new(tid),
+                tid: U32::new(tid),
+                flags: U32::new(flags),
+                ..Header::default()
+            };
+            Writer::new(records).finish(header);
+        }
+        found.index(records, 0).unwrap();
+        snapshot.put_in_order();
+        snapshot.retain(|task| task.tid() != Ok(4));
+        let rows = 0..snapshot.len();
+        let unsettled = rows
+            .filter(|&row| snapshot.is_unsettled(row))
+            .map(|row| snapshot.rows[row].tid);
+        assert_eq!(unsettled.collect::<Vec<_>>(), [5, 7]);
+    }
 }

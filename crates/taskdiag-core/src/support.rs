@@ -73,9 +73,10 @@ impl Fact {
     /// Why it is so or not, and what to do about it.
     #[doc(hidden)]
     pub fn sentence(&self) -> String {
-        match self.remedy.is_empty() {
-            true => self.why.to_string(),
-            false => format!("{} ({})", self.why, self.remedy),
+        if self.remedy.is_empty() {
+            self.why.to_string()
+        } else {
+            format!("{} ({})", self.why, self.remedy)
         }
     }
 }
@@ -83,9 +84,10 @@ impl Fact {
 /// The kind of an error that these facts are the reason of: with a capability it would be possible, or it is not.
 #[doc(hidden)]
 pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
-    match facts.iter().any(|fact| fact.why.contains("CAP_")) {
-        true => ErrorKind::Denied,
-        false => ErrorKind::Unsupported,
+    if facts.iter().any(|fact| fact.why.contains("CAP_")) {
+        ErrorKind::Denied
+    } else {
+        ErrorKind::Unsupported
     }
 }
 

@@ -204,9 +204,10 @@ impl fmt::Display for CpuSet<'_> {
             while let Some(next) = cpus.next_if_eq(&(last + 1)) {
                 last = next;
             }
-            match first == last {
-                true => write!(f, "{separator}{first}")?,
-                false => write!(f, "{separator}{first}-{last}")?,
+            if first == last {
+                write!(f, "{separator}{first}")?
+            } else {
+                write!(f, "{separator}{first}-{last}")?
             }
             separator = ",";
         }

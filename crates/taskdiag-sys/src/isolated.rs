@@ -35,9 +35,10 @@ unsafe fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
     }
     let error = io::Error::last_os_error();
     drop(deferral);
-    match pid < 0 {
-        true => Err(error),
-        false => Ok(pid as libc::pid_t),
+    if pid < 0 {
+        Err(error)
+    } else {
+        Ok(pid as libc::pid_t)
     }
 }
 

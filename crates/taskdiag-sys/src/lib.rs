@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod descriptors;
 pub mod host;
 pub mod isolated;
+pub mod owner;
 pub mod pagecache;
 pub mod pages;
 pub mod procmap;

@@ -99,9 +99,12 @@ pub fn query(
     if !build_id.is_empty() && build_id.len() < BUILD_ID_MAX {
         return Err(Errno::INVAL);
     }
-    let place = |buffer: &mut [u8]| match buffer.is_empty() {
-        true => 0,
-        false => buffer.as_mut_ptr() as u64,
+    let place = |buffer: &mut [u8]| {
+        if buffer.is_empty() {
+            0
+        } else {
+            buffer.as_mut_ptr() as u64
+        }
     };
     let mut query = ProcmapQuery {
         size: size_of::<ProcmapQuery>() as u64,

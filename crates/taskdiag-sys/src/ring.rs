@@ -54,9 +54,10 @@ fn understand(header: u32, at: u64, end: u64, size: u64) -> Found {
     if next > end || next - at > size {
         return Found::Broken;
     }
-    match header & DISCARDED != 0 {
-        true => Found::Nothing(next),
-        false => Found::Record(len as usize, next),
+    if header & DISCARDED != 0 {
+        Found::Nothing(next)
+    } else {
+        Found::Record(len as usize, next)
     }
 }
 

@@ -16,6 +16,7 @@ use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_sys::isolated::{Ending, Failed, Hands, Runner, Work, MOST};
+use taskdiag_sys::owner::Owner;
 
 use crate::readers;
 
@@ -26,7 +27,7 @@ const MOST_LOST: usize = 16;
 struct Lost {
     ending: Ending,
     device: Option<u64>,
-    owner: rustix::process::Pid,
+    owner: Owner,
 }
 
 static LOST: Mutex<Vec<Lost>> = Mutex::new(Vec::new());
@@ -34,8 +35,7 @@ static LOST: Mutex<Vec<Lost>> = Mutex::new(Vec::new());
 /// Calls `with` with those that have not ended.
 fn lost<T>(with: impl FnOnce(&mut Vec<Lost>) -> T) -> T {
     let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = rustix::process::getpid();
-    lost.retain(|lost| lost.owner == own && !lost.ending.is_over());
+    lost.retain(|lost| lost.owner.is_this_process() && !lost.ending.is_over());
     with(&mut lost)
 }
 
@@ -200,7 +200,7 @@ impl Errands {
     fn give_up(&mut self, runner: Runner, device: Option<u64>) {
         self.silent.extend(device);
         let ending = runner.abandon();
-        let owner = rustix::process::getpid();
+        let owner = Owner::this_process();
         lost(|lost| lost.push(Lost { ending, device, owner }));
     }
 

@@ -107,9 +107,10 @@ fn came_with(needed: (u32, u32)) -> Fact {
 fn procfs(status: Option<&[u8]>) -> Fact {
     let Some(status) = status else {
         let remedy = "mount it: mount -t proc proc /proc";
-        return match Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
-            true => Fact::no("/proc shows another pid namespace than the caller's", remedy),
-            false => Fact::no("/proc is not mounted", remedy),
+        return if Path::new("/proc/uptime").exists() || Path::new("/proc/1").exists() {
+            Fact::no("/proc shows another pid namespace than the caller's", remedy)
+        } else {
+            Fact::no("/proc is not mounted", remedy)
         };
     };
     let line = |key: &str| {
@@ -210,9 +211,10 @@ pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     let mut names = path.split(|&byte| byte == b'/');
     // The kernel writes a path in one way only.
     let is_plain = names.next() == Some(b"") && names.all(|name| !matches!(name, b"" | b"." | b".."));
-    match is_plain && is_there(path) {
-        true => Some(true),
-        false => is_there(b"").then_some(false),
+    if is_plain && is_there(path) {
+        Some(true)
+    } else {
+        is_there(b"").then_some(false)
     }
 }
 

@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use taskdiag_sys::owner::Owner;
 
 /// So many readers may be lost in a process.
 pub(crate) const MOST_LOST: usize = 48;
@@ -74,13 +75,13 @@ pub(crate) trait Job: Send + Sync + 'static {
 pub(crate) struct Hold {
     has_ended: Arc<AtomicBool>,
     /// Whose reader: after fork(2) the child has none.
-    owner: rustix::process::Pid,
+    owner: Owner,
 }
 
 impl Hold {
     /// Whether the reader has come back.
     pub(crate) fn is_over(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire) || self.owner != rustix::process::getpid()
+        self.has_ended.load(Ordering::Acquire) || !self.owner.is_this_process()
     }
 }
 
@@ -268,7 +269,7 @@ struct Seat {
 /// Readers that have nothing to do, and whose threads those are: after fork(2) the child has none.
 struct Idle {
     seats: Vec<Seat>,
-    owner: Option<rustix::process::Pid>,
+    owner: Option<Owner>,
 }
 
 static IDLE: Mutex<Idle> = Mutex::new(Idle {
@@ -283,7 +284,7 @@ impl Idle {
     /// Those of this process.
     fn of_this_process() -> MutexGuard<'static, Idle> {
         let mut idle = lock(&IDLE);
-        let own = Some(rustix::process::getpid());
+        let own = Some(Owner::this_process());
         if idle.owner != own {
             // Locks within may be held by threads which the child does not have.
             std::mem::forget(std::mem::take(&mut idle.seats));
@@ -556,9 +557,10 @@ where
         }
         done.results.push((indexes[place], None));
         let rest = &indexes[place + 1..];
-        match rest.is_empty() {
-            true => Vec::new(),
-            false => vec![rest.to_vec()],
+        if rest.is_empty() {
+            Vec::new()
+        } else {
+            vec![rest.to_vec()]
         }
     }
 
@@ -677,9 +679,10 @@ impl<J: Job> Watch<'_, J> {
         let mut state = lock(&self.batch.state);
         state.is_closed = true;
         for (seat, _) in self.engaged.drain(..) {
-            match state.under_way.values().any(|taken| taken.tid == seat.tid()) {
-                true => lose(&seat),
-                false => seat.give_back(),
+            if state.under_way.values().any(|taken| taken.tid == seat.tid()) {
+                lose(&seat)
+            } else {
+                seat.give_back()
             }
         }
         state.under_way.clear();
@@ -748,7 +751,7 @@ fn give_up<J: Job>(batch: &Batch<J>, seat: &Seat) -> bool {
     let mut done = std::mem::take(&mut *lock(&taken.done));
     let hold = Hold {
         has_ended: Arc::clone(&seat.has_ended),
-        owner: rustix::process::getpid(),
+        owner: Owner::this_process(),
     };
     for item in batch
         .job

@@ -100,9 +100,10 @@ impl Area {
         };
         // SAFETY: a new mapping, at a place of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, protection, flags, file, 0) };
-        match at == libc::MAP_FAILED {
-            true => Err(errno()),
-            false => Ok(Area(at, len as usize)),
+        if at == libc::MAP_FAILED {
+            Err(errno())
+        } else {
+            Ok(Area(at, len as usize))
         }
     }
 
@@ -120,9 +121,10 @@ impl Area {
             // SAFETY: within the mapping, which is writable if it is to be written.
             unsafe {
                 let byte = self.0.cast::<u8>().add(offset);
-                match write {
-                    true => byte.write_volatile(7),
-                    false => drop(byte.read_volatile()),
+                if write {
+                    byte.write_volatile(7);
+                } else {
+                    byte.read_volatile();
                 }
             }
         }
@@ -317,12 +319,11 @@ impl Sizes {
                 wrong.push(format!("{field} has grown by {growth} instead of {wanted}"));
             }
         }
-        match wrong.is_empty() {
-            true => {
-                println!("{what}: {growths:?}");
-                Ok(())
-            }
-            false => Err(format!("{what}:\n{}", wrong.join("\n"))),
+        if wrong.is_empty() {
+            println!("{what}: {growths:?}");
+            Ok(())
+        } else {
+            Err(format!("{what}:\n{}", wrong.join("\n")))
         }
     }
 }
@@ -546,9 +547,10 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
         Field::SharedCleanBytes,
     ];
     let sum: i64 = sums.iter().filter_map(|&field| after.growth(&before, field)).sum();
-    match sum == -swapped {
-        true => Ok(()),
-        false => Err(format!("{sum} bytes more are private")),
+    if sum == -swapped {
+        Ok(())
+    } else {
+        Err(format!("{sum} bytes more are private"))
     }
 }
 

@@ -188,9 +188,10 @@ fn check_processes(events: &mut Events, count: usize) {
         let kinds: Vec<EventKind> = told.iter().map(|seen| seen.kind).collect();
         let (fork, last) = (told[0], told[told.len() - 1]);
         let execs = matches!(index % 4, 1 | 2);
-        match execs {
-            true => assert_eq!(kinds, EventKind::ALL, "{told:#?}"),
-            false => assert_eq!(kinds, [EventKind::Fork, EventKind::Exit], "{told:#?}"),
+        if execs {
+            assert_eq!(kinds, EventKind::ALL, "{told:#?}")
+        } else {
+            assert_eq!(kinds, [EventKind::Fork, EventKind::Exit], "{told:#?}")
         }
         assert!(told
             .iter()
@@ -326,9 +327,10 @@ fn file_names_are_whole_or_said_to_be_cut() {
                 assert_eq!(ended.status, 0, "{len}");
                 let seen = read_until(&mut events, |seen| seen.iter().any(|seen| seen.kind == EventKind::Exit));
                 let exec = seen.iter().find(|seen| seen.kind == EventKind::Exec).expect("an exec");
-                let expected = match fits || len < 255 {
-                    true => Ok(path.as_bytes().to_vec()),
-                    false => Err(Absent::Truncated),
+                let expected = if fits || len < 255 {
+                    Ok(path.as_bytes().to_vec())
+                } else {
+                    Err(Absent::Truncated)
                 };
                 assert_eq!(exec.filename, Some(expected), "{len}");
                 assert_eq!(exec.comm, Ok(b"true".to_vec()));
@@ -561,13 +563,12 @@ fn connector_is_free() -> bool {
 /// Check that without capabilities the connector tells, where the kernel lets it, and that else both refusals are given.
 #[test]
 fn nobody_gets_what_the_kernel_gives() {
-    child::run(test_name!(), "none", nobody(0), || match connector_is_free() {
-        true => {
+    child::run(test_name!(), "none", nobody(0), || {
+        if connector_is_free() {
             let mut events = open(&options());
             assert_eq!(events.source(), EventSource::Connector);
             check_connector(&mut events);
-        }
-        false => {
+        } else {
             let error = Events::open(&options()).expect_err("a refusal");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
             let text = error.to_string();

@@ -36,9 +36,10 @@ fn sources() -> Vec<Source> {
     let expected = if kernel() >= (6, 11) { Verdict::Yes } else { Verdict::No };
     assert_eq!(fact.verdict, expected, "Linux {:?}: {fact:?}", kernel());
     let mut sources = vec![Source::Procfs];
-    match fact.is_yes() {
-        true => sources.push(Source::Procmap),
-        false => assert_eq!(refusal(Source::Procmap), Some(ErrorKind::Unsupported)),
+    if fact.is_yes() {
+        sources.push(Source::Procmap)
+    } else {
+        assert_eq!(refusal(Source::Procmap), Some(ErrorKind::Unsupported))
     }
     // Root can load BPF; a source that is missing is no reason to skip it. Others can't, unless they are given the right to.
     match refusal(Source::Bpf) {
@@ -789,9 +790,10 @@ fn machines_are_listed_from_everywhere() {
         while !fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep")) {
             std::thread::yield_now();
         }
-        let by_bpf = match kernel() < (6, 11) {
-            true => Source::Procfs,
-            false => Source::Bpf,
+        let by_bpf = if kernel() < (6, 11) {
+            Source::Procfs
+        } else {
+            Source::Bpf
         };
         let listed = [by_bpf, Source::Procfs].map(|source| {
             let listed = machine().with_source(source).list(Filter::empty(), Wants::NAMES);

@@ -212,19 +212,16 @@ fn the_source_is_that_of_the_kernel() {
     let file = scratch.file("file");
     write_pages(&file, 0, 3);
     let fact = Handle::new().support().cachestat.clone();
-    match has_cachestat() {
-        true => {
-            assert_eq!(Source::of_this_host(), Source::Cachestat);
-            assert_eq!(cachestat(&file, ByteRange::ALL).map(|counts| counts.cached), Ok(3));
-            assert_eq!(fact.verdict, Verdict::Yes);
-        }
-        false => {
-            assert_eq!(Source::of_this_host(), Source::Mincore);
-            assert_eq!(cachestat(&file, ByteRange::ALL), Err(Refusal::NoSuchCall));
-            assert_eq!(Refusal::NoSuchCall.absent(), Absent::Unsupported);
-            assert_eq!(fact.verdict, Verdict::No, "{fact:?}");
-            assert!(fact.why.contains("6.5") && fact.remedy.contains("mincore"), "{fact:?}");
-        }
+    if has_cachestat() {
+        assert_eq!(Source::of_this_host(), Source::Cachestat);
+        assert_eq!(cachestat(&file, ByteRange::ALL).map(|counts| counts.cached), Ok(3));
+        assert_eq!(fact.verdict, Verdict::Yes);
+    } else {
+        assert_eq!(Source::of_this_host(), Source::Mincore);
+        assert_eq!(cachestat(&file, ByteRange::ALL), Err(Refusal::NoSuchCall));
+        assert_eq!(Refusal::NoSuchCall.absent(), Absent::Unsupported);
+        assert_eq!(fact.verdict, Verdict::No, "{fact:?}");
+        assert!(fact.why.contains("6.5") && fact.remedy.contains("mincore"), "{fact:?}");
     }
     assert_eq!(mincore(&file, ByteRange::ALL), Ok(3));
 }
@@ -262,14 +259,12 @@ fn files_are_written_synced_and_dropped() {
         assert_eq!((answer.cached_pages, answer.pages, answer.fraction()), (16, 16, 1.0));
 
         drop_cache(&file);
-        match scratch.has_disk() {
-            // Dropped on request, which leaves no trace.
-            true => {
-                assert_eq!(counts(&file, ByteRange::ALL), Counts::default());
-                check_pages(&file, &BTreeSet::new(), PAGES);
-                assert_eq!(residency(&file, ByteRange::ALL).expect("an answer").fraction(), 0.0);
-            }
-            false => assert_eq!(counts(&file, ByteRange::ALL), clean),
+        if scratch.has_disk() {
+            assert_eq!(counts(&file, ByteRange::ALL), Counts::default());
+            check_pages(&file, &BTreeSet::new(), PAGES);
+            assert_eq!(residency(&file, ByteRange::ALL).expect("an answer").fraction(), 0.0);
+        } else {
+            assert_eq!(counts(&file, ByteRange::ALL), clean)
         }
     }
 }
@@ -281,21 +276,18 @@ fn parts_are_told_apart() {
     let wanted: BTreeSet<u64> = [0, 3, 4, 5, 31, 32, 64, 69].into();
     for scratch in places("parts") {
         let file = scratch.file("file");
-        match scratch.has_disk() {
-            true => {
-                write_pages(&file, 0, PAGES);
-                drop_cache(&file);
-                // SAFETY: no pointers.
-                let advised = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-                assert_eq!(advised, 0);
-                for page in &wanted {
-                    file.read_exact_at(&mut [0], page * page_size()).expect("the page");
-                }
+        if scratch.has_disk() {
+            write_pages(&file, 0, PAGES);
+            drop_cache(&file);
+            // SAFETY: no pointers.
+            let advised = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+            assert_eq!(advised, 0);
+            for page in &wanted {
+                file.read_exact_at(&mut [0], page * page_size()).expect("the page");
             }
-            false => {
-                file.set_len(PAGES * page_size()).expect("a sparse file");
-                wanted.iter().for_each(|&page| write_pages(&file, page, 1));
-            }
+        } else {
+            file.set_len(PAGES * page_size()).expect("a sparse file");
+            wanted.iter().for_each(|&page| write_pages(&file, page, 1));
         }
         check_pages(&file, &wanted, PAGES);
         // Without dividing, what is not all alike is mixed.
@@ -555,12 +547,11 @@ struct MemoryGroup {
 
 impl MemoryGroup {
     fn new() -> MemoryGroup {
-        let (root, limit) = match Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
-            true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            false => {
-                let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
-                ("/sys/fs/cgroup", "memory.high")
-            }
+        let (root, limit) = if Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+            ("/sys/fs/cgroup", "memory.high")
         };
         let path = Path::new(root).join(format!("taskdiag-test-{}", std::process::id()));
         fs::create_dir(&path).expect("a cgroup");

@@ -141,13 +141,12 @@ fn compare_all(handle: &mut Handle, what: &str) {
                     ));
                 }
             }
-            match is_right {
-                false => moved.push(pid),
-                true => {
-                    for &field in &fields {
-                        let (values, absent) = counts.entry(field).or_default();
-                        *if ours(&task, field).is_ok() { values } else { absent } += 1;
-                    }
+            if !is_right {
+                moved.push(pid)
+            } else {
+                for &field in &fields {
+                    let (values, absent) = counts.entry(field).or_default();
+                    *if ours(&task, field).is_ok() { values } else { absent } += 1;
                 }
             }
         }
@@ -278,9 +277,10 @@ fn denied_is_not_absent() {
             .expect("an answer");
         for task in snapshot.tasks() {
             let value = ours(&task, Field::PssBytes);
-            match task.pid() == Ok(own) {
-                true => assert!(value.is_ok_and(|bytes| bytes > 0), "{value:?}"),
-                false => assert_eq!(value, Err(Absent::Denied)),
+            if task.pid() == Ok(own) {
+                assert!(value.is_ok_and(|bytes| bytes > 0), "{value:?}")
+            } else {
+                assert_eq!(value, Err(Absent::Denied))
             }
         }
         assert_eq!(snapshot.len(), 2);
@@ -410,9 +410,10 @@ fn large_processes_are_over_budget() {
         assert_eq!(snapshot.counters().walked, 20);
         for task in snapshot.tasks() {
             let value = ours(&task, Field::PssBytes);
-            match task.pid() == Ok(own) {
-                true => assert_eq!(value, Err(Absent::OverBudget)),
-                false => assert!(value.is_ok(), "{value:?}"),
+            if task.pid() == Ok(own) {
+                assert_eq!(value, Err(Absent::OverBudget))
+            } else {
+                assert!(value.is_ok(), "{value:?}")
             }
             assert!(task.rss_bytes().is_ok(), "what is cheap is there");
         }

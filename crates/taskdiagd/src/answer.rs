@@ -54,9 +54,10 @@ impl Identity {
     fn is_still(&self, record: Record<'_>, eyes: &Eyes, passes: &mut Passes) -> bool {
         let header = record.header();
         let pid = header.pid.get();
-        let scope = match header.tid == header.pid {
-            true => Tasks::Process(pid),
-            false => Tasks::ThreadsOf(pid),
+        let scope = if header.tid == header.pid {
+            Tasks::Process(pid)
+        } else {
+            Tasks::ThreadsOf(pid)
         };
         let ask = Ask {
             scope,

@@ -74,9 +74,10 @@ impl Eyes {
     /// What it may see of a task that it may trace.
     pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
         let now = self.now.sight(object)?;
-        match self.before == self.now {
-            true => Some(now),
-            false => Some(now.and(self.before.sight(object)?)),
+        if self.before == self.now {
+            Some(now)
+        } else {
+            Some(now.and(self.before.sight(object)?))
         }
     }
 
@@ -85,9 +86,10 @@ impl Eyes {
         if self.before.sees_all() && self.now.sees_all() {
             return (true, wire::ALL_BITS);
         }
-        match self.observer {
-            true => (false, OBSERVED_BITS | u64::from(observed().0) << show::GROUPS_SHIFT),
-            false => (false, 0),
+        if self.observer {
+            (false, OBSERVED_BITS | u64::from(observed().0) << show::GROUPS_SHIFT)
+        } else {
+            (false, 0)
         }
     }
 }
@@ -125,9 +127,12 @@ fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowe
     let (bits, mut groups) = (request.show & show::TASK_DIAG, request.groups());
     match eyes.sight(object) {
         Some(sight) => {
-            let without = |groups: Groups, group, may| match may {
-                true => groups,
-                false => groups.without(Groups::NONE.with(group)),
+            let without = |groups: Groups, group, may| {
+                if may {
+                    groups
+                } else {
+                    groups.without(Groups::NONE.with(group))
+                }
             };
             groups = without(groups, Group::Env, sight.owned);
             groups = without(groups, Group::Io, sight.owned);

@@ -410,9 +410,10 @@ fn both(mut all: Facts, one: &Facts) -> Result<Facts, Errno32> {
         task: all.standpoint.task,
         ..one.standpoint
     } == all.standpoint;
-    match alike == all.subject && same_place && one.effective == all.effective {
-        true => Ok(all),
-        false => Err(libc::EPERM),
+    if alike == all.subject && same_place && one.effective == all.effective {
+        Ok(all)
+    } else {
+        Err(libc::EPERM)
     }
 }
 

@@ -154,8 +154,8 @@ fn keep(channel: OwnedFd, is_confined: bool) {
 
 /// Starts a helper and hands its socket over.
 fn start(channel: &OwnedFd, helpers: &mut Vec<Pid>, what: u32, is_confined: bool) {
-    let started = match helpers.len() < MOST {
-        true => pair().map_err(io::Error::from).and_then(|(ours, theirs)| {
+    let started = if helpers.len() < MOST {
+        pair().map_err(io::Error::from).and_then(|(ours, theirs)| {
             match sys::fork()? {
                 Some(pid) => Ok((pid, ours)),
                 // The helper, which has its own end and nothing else of the keeper's.
@@ -174,8 +174,9 @@ fn start(channel: &OwnedFd, helpers: &mut Vec<Pid>, what: u32, is_confined: bool
                     exit(0);
                 }
             }
-        }),
-        false => Err(io::ErrorKind::ResourceBusy.into()),
+        })
+    } else {
+        Err(io::ErrorKind::ResourceBusy.into())
     };
     match started {
         Ok((pid, socket)) => {

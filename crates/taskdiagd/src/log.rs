@@ -63,9 +63,10 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
         Level::Info => "info",
         Level::Debug => "debug",
     };
-    let mut line = match IS_JOURNAL.load(Ordering::Relaxed) {
-        true => format!("<{}>{message}", level as u8),
-        false => format!("taskdiagd: {name}: {message}"),
+    let mut line = if IS_JOURNAL.load(Ordering::Relaxed) {
+        format!("<{}>{message}", level as u8)
+    } else {
+        format!("taskdiagd: {name}: {message}")
     };
     line.truncate(cut(&line, LINE - 1));
     line.push('\n');

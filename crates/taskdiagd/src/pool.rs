@@ -357,9 +357,10 @@ impl Pool {
             .iter()
             .flatten()
             .filter(|helper| helper.is_reader == is_reader);
-        let (most, what) = match is_reader {
-            true => (READERS, word::START_READER),
-            false => (CLOSERS, word::START_CLOSER),
+        let (most, what) = if is_reader {
+            (READERS, word::START_READER)
+        } else {
+            (CLOSERS, word::START_CLOSER)
         };
         let starting = &mut self.starting[usize::from(is_reader)];
         if of_kind.count() < most && starting.is_none() && self.keeper.ask(what, 0).is_ok() {

@@ -58,18 +58,20 @@ pub fn become_keeper(is_confined: bool) -> Result<(), Box<dyn std::error::Error>
 /// A reader: the right to look at all processes, as a user to whom nothing belongs. No Landlock: who is in a domain may not look at
 /// processes outside of it.
 pub fn become_reader(is_confined: bool) -> Result<(), Box<dyn std::error::Error>> {
-    match is_confined {
-        true => filter(&[HELPERS, READER]),
-        false => Ok(()),
+    if is_confined {
+        filter(&[HELPERS, READER])
+    } else {
+        Ok(())
     }
 }
 
 /// A closer: nothing at all.
 pub fn become_closer(is_confined: bool) -> Result<(), Box<dyn std::error::Error>> {
     keep(CapabilitySet::empty())?;
-    match is_confined {
-        true => filter(&[HELPERS]),
-        false => Ok(()),
+    if is_confined {
+        filter(&[HELPERS])
+    } else {
+        Ok(())
     }
 }
 

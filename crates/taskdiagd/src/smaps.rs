@@ -75,9 +75,10 @@ impl Payloads {
     /// Tells of what is left.
     pub fn finish<E>(mut self, told: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         self.put(told)?;
-        match self.open.is_empty() {
-            true => Ok(()),
-            false => told(&self.open),
+        if self.open.is_empty() {
+            Ok(())
+        } else {
+            told(&self.open)
         }
     }
 

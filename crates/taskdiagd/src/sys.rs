@@ -149,9 +149,10 @@ pub fn refuse_rights(socket: BorrowedFd<'_>) -> Option<bool> {
 
 /// Sends a packet, and a file with it.
 pub fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>, at_once: bool) -> Result<(), Errno> {
-    let flags = match at_once {
-        true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        false => SendFlags::NOSIGNAL,
+    let flags = if at_once {
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT
+    } else {
+        SendFlags::NOSIGNAL
     };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -189,9 +190,10 @@ pub fn fork() -> io::Result<Option<Pid>> {
         0 => {
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             // It may have ended before that was said.
-            match rustix::process::getppid() == Some(parent) {
-                true => Ok(None),
-                false => std::process::exit(1),
+            if rustix::process::getppid() == Some(parent) {
+                Ok(None)
+            } else {
+                std::process::exit(1)
             }
         }
         pid => Ok(Pid::from_raw(pid)),
@@ -219,9 +221,10 @@ pub fn become_user(user: u32, group: u32) -> io::Result<()> {
             && libc::setresgid(group, group, group) == 0
             && libc::setresuid(user, user, user) == 0
     };
-    match done {
-        true => Ok(rustix::process::set_parent_process_death_signal(ends_with_parent)?),
-        false => Err(io::Error::last_os_error()),
+    if done {
+        Ok(rustix::process::set_parent_process_death_signal(ends_with_parent)?)
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 

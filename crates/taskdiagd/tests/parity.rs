@@ -485,9 +485,10 @@ fn run_in_user_namespace(test: &str, name: &str, world: World, inside: u32, body
                 let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
                 let written = libc::write(file, text.as_ptr().cast(), text.len());
                 libc::close(file);
-                match written == text.len() as isize {
-                    true => Ok(()),
-                    false => Err(io::Error::last_os_error()),
+                if written == text.len() as isize {
+                    Ok(())
+                } else {
+                    Err(io::Error::last_os_error())
                 }
             };
             // Or its files in /proc would be root's.

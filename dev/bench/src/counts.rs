@@ -61,9 +61,10 @@ impl Counters {
                 tracepoints: Err(unwanted()),
             };
         }
-        let strace = match runs("strace", &["-V"]) {
-            true => Ok(()),
-            false => Err("no strace".to_owned()),
+        let strace = if runs("strace", &["-V"]) {
+            Ok(())
+        } else {
+            Err("no strace".to_owned())
         };
         Counters {
             strace,
@@ -120,9 +121,10 @@ fn tracepoints() -> std::result::Result<Vec<String>, String> {
     if there.is_empty() {
         return Err(format!("this kernel has no {TRACEPOINTS} (or tracefs is not mounted)"));
     }
-    match runs("perf", &["stat", "-e", &there.join(","), "true"]) {
-        true => Ok(there),
-        false => Err("perf can't count kmem tracepoints".to_owned()),
+    if runs("perf", &["stat", "-e", &there.join(","), "true"]) {
+        Ok(there)
+    } else {
+        Err("perf can't count kmem tracepoints".to_owned())
     }
 }
 

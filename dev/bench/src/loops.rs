@@ -127,14 +127,15 @@ fn look(directory: i32, path: &CStr, is_link: bool) -> io::Result<()> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the path ends with a NUL, and the kernel writes at most the buffer's length, or one `stat`.
     let result = unsafe {
-        match is_link {
-            true => libc::readlinkat(
+        if is_link {
+            libc::readlinkat(
                 directory,
                 path.as_ptr(),
                 target.as_mut_ptr().cast(),
                 size_of_val(&target),
-            ),
-            false => libc::fstatat(directory, path.as_ptr(), stat.as_mut_ptr(), 0) as isize,
+            )
+        } else {
+            libc::fstatat(directory, path.as_ptr(), stat.as_mut_ptr(), 0) as isize
         }
     };
     match result {

@@ -92,8 +92,9 @@ fn time(taskdiag: &str, source: &str, fields: Option<&str>) -> Result<f64> {
     let status = command.status()?;
     let took = start.elapsed();
     // 1: something may not be read, as process 1's own files here.
-    match matches!(status.code(), Some(0 | 1)) {
-        true => Ok(took.as_secs_f64() * 1e3),
-        false => Err(format!("{command:?}: {status}").into()),
+    if matches!(status.code(), Some(0 | 1)) {
+        Ok(took.as_secs_f64() * 1e3)
+    } else {
+        Err(format!("{command:?}: {status}").into())
     }
 }

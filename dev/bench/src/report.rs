@@ -49,9 +49,10 @@ impl Table {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
                 let width = widths[column];
-                let _ = match self.is_text(column) {
-                    true => write!(line, "{cell:width$}  "),
-                    false => write!(line, "{cell:>width$}  "),
+                let _ = if self.is_text(column) {
+                    write!(line, "{cell:width$}  ")
+                } else {
+                    write!(line, "{cell:>width$}  ")
                 };
             }
             text.push_str(line.trim_end());
@@ -200,9 +201,10 @@ pub fn host(versions: &[String]) -> Vec<String> {
         format!("Versions: {}", versions.join(", ")),
     ];
     let is_busy = load.parse::<f64>().is_ok_and(|load| load > 0.5);
-    facts.push(match is_busy {
-        true => format!("Load average at the start: {load}. **Other work was going on: the figures are noisy.**"),
-        false => format!("Load average at the start: {load}"),
+    facts.push(if is_busy {
+        format!("Load average at the start: {load}. **Other work was going on: the figures are noisy.**")
+    } else {
+        format!("Load average at the start: {load}")
     });
     facts
 }

@@ -39,9 +39,10 @@ impl Tools {
 
     /// The path of our command.
     pub fn taskdiag(&self) -> Result<String> {
-        match self.taskdiag.is_file() {
-            true => Ok(self.taskdiag.display().to_string()),
-            false => Err(format!("no {}: build it, or say --taskdiag PATH", self.taskdiag.display()).into()),
+        if self.taskdiag.is_file() {
+            Ok(self.taskdiag.display().to_string())
+        } else {
+            Err(format!("no {}: build it, or say --taskdiag PATH", self.taskdiag.display()).into())
         }
     }
 

@@ -42,11 +42,12 @@ pub fn margin() -> Duration {
 /// would hold the copy open for writing, and such a file cannot be executed (`ETXTBSY`).
 pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     let run = Command::new("cp").arg("--").arg(from).arg(to).output()?;
-    match run.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(
+    if run.status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(
             String::from_utf8_lossy(&run.stderr).trim().to_string(),
-        )),
+        ))
     }
 }
 

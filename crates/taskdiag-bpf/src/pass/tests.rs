@@ -35,17 +35,19 @@ const LEFT: &str = "left to procfs";
 
 /// The shapes of programs that this kernel can run: whether it is the one that walks.
 fn shapes() -> Vec<bool> {
-    match walk::is_possible() {
-        true => vec![true, false],
-        false => vec![false],
+    if walk::is_possible() {
+        vec![true, false]
+    } else {
+        vec![false]
     }
 }
 
 /// A program of either shape, for a kernel with this type information.
 fn program(is_walk: bool, groups: Groups, btf: &[u8]) -> Result<Program> {
-    match is_walk {
-        true => Program::load_walk(groups, btf),
-        false => Program::load_called(groups, btf),
+    if is_walk {
+        Program::load_walk(groups, btf)
+    } else {
+        Program::load_called(groups, btf)
     }
 }
 

@@ -334,9 +334,10 @@ impl Survey {
 
     fn list(&mut self, list: &Path) -> Result<(), Failure> {
         let failure = |error: io::Error| Failure::Unanswered(format!("{}: {error}", list.display()));
-        let input: Box<dyn Read> = match list.as_os_str() == "-" {
-            true => Box::new(io::stdin().lock()),
-            false => Box::new(File::open(list).map_err(failure)?),
+        let input: Box<dyn Read> = if list.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(File::open(list).map_err(failure)?)
         };
         for name in Names::new(input) {
             if !self.goes_on() {

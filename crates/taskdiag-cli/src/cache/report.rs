@@ -134,9 +134,10 @@ pub struct Report {
 impl Report {
     /// A report without rows.
     pub fn new(style: Style) -> Report {
-        let chosen = match style.columns.is_empty() {
-            true => Column::usual(style.sums),
-            false => style.columns.clone(),
+        let chosen = if style.columns.is_empty() {
+            Column::usual(style.sums)
+        } else {
+            style.columns.clone()
         };
         let mut output = Output::new();
         let writer = match style.format {
@@ -196,9 +197,10 @@ impl Report {
         if self.written < self.style.limit {
             self.write(entry)?;
         }
-        Ok(match self.written < self.style.limit {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+        Ok(if self.written < self.style.limit {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         })
     }
 
@@ -305,13 +307,14 @@ fn shown(style: &Style) -> Vec<Shown> {
         Shown::Count => style.sums,
         _ => true,
     };
-    match style.columns.is_empty() {
-        true => TABLE.into_iter().filter(tells).collect(),
-        false => style
+    if style.columns.is_empty() {
+        TABLE.into_iter().filter(tells).collect()
+    } else {
+        style
             .columns
             .iter()
             .map(|&column| Shown::Value(column.name(), column))
-            .collect(),
+            .collect()
     }
 }
 

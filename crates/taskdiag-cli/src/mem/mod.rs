@@ -192,17 +192,18 @@ impl Rowed {
         if args.watch.is_some() {
             columns.insert(columns.len() - 1, AGE);
         }
-        Ok(match chosen.is_empty() {
-            true => Rowed::Processes {
+        Ok(if chosen.is_empty() {
+            Rowed::Processes {
                 columns,
                 fields: USUAL_FIELDS.to_vec(),
                 sort,
-            },
-            false => Rowed::Processes {
+            }
+        } else {
+            Rowed::Processes {
                 columns: chosen.iter().copied().map(Column::of).collect(),
                 fields: chosen,
                 sort,
-            },
+            }
         })
     }
 

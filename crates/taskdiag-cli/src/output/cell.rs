@@ -175,10 +175,13 @@ impl Cells {
                 _ => out.push(b'-'),
             },
             Show::Time => match (absences.value(row, Field::UtimeNs), absences.value(row, Field::StimeNs)) {
-                (Ok(Value::Unsigned(user)), Ok(Value::Unsigned(system))) => match self.exact {
-                    true => people::number(out, user.saturating_add(system)),
-                    false => people::duration(out, user.saturating_add(system)),
-                },
+                (Ok(Value::Unsigned(user)), Ok(Value::Unsigned(system))) => {
+                    if self.exact {
+                        people::number(out, user.saturating_add(system))
+                    } else {
+                        people::duration(out, user.saturating_add(system))
+                    }
+                }
                 _ => out.push(b'-'),
             },
             Show::Command => command(out, row, absences),

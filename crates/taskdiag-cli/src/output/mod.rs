@@ -109,9 +109,10 @@ impl Output {
 
     /// Writes what has gathered, if it has become a large piece: to be called after each row.
     pub fn row_ended(&mut self) -> io::Result<()> {
-        match self.buffer.len() >= PIECE {
-            true => self.flush(),
-            false => Ok(()),
+        if self.buffer.len() >= PIECE {
+            self.flush()
+        } else {
+            Ok(())
         }
     }
 

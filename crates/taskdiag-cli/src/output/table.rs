@@ -53,9 +53,10 @@ impl Table {
         let start = self.bytes.len();
         write(&mut self.bytes);
         let text = &self.bytes[start..];
-        let width = match text.is_ascii() {
-            true => text.len(),
-            false => std::str::from_utf8(text).map_or(text.len(), UnicodeWidthStr::width),
+        let width = if text.is_ascii() {
+            text.len()
+        } else {
+            std::str::from_utf8(text).map_or(text.len(), UnicodeWidthStr::width)
         };
         let column = self.cells.len() % self.aligns.len();
         self.widths[column] = self.widths[column].max(width);
@@ -115,9 +116,10 @@ impl Table {
         let (mut least, mut most) = (LEAST, limit.max(LEAST));
         while least < most {
             let middle = (least + most).div_ceil(2);
-            match length(middle) <= limit {
-                true => least = middle,
-                false => most = middle - 1,
+            if length(middle) <= limit {
+                least = middle
+            } else {
+                most = middle - 1
             }
         }
         least

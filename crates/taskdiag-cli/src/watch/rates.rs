@@ -171,9 +171,10 @@ impl History {
     /// What the tasks of a sample did since the one before.
     pub fn add(&mut self, snapshot: &Snapshot, now: Moment) -> Vec<Activity> {
         let before = self.before.replace(now);
-        let earlier = match self.lacks_idle {
-            true => HashMap::new(),
-            false => std::mem::take(&mut self.known),
+        let earlier = if self.lacks_idle {
+            HashMap::new()
+        } else {
+            std::mem::take(&mut self.known)
         };
         let activities = snapshot.tasks().map(|task| {
             let identity = Identity::of(task.record().header());
@@ -316,9 +317,12 @@ mod tests {
         for lacks_idle in [false, true] {
             let mut history = History::new(lacks_idle);
             let activities = [true, false, true].map(|is_in| {
-                let take = || match is_in {
-                    true => stopped.sample(SourceId::Procfs),
-                    false => Snapshot::default(),
+                let take = || {
+                    if is_in {
+                        stopped.sample(SourceId::Procfs)
+                    } else {
+                        Snapshot::default()
+                    }
                 };
                 let (snapshot, moment) = Moment::of(take);
                 history.add(&snapshot, moment)

@@ -206,9 +206,10 @@ impl<'a> Event<'a> {
 
     /// What only the tracepoints tell.
     fn traced(&self) -> Result<(), Absent> {
-        match self.has(wire::CONNECTOR) {
-            true => Err(Absent::Unsupported),
-            false => Ok(()),
+        if self.has(wire::CONNECTOR) {
+            Err(Absent::Unsupported)
+        } else {
+            Ok(())
         }
     }
 
@@ -237,9 +238,12 @@ impl<'a> Event<'a> {
     /// Of an exec: the file name as it was given, for a script the script's. Any bytes.
     pub fn filename(&self) -> Option<Result<&'a [u8], Absent>> {
         let name = (self.kind == EventKind::Exec).then_some(self.rest)?;
-        Some(self.traced().and_then(|()| match self.has(wire::CUT) {
-            true => Err(Absent::Truncated),
-            false => Ok(name),
+        Some(self.traced().and_then(|()| {
+            if self.has(wire::CUT) {
+                Err(Absent::Truncated)
+            } else {
+                Ok(name)
+            }
         }))
     }
 
@@ -272,12 +276,13 @@ impl<'a> Event<'a> {
     pub fn peak_rss_bytes(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit().filter(|_| !self.is_thread())?;
         Some(self.traced().and_then(|()| {
-            match self.has(wire::KERNEL_THREAD) {
-                true => Err(Absent::NoMemory),
-                false => Ok(exit
+            if self.has(wire::KERNEL_THREAD) {
+                Err(Absent::NoMemory)
+            } else {
+                Ok(exit
                     .peak_rss_pages
                     .get()
-                    .saturating_mul(rustix::param::page_size() as u64)),
+                    .saturating_mul(rustix::param::page_size() as u64))
             }
         }))
     }

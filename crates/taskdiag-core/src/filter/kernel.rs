@@ -74,10 +74,7 @@ fn add(
 fn kernel_test(test: &Test, is_negated: bool, cgroup_id: &dyn Fn(&[u8]) -> Option<u64>) -> Option<KernelTest> {
     let made = |what: u32, relation: Relation, value: [u64; 2], mask: [u64; 2]| KernelTest {
         what: U32::new(what),
-        relation: U16::new(match is_negated {
-            false => relation,
-            true => relation.negated(),
-        } as u16),
+        relation: U16::new(if !is_negated { relation } else { relation.negated() } as u16),
         clause: U16::new(0),
         value: value.map(U64::new),
         mask: mask.map(U64::new),

@@ -50,9 +50,10 @@ struct Conjunct<'a> {
 
 impl Conjunct<'_> {
     fn into_expression(self) -> Expression {
-        match self.is_negated {
-            true => Expression::Not(Box::new(self.expression.clone())),
-            false => self.expression.clone(),
+        if self.is_negated {
+            Expression::Not(Box::new(self.expression.clone()))
+        } else {
+            self.expression.clone()
         }
     }
 }

@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::param::page_size;
-use rustix::process::{getpid, Pid};
 use rustix::thread::{capabilities, CapabilitySet};
 use rustix::time::Timespec;
 use taskdiag_bpf::recipe;
@@ -33,6 +32,7 @@ use taskdiag_bpf::tracing::Tracing;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::support::{Fact, Verdict};
 use taskdiag_sys::host;
+use taskdiag_sys::owner::Owner;
 
 use crate::probe;
 use crate::source::connector::Connector;
@@ -61,7 +61,7 @@ pub struct Events {
     /// The ring made no sense, and is not read any more.
     is_broken: Cell<bool>,
     /// The process that opened it. A child of it has the same ring, which only one may read.
-    owner: Pid,
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Events {
             gather: options.gather,
             malformed: Cell::new(0),
             is_broken: Cell::new(false),
-            owner: getpid(),
+            owner: Owner::this_process(),
         })
     }
 
@@ -159,16 +159,17 @@ impl Events {
 
     /// Whether there is any sense in reading on.
     fn check(&self) -> Result<()> {
-        if self.owner != getpid() {
+        if !self.owner.is_this_process() {
             let message = "events belong to the process that opened them: a child has to open its own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        match self.is_broken.get() {
-            true => Err(Error::new(
+        if self.is_broken.get() {
+            Err(Error::new(
                 ErrorKind::Malformed,
                 "the ring of events has something in it that can't be",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -292,12 +293,13 @@ fn connector() -> Fact {
     }
     let is_old = host::kernel_version().is_some_and(|version| version < (6, 6));
     let may = capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::NET_ADMIN));
-    match is_old && !may {
-        true => Fact::no(
+    if is_old && !may {
+        Fact::no(
             "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
             capability_remedy(REMEDY_CONNECTOR),
-        ),
-        false => Fact::unknown("not tried yet"),
+        )
+    } else {
+        Fact::unknown("not tried yet")
     }
 }
 

@@ -368,9 +368,10 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
             0 => Err(Absent::Unsupported),
             size => Ok(size),
         },
-        build_id: match wants.contains(Wants::BUILD_IDS) {
-            true => Ok(None),
-            false => Err(Absent::NotAsked),
+        build_id: if wants.contains(Wants::BUILD_IDS) {
+            Ok(None)
+        } else {
+            Err(Absent::NotAsked)
         },
         usage: Err(Absent::NotAsked),
     }

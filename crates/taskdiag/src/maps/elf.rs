@@ -218,16 +218,18 @@ mod tests {
 
     impl Made {
         fn word(&self, value: u64, out: &mut Vec<u8>) {
-            match self.form.wide {
-                true => self.put(&value.to_be_bytes(), out),
-                false => self.put(&(value as u32).to_be_bytes(), out),
+            if self.form.wide {
+                self.put(&value.to_be_bytes(), out)
+            } else {
+                self.put(&(value as u32).to_be_bytes(), out)
             }
         }
 
         fn put(&self, big_endian: &[u8], out: &mut Vec<u8>) {
-            match self.form.big {
-                true => out.extend(big_endian),
-                false => out.extend(big_endian.iter().rev()),
+            if self.form.big {
+                out.extend(big_endian)
+            } else {
+                out.extend(big_endian.iter().rev())
             }
         }
 

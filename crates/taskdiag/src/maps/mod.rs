@@ -299,9 +299,10 @@ impl Maps {
             let found = space.answer(&asked, forced, wants);
             (found, space.file())
         };
-        let what = match wants.contains(Wants::USAGE) {
-            true => readers::MEMORY,
-            false => readers::MAPPINGS,
+        let what = if wants.contains(Wants::USAGE) {
+            readers::MEMORY
+        } else {
+            readers::MAPPINGS
         };
         let (found, file) = ask_about(self.pid, what, self.patience, self.waits, answer)?;
         self.file = file;
@@ -332,9 +333,10 @@ fn ask_about<T: Send + 'static>(
     waits: bool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    match waits {
-        true => Ok(work()),
-        false => readers::call(pid.unwrap_or(0), what, patience, work).ok_or_else(|| Error::no_answer(pid)),
+    if waits {
+        Ok(work())
+    } else {
+        readers::call(pid.unwrap_or(0), what, patience, work).ok_or_else(|| Error::no_answer(pid))
     }
 }
 

@@ -181,9 +181,10 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
         .collect();
     let outcome = |(&address, place): (&u64, &Option<usize>)| {
         let Some((start, file_offset, meaning)) = place.map(|place| meanings[place]) else {
-            return Outcome::Nowhere(match is_kernels(address) {
-                true => Reason::Special,
-                false => Reason::Unmapped,
+            return Outcome::Nowhere(if is_kernels(address) {
+                Reason::Special
+            } else {
+                Reason::Unmapped
             });
         };
         let offset = address - start;

@@ -37,9 +37,10 @@ const SOME: u32 = 16;
 
 /// Whoever answers each time in the last moment holds his reader too.
 fn check_time(began: Instant) -> Result<()> {
-    match began.elapsed() > readers::LONGEST {
-        true => Err(Error::no_answer(None)),
-        false => Ok(()),
+    if began.elapsed() > readers::LONGEST {
+        Err(Error::no_answer(None))
+    } else {
+        Ok(())
     }
 }
 
@@ -66,9 +67,10 @@ impl<'a> IoctlCursor<'a> {
         if self.asked % SOME == 0 {
             check_time(self.began)?;
         }
-        let name = match wants.contains(Wants::NAMES) {
-            true => &mut self.name[..],
-            false => &mut [],
+        let name = if wants.contains(Wants::NAMES) {
+            &mut self.name[..]
+        } else {
+            &mut []
         };
         let mut no_name = Absent::NotAsked;
         let mut answer = procmap::query(self.file, address, flags, name, &mut []);
@@ -92,14 +94,16 @@ impl<'a> IoctlCursor<'a> {
                 minor: vma.dev_minor,
             },
             inode: vma.inode,
-            name: match wants.contains(Wants::NAMES) && no_name == Absent::NotAsked {
-                true => Ok(&self.name[..vma.name_len]),
-                false => Err(no_name),
+            name: if wants.contains(Wants::NAMES) && no_name == Absent::NotAsked {
+                Ok(&self.name[..vma.name_len])
+            } else {
+                Err(no_name)
             },
             page_size_bytes: Ok(vma.page_size),
-            build_id: match wants.contains(Wants::BUILD_IDS) {
-                true => Ok(None),
-                false => Err(Absent::NotAsked),
+            build_id: if wants.contains(Wants::BUILD_IDS) {
+                Ok(None)
+            } else {
+                Err(Absent::NotAsked)
             },
             usage: Err(Absent::NotAsked),
         }))
@@ -261,9 +265,10 @@ impl Cursor for TextCursor<'_> {
                 inode: line.inode,
                 name: Err(Absent::NotAsked),
                 page_size_bytes: Err(Absent::Unsupported),
-                build_id: match self.wants.contains(Wants::BUILD_IDS) {
-                    true => Ok(None),
-                    false => Err(Absent::NotAsked),
+                build_id: if self.wants.contains(Wants::BUILD_IDS) {
+                    Ok(None)
+                } else {
+                    Err(Absent::NotAsked)
                 },
                 usage: Err(Absent::NotAsked),
             };
@@ -285,9 +290,10 @@ impl Cursor for TextCursor<'_> {
                 bytes => Ok(bytes),
             };
         }
-        let name = match has_details || !is_plain {
-            true => &self.name[..],
-            false => &self.buffer[place],
+        let name = if has_details || !is_plain {
+            &self.name[..]
+        } else {
+            &self.buffer[place]
         };
         mapping.name = match is_wanted {
             // As long as other sources give: then all say the same.

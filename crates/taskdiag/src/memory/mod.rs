@@ -229,9 +229,10 @@ impl Rollups {
             let pages = (rss_bytes + mem.swap_bytes.get()) / page_bytes;
             let before = self.known.get(&identity);
             // What a thread shows does not tell what the others did.
-            let signs = match request.budget.max_age.is_zero() || request.is_threads {
-                true => None,
-                false => signs(&task),
+            let signs = if request.budget.max_age.is_zero() || request.is_threads {
+                None
+            } else {
+                signs(&task)
             };
             let is_current = |known: &&Known| {
                 Some(known.signs) == signs && now.saturating_duration_since(known.at) <= request.budget.max_age

@@ -83,9 +83,10 @@ impl Rate {
     pub(crate) fn page_ns(&self) -> f64 {
         let spread = self.weight * self.xx - self.x * self.x;
         let slope = (self.weight * self.xy - self.x * self.y) / spread;
-        match slope.is_finite() {
-            true => slope.clamp(LEAST_PAGE_NS, MOST_PAGE_NS),
-            false => PAGE_NS,
+        if slope.is_finite() {
+            slope.clamp(LEAST_PAGE_NS, MOST_PAGE_NS)
+        } else {
+            PAGE_NS
         }
     }
 

@@ -180,9 +180,10 @@ impl Hands {
         };
         let file = open(batch, job, name).map_err(reason)?;
         self.sum.clear();
-        let read = match is_isolated {
-            true => self.read_isolated(&file, batch.deadline, pulse),
-            false => self.read_here(&file, batch.source == SourceId::SmapsRollup),
+        let read = if is_isolated {
+            self.read_isolated(&file, batch.deadline, pulse)
+        } else {
+            self.read_here(&file, batch.source == SourceId::SmapsRollup)
         };
         read.map_err(reason)?;
         // The file stays with the task that it was opened for. It is the one that is meant if that one is still there.
@@ -193,10 +194,10 @@ impl Hands {
                 return Err(Absent::Gone);
             }
         }
-        match self.sum.is_empty() {
-            // What smaps has of a task that lost its memory.
-            true => Err(Absent::Gone),
-            false => Ok(self.sum.rollup()),
+        if self.sum.is_empty() {
+            Err(Absent::Gone)
+        } else {
+            Ok(self.sum.rollup())
         }
     }
 
@@ -257,9 +258,10 @@ fn open(batch: &Batch, job: &Job, name: &str) -> Result<OwnedFd, Errno> {
     let mut path = [0; 64];
     let room = path.len();
     let mut rest = &mut path[..];
-    let written = match job.pid == job.tid {
-        true => write!(rest, "{}/{name}", job.pid),
-        false => write!(rest, "{}/task/{}/{name}", job.pid, job.tid),
+    let written = if job.pid == job.tid {
+        write!(rest, "{}/{name}", job.pid)
+    } else {
+        write!(rest, "{}/task/{}/{name}", job.pid, job.tid)
     };
     written.map_err(|_| Errno::NAMETOOLONG)?;
     let len = room - rest.len();

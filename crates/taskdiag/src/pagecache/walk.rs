@@ -272,9 +272,10 @@ impl Seen {
 
     /// Whether a file is met for the first time. Only files with several names are remembered.
     fn is_new_file(&mut self, stat: &Stat) -> bool {
-        match stat.st_nlink > 1 {
-            true => self.files.insert(id(stat)),
-            false => !self.files.contains(&id(stat)),
+        if stat.st_nlink > 1 {
+            self.files.insert(id(stat))
+        } else {
+            !self.files.contains(&id(stat))
         }
     }
 }
@@ -413,9 +414,10 @@ impl Walk {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Asked::Gone,
             Err(Errno::ACCESS | Errno::PERM) => {
-                let follow = match flags.contains(OFlags::NOFOLLOW) {
-                    true => AtFlags::SYMLINK_NOFOLLOW,
-                    false => AtFlags::empty(),
+                let follow = if flags.contains(OFlags::NOFOLLOW) {
+                    AtFlags::SYMLINK_NOFOLLOW
+                } else {
+                    AtFlags::empty()
                 };
                 return match statat(directory, name, follow) {
                     Ok(stat) if !is_regular(&stat) => Asked::Gone,
@@ -850,9 +852,10 @@ impl<'a> Worker<'a> {
 
     /// Whether a directory on another file system than the one above it is not for this walk.
     fn is_left_out(&self, directory: &OwnedFd, stat: &Stat) -> bool {
-        match self.shared.walk.one_file_system {
-            true => stat.st_dev != self.shared.root.0,
-            false => fstatfs(directory).is_ok_and(|fs| is_uncached(fs.f_type as u64)),
+        if self.shared.walk.one_file_system {
+            stat.st_dev != self.shared.root.0
+        } else {
+            fstatfs(directory).is_ok_and(|fs| is_uncached(fs.f_type as u64))
         }
     }
 

@@ -17,12 +17,16 @@ use rustix::net::{
 use rustix::param::page_size;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
+use taskdiag_core::query::Scope;
 use taskdiag_core::record::Record;
 use taskdiag_core::snapshot::{Found, Snapshot};
 use taskdiag_protocol::linger::Linger;
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use taskdiag_sys::host;
+use taskdiag_sys::owner::Owner;
 use zerocopy::FromBytes as _;
+
+use super::{Asked, Source};
 
 /// How long a packet is waited for, and an answer, if it comes more slowly than [`PACE`].
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +59,7 @@ pub(crate) struct Broker {
     packet: Vec<u8>,
     linger: Linger,
     /// The process that connected: the broker answers nobody else.
-    owner: rustix::process::Pid,
+    owner: Owner,
     /// An answer was given up half-way.
     is_torn: bool,
     /// What an answer may take.
@@ -106,6 +110,36 @@ impl From<Errno> for Refusal {
     }
 }
 
+impl Source for Broker {
+    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool> {
+        let (query, groups) = (asked.query, asked.groups);
+        if query.scope.is_listed() && asked.one_by_one {
+            let strategy = if query.scope.is_threads() {
+                Strategy::Thread
+            } else {
+                Strategy::One
+            };
+            for &pid in &query.pids {
+                match self.read(strategy, pid, groups, snapshot) {
+                    // The caller sees that it is missing.
+                    Err(error) if error.kind() == ErrorKind::NoSuchTask => {}
+                    result => result?,
+                }
+            }
+            return Ok(false);
+        }
+        let (strategy, pid) = match query.scope {
+            Scope::Process(pid) => (Strategy::One, pid),
+            Scope::ThreadsOf(pid) => (Strategy::Thread, pid),
+            Scope::ChildrenOf(pid) => (Strategy::Children, pid),
+            Scope::Threads | Scope::ThreadsOfListed => (Strategy::AllThreads, 0),
+            Scope::Processes | Scope::Listed | Scope::DescendantsOf(_) => (Strategy::All, 0),
+        };
+        self.read(strategy, pid, groups, snapshot)?;
+        Ok(false)
+    }
+}
+
 impl Broker {
     /// Connects, and asks what there is to be asked.
     pub(crate) fn open(path: &Path) -> Result<Broker> {
@@ -125,7 +159,7 @@ impl Broker {
             bits: wire::Bits::default(),
             packet: Vec::new(),
             linger: Linger::default(),
-            owner: rustix::process::getpid(),
+            owner: Owner::this_process(),
             is_torn: false,
             most: Most {
                 patience: PATIENCE,
@@ -153,7 +187,7 @@ impl Broker {
 
     /// Whether this process can still use it.
     pub(crate) fn is_ours(&self) -> bool {
-        self.owner == rustix::process::getpid() && !self.is_torn
+        self.owner.is_this_process() && !self.is_torn
     }
 
     /// The groups that this process sees of every task.
@@ -307,9 +341,10 @@ impl Broker {
         bytes.reserve(wire::PACKET);
         loop {
             let lingers = self.linger.goes_on();
-            let waits = match lingers {
-                true => RecvFlags::DONTWAIT,
-                false => RecvFlags::empty(),
+            let waits = if lingers {
+                RecvFlags::DONTWAIT
+            } else {
+                RecvFlags::empty()
             };
             // The length that it has, though there may be more room.
             match rustix::net::recv(&self.socket, spare_capacity(bytes), RecvFlags::TRUNC | waits) {
@@ -460,7 +495,7 @@ mod tests {
             bits: wire::Bits::default(),
             packet: Vec::new(),
             linger: Linger::default(),
-            owner: rustix::process::getpid(),
+            owner: Owner::this_process(),
             is_torn: false,
             most,
         }

@@ -48,9 +48,10 @@ impl Id {
     }
 
     fn directory(self) -> PathBuf {
-        match self.is_thread {
-            true => PathBuf::from(format!("/proc/{}/task/{}", self.pid, self.tid)),
-            false => PathBuf::from(format!("/proc/{}", self.pid)),
+        if self.is_thread {
+            PathBuf::from(format!("/proc/{}/task/{}", self.pid, self.tid))
+        } else {
+            PathBuf::from(format!("/proc/{}", self.pid))
         }
     }
 }
@@ -424,10 +425,13 @@ impl Text {
             Field::PinnedBytes => self.memory("VmPin"),
             Field::PageTableBytes => self.memory("VmPTE"),
             Field::HugetlbBytes => self.memory("HugetlbPages"),
-            Field::Cmdline => match self.has_memory()? {
-                true => Ok(Plain::Bytes(self.file("cmdline")?.to_vec())),
-                false => Err(Absent::NoMemory),
-            },
+            Field::Cmdline => {
+                if self.has_memory()? {
+                    Ok(Plain::Bytes(self.file("cmdline")?.to_vec()))
+                } else {
+                    Err(Absent::NoMemory)
+                }
+            }
             Field::OomScoreAdj => self.whole("oom_score_adj"),
             Field::OomScore => self.whole("oom_score"),
             Field::NsPid => self.namespace("pid"),
@@ -460,10 +464,13 @@ impl Text {
                 Ok(Plain::Number(queued.parse().expect("a number in SigQ")))
             }
             Field::Limits => self.limits(),
-            Field::Environ => match self.has_memory()? {
-                true => Ok(Plain::Bytes(self.file("environ")?.to_vec())),
-                false => Err(Absent::NoMemory),
-            },
+            Field::Environ => {
+                if self.has_memory()? {
+                    Ok(Plain::Bytes(self.file("environ")?.to_vec()))
+                } else {
+                    Err(Absent::NoMemory)
+                }
+            }
             Field::Exe => match self.link("exe") {
                 Err(Absent::Gone) if !self.has_memory()? => Err(Absent::NoMemory),
                 path => Ok(Plain::Bytes(path?)),

@@ -62,9 +62,10 @@ fn find<'a>(lines: &'a [Line], addresses: &[u64]) -> Vec<Option<&'a Line>> {
 }
 
 fn all<T>(found: impl IntoIterator<Item = Option<T>>) -> Result<()> {
-    match found.into_iter().all(|place| place.is_some()) {
-        true => Ok(()),
-        false => Err("an address was not found".into()),
+    if found.into_iter().all(|place| place.is_some()) {
+        Ok(())
+    } else {
+        Err("an address was not found".into())
     }
 }
 

@@ -108,9 +108,10 @@ fn ours(query: Query, budget: Budget) -> Result<impl FnMut() -> Result<()>> {
     let mut snapshot = Snapshot::default();
     Ok(move || {
         handle.query_into(&query, &mut snapshot)?;
-        match snapshot.tasks().any(|task| task.pss_bytes().is_ok()) {
-            true => Ok(()),
-            false => Err("no process has memory".into()),
+        if snapshot.tasks().any(|task| task.pss_bytes().is_ok()) {
+            Ok(())
+        } else {
+            Err("no process has memory".into())
         }
     })
 }
@@ -146,9 +147,10 @@ pub fn machine(tools: &Tools) -> Result<Vec<Contender>> {
     contenders.extend(psutil("psutil memory_full_info", "all", tools)?);
     contenders.push(command("command: taskdiag mem", &tools.taskdiag()?, &["mem"]));
     for (name, program) in [("command: smem", "smem"), ("command: ps_mem", "ps_mem")] {
-        match tools::runs(program, &["--help"]) {
-            true => contenders.push(command(name, program, &[])),
-            false => eprintln!("{name}: not installed"),
+        if tools::runs(program, &["--help"]) {
+            contenders.push(command(name, program, &[]))
+        } else {
+            eprintln!("{name}: not installed")
         }
     }
     Ok(contenders)

@@ -63,9 +63,10 @@ fn map(bytes: usize, flags: i32) -> Result<*mut libc::c_void> {
     );
     // SAFETY: a new mapping, at a place of the kernel's choice.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    match at == libc::MAP_FAILED {
-        true => Err(std::io::Error::last_os_error().into()),
-        false => Ok(at),
+    if at == libc::MAP_FAILED {
+        Err(std::io::Error::last_os_error().into())
+    } else {
+        Ok(at)
     }
 }
 

@@ -58,9 +58,10 @@ fn mapped_file(den: &mut Den) -> io::Result<Facts> {
         let at = sys::map(4 * MIB, MAP_PRIVATE, Some(file.as_raw_fd()))?;
         sys::touch(at, 4 * MIB, false);
         // The pages of files on tmpfs are shared memory.
-        let fact = match sys::is_on_tmpfs(&file)? {
-            true => &mut report.facts.shmem_at_least_bytes,
-            false => &mut report.facts.file_at_least_bytes,
+        let fact = if sys::is_on_tmpfs(&file)? {
+            &mut report.facts.shmem_at_least_bytes
+        } else {
+            &mut report.facts.file_at_least_bytes
         };
         *fact = Some(4 * MIB as u64);
         Ok(())

@@ -94,9 +94,10 @@ impl Plan {
     /// The files to read if some can't be: one has to be among them by which it is known whose the others are.
     pub(super) fn files_but(&self, held: Files) -> Files {
         let files = self.files.without(held);
-        match self.is_sure || self.files == Files::NONE {
-            true => files,
-            false => files.anchored(),
+        if self.is_sure || self.files == Files::NONE {
+            files
+        } else {
+            files.anchored()
         }
     }
 
@@ -660,9 +661,10 @@ fn why_absent(
         return evidence.fd_count.err();
     }
     // The cheapest file that has it is the one that the plan chose, unless stat was not chosen for what status has too.
-    let file = match files.intersects(Files::STATUS) {
-        true => Files::STATUS,
-        false => files,
+    let file = if files.intersects(Files::STATUS) {
+        Files::STATUS
+    } else {
+        files
     };
     if let Err(reason) = evidence.text(file) {
         return Some(reason);

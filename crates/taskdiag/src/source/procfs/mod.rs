@@ -25,7 +25,9 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::text::process;
+use taskdiag_sys::owner::Owner;
 
+use super::{Asked, Source};
 use crate::readers::{self, Wait};
 use encode::Plan;
 pub(crate) use kernel::cgroup_id;
@@ -44,10 +46,17 @@ const FEW: usize = 16;
 pub(crate) struct Procfs {
     proc: Arc<OwnedFd>,
     /// The process that opened it. A child of it has the same descriptor, and with it the same place in the directory.
-    owner: rustix::process::Pid,
+    owner: Owner,
     worker: Worker,
     missing: Missing,
     ticks_per_second: u64,
+}
+
+impl Source for Procfs {
+    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool, Error> {
+        self.read(asked.query, asked.fields, asked.patience, snapshot)?;
+        Ok(false)
+    }
 }
 
 impl Procfs {
@@ -72,7 +81,7 @@ impl Procfs {
         let ticks_per_second = rustix::param::clock_ticks_per_second();
         Ok(Procfs {
             proc: Arc::new(proc),
-            owner: rustix::process::getpid(),
+            owner: Owner::this_process(),
             worker: Worker::new(ticks_per_second),
             missing: Missing::default(),
             ticks_per_second,
@@ -86,7 +95,7 @@ impl Procfs {
 
     /// Whether this process opened it.
     pub(crate) fn is_ours(&self) -> bool {
-        self.owner == rustix::process::getpid()
+        self.owner.is_this_process()
     }
 
     /// Appends a record and a row for each task of the query's scope, by ascending ids, with the values of `fields` and no others,
@@ -128,13 +137,13 @@ impl Procfs {
                     _ => Meant::Itself,
                 };
                 let targets = pids.iter().enumerate().map(|(index, &pid)| Target::new(index, pid));
-                let asked = Asked {
+                let reading = Reading {
                     passes: vec![pass],
                     meant,
                     targets: (scope.is_listed() || !pids.is_empty()).then(|| targets.collect()),
                 };
                 let mut ends = Vec::new();
-                for mut part in self.run(asked, patience)? {
+                for mut part in self.run(reading, patience)? {
                     snapshot.take_in(&mut part.snapshot);
                     ends.extend(part.ends.into_iter().map(|(index, end)| (index, end.map(drop))));
                 }
@@ -185,8 +194,8 @@ impl Procfs {
     }
 
     /// Has readers read all processes, or some.
-    fn run(&mut self, asked: Asked, patience: Duration) -> Result<Vec<Part>, Error> {
-        let Asked { passes, meant, targets } = asked;
+    fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Part>, Error> {
+        let Reading { passes, meant, targets } = reading;
         let wait = Wait {
             patience,
             deadline: None,
@@ -236,9 +245,10 @@ impl Procfs {
                 Some(kind) => kind,
                 None => {
                     kinds.push((task.fields, task.is_sure));
-                    let plan = match task.is_sure {
-                        true => Plan::sure(task.fields),
-                        false => Plan::new(task.fields, Files::STAT),
+                    let plan = if task.is_sure {
+                        Plan::sure(task.fields)
+                    } else {
+                        Plan::new(task.fields, Files::STAT)
                     };
                     passes.push(self.pass_by(plan, Only::Any)?);
                     kinds.len() - 1
@@ -254,12 +264,12 @@ impl Procfs {
         if targets.is_empty() {
             return Ok(Vec::new());
         }
-        let asked = Asked {
+        let reading = Reading {
             passes,
             meant: Meant::Itself,
             targets: Some(targets),
         };
-        let parts = self.run(asked, patience)?;
+        let parts = self.run(reading, patience)?;
         let supplements = parts.into_iter().map(|part| Supplements {
             no_answer: part.snapshot.counters.no_answer,
             records: part.snapshot.records,
@@ -278,9 +288,10 @@ impl Procfs {
 
     fn pass_by(&mut self, plan: Plan, only: Only) -> Result<Pass, Error> {
         self.missing.probe(self.proc.as_fd(), &plan);
-        let mount = match plan.fields.contains(Field::CgroupId) {
-            true => Mount::find(self.proc.as_fd())?.map(Arc::new),
-            false => None,
+        let mount = if plan.fields.contains(Field::CgroupId) {
+            Mount::find(self.proc.as_fd())?.map(Arc::new)
+        } else {
+            None
         };
         Ok(Pass {
             plan,
@@ -296,7 +307,7 @@ impl Procfs {
 type Ends = Vec<(usize, Result<(), Lost>)>;
 
 /// What readers are to read.
-struct Asked {
+struct Reading {
     passes: Vec<Pass>,
     meant: Meant,
     /// None: all processes.

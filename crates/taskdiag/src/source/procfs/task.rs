@@ -369,9 +369,10 @@ impl Worker {
     /// Checks that there is a process with this number.
     pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
         self.buffer.used = 0;
-        match Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
-            true => Ok(()),
-            false => Err(Lost::Other),
+        if Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
+            Ok(())
+        } else {
+            Err(Lost::Other)
         }
     }
 
@@ -471,12 +472,13 @@ impl Worker {
         }
         with.mark(place.tid, NO_FILE);
         for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
-            namespaces[which] = match pass.missing.namespaces >> which & 1 != 0 {
-                true => Err(Absent::Unsupported),
-                false => match place.namespace(NAMESPACE_LINKS[which]) {
+            namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
+                Err(Absent::Unsupported)
+            } else {
+                match place.namespace(NAMESPACE_LINKS[which]) {
                     Ok(inode) => Ok(inode),
                     Err(errno) => Err(reason(errno)?),
-                },
+                }
             };
         }
         let mut paths = [Err(Absent::NotAsked); PATHS.len()];
@@ -601,8 +603,9 @@ fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost>
         }
     };
     let stat = process::stat(buffer.text(span)).ok_or(Lost::Malformed)?;
-    match stat.is_released() {
-        true => Err(Lost::Gone),
-        false => Ok(stat),
+    if stat.is_released() {
+        Err(Lost::Gone)
+    } else {
+        Ok(stat)
     }
 }

@@ -1,16 +1,19 @@
-//! The handle: what is kept from one query to the next.
+//! The handle: what is kept from one query to the next, and the way of a query: it is planned, asked, and completed.
+
+mod changes;
+mod hidden;
+mod supplement;
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use taskdiag_bpf::pass::{deferred, Bpf, Request, Standpoint};
+use taskdiag_bpf::pass::Bpf;
 use taskdiag_bpf::pin;
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
-use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::filter::Filter;
@@ -19,15 +22,17 @@ use taskdiag_core::kept::{Arguments, Times};
 use taskdiag_core::plan::{plan, BpfWay, Cost, Explanation, Plan, State};
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::record::{self, attr, Record};
-use taskdiag_core::snapshot::{Place, Snapshot, SourceId};
+use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::support::{Fact, Support, Verdict};
-use taskdiag_protocol::wire::{self, Strategy};
-use taskdiag_sys::host;
+use taskdiag_protocol::wire::{self};
 
-use crate::memory::{self, absent_record, Progress, Rollups, StillThere};
+use crate::memory::{self, Progress, Rollups, StillThere};
 use crate::probe;
 use crate::source::broker::Broker;
-use crate::source::procfs::{self, Procfs, Supplements, Wanted};
+use crate::source::procfs::{self, Procfs};
+use crate::source::{Asked, Source};
+use changes::Changes;
+use supplement::ids_of_all;
 
 /// Asks the kernel. Making one is free: what a query needs is opened or loaded when it is first needed, and kept.
 ///
@@ -239,10 +244,7 @@ impl Handle {
             let bpf = &mut self.bpf;
             let mut still_there = || ids_of_all(bpf, false);
             let is_by_bpf = snapshot.answers[Group::Mem as usize] == Some(Ok(SourceId::Bpf));
-            let still_there: StillThere<'_> = match is_by_bpf {
-                true => Some(&mut still_there),
-                false => None,
-            };
+            let still_there: StillThere<'_> = if is_by_bpf { Some(&mut still_there) } else { None };
             if let Some(procfs) = &self.procfs {
                 self.rollups.read(procfs, &request, still_there, snapshot)?;
             }
@@ -271,22 +273,14 @@ impl Handle {
         for group in snapshot.fields.groups().iter() {
             snapshot.answers[group as usize] = plan.answer(group);
         }
-        let known_before = match plan.bpf {
-            Some((_, groups)) => self.ask_bpf(query, groups, &plan, snapshot)?,
-            None if plan.broker.is_some() => {
-                self.ask_broker(query, &plan, snapshot)?;
-                false
-            }
-            None => {
-                let fields = fields_of(snapshot.fields, plan.procfs);
-                self.read_procfs(query, fields, snapshot)?;
-                false
-            }
-        };
+        let left_out = self.ask_first(query, &plan, snapshot)?;
+        if plan.first().0 != SourceId::Procfs {
+            self.complete(query, &plan, snapshot)?;
+        }
         self.regret_ns = self.regret_ns.saturating_add(plan.regret_ns);
         self.raise_times(query, snapshot);
         let is_empty = snapshot.is_empty();
-        if query.changed && !known_before {
+        if query.changed && !left_out {
             self.changes.retain_changed(snapshot);
         }
         snapshot.counters.tasks = snapshot.rows.len() as u64;
@@ -323,76 +317,47 @@ impl Handle {
         Ok(self.broker.insert(broker))
     }
 
-    /// Asks the broker.
-    fn ask_broker(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<()> {
-        let groups = plan.broker.unwrap_or_default();
-        let broker = self.broker()?;
-        let (strategy, pid) = match query.scope {
-            Scope::Process(pid) => (Strategy::One, pid),
-            Scope::ThreadsOf(pid) => (Strategy::Thread, pid),
-            Scope::ChildrenOf(pid) => (Strategy::Children, pid),
-            Scope::Threads | Scope::ThreadsOfListed => (Strategy::AllThreads, 0),
-            Scope::Processes | Scope::Listed | Scope::DescendantsOf(_) => (Strategy::All, 0),
-        };
-        if query.scope.is_listed() && plan.one_by_one {
-            let strategy = match query.scope {
-                Scope::Listed => Strategy::One,
-                _ => Strategy::Thread,
-            };
-            for &pid in &query.pids {
-                match broker.read(strategy, pid, groups, snapshot) {
-                    Err(error) if error.kind() == ErrorKind::NoSuchTask => snapshot.missing.push(pid),
-                    result => result?,
-                }
-            }
-        } else if !query.scope.is_listed() || !query.pids.is_empty() {
-            broker.read(strategy, pid, groups, snapshot)?;
-            if query.scope.is_listed() {
-                retain_listed(query, snapshot);
-                find_missing(query, snapshot);
-            }
+    /// Asks who says which tasks there are. Returns whether it left out those that have not changed.
+    fn ask_first(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
+        if query.scope.is_listed() && query.pids.is_empty() {
+            return Ok(false);
         }
-        snapshot.put_in_order();
-        self.filter_and_fill_in(query, plan, snapshot);
-        Ok(())
-    }
-
-    /// Makes a pass with BPF. Says whether that left out what has not changed, if it was to.
-    fn ask_bpf(&mut self, query: &Query, groups: Groups, plan: &Plan, snapshot: &mut Snapshot) -> Result<bool> {
-        self.add_hidden(query, groups, snapshot)?;
-        let is_listed = query.scope.is_listed();
+        let (first, groups) = plan.first();
         let tests = match &query.filter {
             Some(filter) if plan.tested => filter.kernel_tests(&|path| procfs::cgroup_id(path)).tests,
             _ => Vec::new(),
         };
-        let changed = query.changed && plan.tested && self.bpf.knows_changes();
-        let scope = match query.scope {
-            Scope::Listed => Scope::Processes,
-            Scope::ThreadsOfListed => Scope::Threads,
-            scope => scope,
-        };
-        let request = Request {
-            scope,
-            pids: if is_listed && plan.one_by_one { &query.pids } else { &[] },
+        let asked = Asked {
+            query,
+            fields: fields_of(snapshot.fields, groups),
             groups: if plan.run { groups.with(Group::Args) } else { groups },
             tests: &tests,
-            changed,
-            standpoint: Standpoint::default(),
-            most: usize::MAX,
+            changed: query.changed && plan.tested,
+            one_by_one: plan.one_by_one,
+            patience: self.patience(query),
         };
-        if !is_listed || !query.pids.is_empty() {
-            self.bpf.read(&request, snapshot)?;
+        let source: &mut dyn Source = match first {
+            SourceId::Bpf => &mut self.bpf,
+            SourceId::Broker => self.broker()?,
+            _ => self.procfs()?,
+        };
+        source.read_tasks(&asked, snapshot)
+    }
+
+    /// Completes the answer of a source that is not procfs: with tasks that it does not see, without those that are not meant, and with
+    /// what procfs reads of the rest.
+    fn complete(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) -> Result<()> {
+        if let Some((_, groups)) = plan.bpf {
+            self.add_hidden(query, groups, snapshot)?;
+            self.ask_again(query, groups, snapshot)?;
         }
-        self.ask_again(query, groups, snapshot)?;
-        if is_listed && !plan.one_by_one {
+        if query.scope.is_listed() {
             retain_listed(query, snapshot);
-        }
-        if is_listed {
             find_missing(query, snapshot);
         }
         snapshot.put_in_order();
         self.filter_and_fill_in(query, plan, snapshot);
-        Ok(changed)
+        Ok(())
     }
 
     /// Drops the rows that are not meant, and asks procfs for what is its part of the others, and for what is deferred.
@@ -435,14 +400,6 @@ impl Handle {
         Ok(descendants)
     }
 
-    /// Whether there is a process of this number, as far as iterators and procfs, which fills in for them, can tell.
-    fn iterators_show(&mut self, pid: u32) -> Result<bool> {
-        let mut found = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
-        let is_hidden = self.hidden.as_ref().is_some_and(|hidden| hidden.contains(&pid));
-        Ok(is_hidden || !found.is_empty())
-    }
-
     /// A plan whose programs are loaded. What can't be loaded changes the facts, and so the plan.
     fn ready_plan(&mut self, query: &Query) -> Result<Plan> {
         loop {
@@ -450,9 +407,10 @@ impl Handle {
             let Some((way, groups)) = plan.bpf.filter(|(way, _)| *way != BpfWay::Loaded) else {
                 return Ok(plan);
             };
-            let mut needed = match plan.tested {
-                true => groups.or(Groups::TESTABLE),
-                false => groups,
+            let mut needed = if plan.tested {
+                groups.or(Groups::TESTABLE)
+            } else {
+                groups
             };
             if plan.run {
                 needed = needed.with(Group::Args);
@@ -486,244 +444,6 @@ impl Handle {
         self.procfs()?.read(query, fields, patience, snapshot)
     }
 
-    /// Some kernels keep processes from iterators that `/proc` shows, such as the first process of a sandbox. An answer
-    /// without them would not be the same from both sources, so procfs adds them.
-    fn add_hidden(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
-        self.find_hidden()?;
-        let hidden = self.hidden.clone().unwrap_or_default();
-        let is_asked = |pid: &u32| match query.scope {
-            Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == *pid,
-            Scope::Listed | Scope::ThreadsOfListed => query.pids.contains(pid),
-            _ => true,
-        };
-        let added = self.add_by_procfs(hidden.into_iter().filter(is_asked), query, groups, snapshot)?;
-        snapshot.counters.hidden = added as u64;
-        Ok(())
-    }
-
-    /// Asks procfs about processes whose numbers passed to other tasks while BPF read them, as in an exec.
-    fn ask_again(&mut self, query: &Query, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
-        let mut again = std::mem::take(&mut snapshot.again);
-        again.sort_unstable();
-        again.dedup();
-        if again.is_empty() {
-            return Ok(());
-        }
-        let known = snapshot.rows.len();
-        let asked = again.len();
-        let added = self.add_by_procfs(again, query, groups, snapshot)?;
-        snapshot.counters.gone += asked.saturating_sub(added) as u64;
-        // Of threads, most had been read already.
-        let mut seen: HashSet<u32> = snapshot.rows[..known].iter().map(|row| row.tid).collect();
-        let mut fresh = snapshot.rows.split_off(known);
-        fresh.retain(|row| seen.insert(row.tid));
-        snapshot.rows.append(&mut fresh);
-        Ok(())
-    }
-
-    /// Adds rows of procfs for some processes, or for their threads. Returns how many there are.
-    fn add_by_procfs(
-        &mut self,
-        pids: impl IntoIterator<Item = u32>,
-        query: &Query,
-        groups: Groups,
-        snapshot: &mut Snapshot,
-    ) -> Result<usize> {
-        let mut fields = fields_of(snapshot.fields, groups);
-        if let Scope::ChildrenOf(_) = query.scope {
-            fields |= Field::Ppid;
-        }
-        let asked = match query.scope.is_threads() {
-            true => Query::threads_of_these(pids),
-            false => Query::these(pids),
-        };
-        if asked.pids.is_empty() {
-            return Ok(0);
-        }
-        let mut found = Snapshot::default();
-        found.clear(fields);
-        self.read_procfs(&asked.patience(self.patience(query)), fields, &mut found)?;
-        if let Scope::ChildrenOf(parent) = query.scope {
-            found.retain(|task| parent_of(task.record().as_bytes()) == Some(parent));
-        }
-        let added = found.rows.len();
-        snapshot.take_in(&mut found);
-        Ok(added)
-    }
-
-    /// Finds the processes that procfs lists and iterators pass over, once in a handle. The first process of a pid namespace
-    /// always exists: where iterators show that one they hide none.
-    fn find_hidden(&mut self) -> Result<()> {
-        if self.hidden.is_some() {
-            return Ok(());
-        }
-        let mut shown = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Process(1)), &mut shown)?;
-        if !shown.is_empty() || self.procfs().is_err() {
-            self.hidden = Some(Vec::new());
-            return Ok(());
-        }
-        if self.shows_all_but_the_first().unwrap_or(false) {
-            self.hidden = Some(vec![1]);
-            return Ok(());
-        }
-        let mut listed = Snapshot::default();
-        self.read_procfs(&Query::processes(), Fields::NONE, &mut listed)?;
-        self.bpf.read(&Request::ids(Scope::Processes), &mut shown)?;
-        let shown: HashSet<u32> = pids(&shown).collect();
-        let mut hidden = Vec::new();
-        for pid in pids(&listed).filter(|pid| !shown.contains(pid)) {
-            // Most have just ended. One that is hidden is there, and still not shown.
-            let mut found = Snapshot::default();
-            self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
-            let is_shown = !found.is_empty();
-            if !is_shown && self.read_procfs(&Query::process(pid), Fields::NONE, &mut found).is_ok() {
-                hidden.push(pid);
-            }
-        }
-        self.hidden = Some(hidden);
-        Ok(())
-    }
-
-    /// Whether all threads that the kernel counts are those that it shows and those of process 1. To list `/proc` takes longer than
-    /// all else. In a pid namespace, or where tasks come and go meanwhile, this is not known, and false.
-    fn shows_all_but_the_first(&mut self) -> Result<bool> {
-        let counted = host::threads();
-        let mut threads = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Threads), &mut threads)?;
-        self.read_procfs(&Query::threads_of(1), Fields::NONE, &mut threads)?;
-        Ok(counted == threads.len() as u16 && counted == host::threads())
-    }
-
-    /// Asks procfs for the groups that are its part, and for what the other source met but could not answer exactly. Arguments that
-    /// were read for an earlier answer, and of a process that has not run since, are not read again.
-    fn fill_in(&mut self, query: &Query, plan: &Plan, snapshot: &mut Snapshot) {
-        let part = fields_of(snapshot.fields, plan.procfs);
-        if part == Fields::NONE && snapshot.unsettled.is_empty() {
-            return;
-        }
-        let is_of_all = is_of_all(query);
-        let keeps_arguments = part.contains(Field::Cmdline) && !self.one_shot;
-        if keeps_arguments {
-            self.arguments.begin(snapshot);
-        }
-        let mut wanted = self.wanted(query, part, keeps_arguments, snapshot);
-        let lists_all = wanted.len() >= MANY && !query.scope.is_threads() && plan.bpf.is_some();
-        if lists_all {
-            let hidden = self.hidden.as_deref().unwrap_or_default();
-            wanted
-                .iter_mut()
-                .for_each(|task| task.is_sure = !hidden.contains(&task.pid));
-        }
-        let patience = self.patience(query);
-        let supplements = match self.procfs() {
-            Ok(procfs) => procfs.supplement(&wanted, patience),
-            Err(error) => Err(error),
-        };
-        let supplements = supplements.unwrap_or_default();
-        // Who is not found in /proc has ended, or is hidden there.
-        let is_missing =
-            |supplements: &Supplements| supplements.of.iter().any(|(_, offset)| *offset == Err(Absent::Gone));
-        let there = match plan.bpf {
-            Some(_) if lists_all || supplements.iter().any(is_missing) => {
-                ids_of_all(&mut self.bpf, query.scope.is_threads()).unwrap_or_default()
-            }
-            _ => Snapshot::default(),
-        };
-        let times = &mut self.times[usize::from(query.scope.is_threads())];
-        let mut absent: HashMap<(Fields, Absent), Place> = HashMap::new();
-        let mut is_filled = vec![false; wanted.len()];
-        for supplements in supplements {
-            let chunk = snapshot.chunks.len() as u32 + 1;
-            let Supplements {
-                mut records,
-                of,
-                no_answer,
-            } = supplements;
-            snapshot.counters.no_answer += no_answer;
-            for (index, offset) in of {
-                let task = &wanted[index];
-                is_filled[index] = true;
-                let offset = match offset {
-                    Ok(_) if task.is_sure && !there.has(task.task) => Err(Absent::Gone),
-                    Err(Absent::Gone) if there.has(task.task) => Err(Absent::Denied),
-                    offset => offset,
-                };
-                let place = match offset {
-                    Ok(offset) => Place { chunk, offset },
-                    Err(reason) => absent_place(task.fields, reason, &mut absent, snapshot),
-                };
-                let row = &mut snapshot.rows[task.row];
-                row.more(&mut snapshot.more).supplement = Some(place);
-                let Ok(offset) = offset else { continue };
-                if let Some(cpu) = record::part_mut(&mut records[offset..], attr::CPU) {
-                    times.raise(task.task, cpu);
-                }
-                let read = Record::split_first(&records[offset..]);
-                let first = Record::split_first(&snapshot.records[row.record..]);
-                if let (true, Some((read, _)), Some((first, _))) = (keeps_arguments, read, first) {
-                    if read.attribute(attr::ARGS).is_some() {
-                        self.arguments.keep(first, place);
-                    }
-                }
-            }
-            snapshot.chunks.push(Arc::new(records));
-        }
-        // Without /proc, nobody can tell.
-        for (task, _) in wanted.iter().zip(is_filled).filter(|(_, is_filled)| !is_filled) {
-            let place = absent_place(task.fields, Absent::Unsupported, &mut absent, snapshot);
-            snapshot.rows[task.row].more(&mut snapshot.more).supplement = Some(place);
-        }
-        if keeps_arguments {
-            self.arguments.settle(snapshot, is_of_all);
-        }
-    }
-
-    /// The rows of which procfs has to be asked for something, and for what.
-    fn wanted(&mut self, query: &Query, part: Fields, keeps_arguments: bool, snapshot: &mut Snapshot) -> Vec<Wanted> {
-        let is_thread = query.scope.is_threads();
-        let mut wanted = Vec::new();
-        let mut unsettled = std::mem::take(&mut snapshot.unsettled).into_iter().peekable();
-        for index in 0..snapshot.rows.len() {
-            let is_deferred = unsettled.next_if_eq(&index).is_some();
-            if part == Fields::NONE && !is_deferred {
-                continue;
-            }
-            let Some((record, _)) = Record::split_first(&snapshot.records[snapshot.rows[index].record..]) else {
-                continue;
-            };
-            let mut fields = part;
-            if is_deferred {
-                let of_record = fields_of(snapshot.fields, deferred(record));
-                snapshot.counters.deferred += u64::from(of_record != Fields::NONE);
-                fields |= of_record;
-            }
-            if record.has(record::NO_MM) {
-                fields = fields.iter().filter(|field| !field.needs_memory()).collect();
-            }
-            let header = record.header();
-            if keeps_arguments && fields.contains(Field::Cmdline) {
-                if let Some(place) = self.arguments.find(record) {
-                    fields = fields.without(Field::Cmdline);
-                    snapshot.rows[index].more(&mut snapshot.more).args = Some(place);
-                    snapshot.counters.remembered += 1;
-                }
-            }
-            let ids = Field::Pid | Field::Tid;
-            if fields.without(ids) != Fields::NONE {
-                wanted.push(Wanted {
-                    row: index,
-                    pid: header.pid.get(),
-                    task: Identity::of(header),
-                    is_thread,
-                    fields,
-                    is_sure: false,
-                });
-            }
-        }
-        wanted
-    }
-
     /// Sees to it that no time of a task is below what this handle told before.
     fn raise_times(&mut self, query: &Query, snapshot: &mut Snapshot) {
         if self.one_shot || !snapshot.fields.groups().contains(Group::Cpu) {
@@ -744,55 +464,9 @@ impl Handle {
     }
 }
 
-/// For so many tasks a list of all is cheaper than to look at each whether it is still the same.
-const MANY: usize = 50;
-
 /// Whether the answer has all tasks that there are.
 fn is_of_all(query: &Query) -> bool {
     matches!(query.scope, Scope::Processes | Scope::Threads) && query.filter.is_none() && !query.changed
-}
-
-/// The tasks that there are, by ids; none if that is not known.
-fn ids_of_all(bpf: &mut Bpf, threads: bool) -> Option<Snapshot> {
-    let mut ids = Snapshot::default();
-    let scope = if threads { Scope::Threads } else { Scope::Processes };
-    bpf.read(&Request::ids(scope), &mut ids).ok()?;
-    ids.put_in_order();
-    Some(ids)
-}
-
-/// Where a record lies that says why fields are absent.
-fn absent_place(
-    fields: Fields,
-    reason: Absent,
-    known: &mut HashMap<(Fields, Absent), Place>,
-    snapshot: &mut Snapshot,
-) -> Place {
-    *known
-        .entry((fields, reason))
-        .or_insert_with(|| Place::own(absent_record(fields, reason, &mut snapshot.records)))
-}
-
-/// The processor times of an earlier answer, to tell which tasks have changed where the kernel's side does not.
-#[derive(Debug, Default)]
-struct Changes {
-    /// In nanoseconds.
-    seen: HashMap<Identity, u64>,
-}
-
-impl Changes {
-    /// Drops the tasks that are as they were in the answer before, and remembers this one.
-    fn retain_changed(&mut self, snapshot: &mut Snapshot) {
-        let before = std::mem::take(&mut self.seen);
-        snapshot.retain(|task| {
-            let (Ok(utime), Ok(stime)) = (task.utime_ns(), task.stime_ns()) else {
-                return true;
-            };
-            let (identity, now) = (Identity::of(task.record().header()), utime.saturating_add(stime));
-            self.seen.insert(identity, now);
-            before.get(&identity) != Some(&now)
-        });
-    }
 }
 
 fn broker_path(path: &Option<PathBuf>) -> &Path {
@@ -811,20 +485,12 @@ fn find_missing(query: &Query, snapshot: &mut Snapshot) {
     snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
 }
 
-fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {
-    snapshot.tasks().map(|task| task.record().header().pid.get())
-}
-
-fn parent_of(record: &[u8]) -> Option<u32> {
-    let (record, _) = Record::split_first(record)?;
-    Some(record.get::<record::Base>(attr::BASE)?.ppid.get())
-}
-
 fn fields_of(fields: Fields, groups: Groups) -> Fields {
     let is_wanted = |field: &Field| matches!(field, Field::Pid | Field::Tid) || groups.contains(field.group());
-    match groups.is_empty() {
-        true => Fields::NONE,
-        false => fields.iter().filter(is_wanted).collect(),
+    if groups.is_empty() {
+        Fields::NONE
+    } else {
+        fields.iter().filter(is_wanted).collect()
     }
 }
 
@@ -835,4 +501,8 @@ fn remedy(error: &Error) -> Cow<'static, str> {
         )),
         _ => Cow::Borrowed(""),
     }
+}
+
+fn pids(snapshot: &Snapshot) -> impl Iterator<Item = u32> + '_ {
+    snapshot.tasks().map(|task| task.record().header().pid.get())
 }

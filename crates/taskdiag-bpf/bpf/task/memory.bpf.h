@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Memory of a process: counters, places, and how likely it is to be killed for it.
+ */
+#ifndef TASKDIAG_TASK_MEMORY_BPF_H
+#define TASKDIAG_TASK_MEMORY_BPF_H
+
+#include "reader.bpf.h"
+
+/* The per-processor pointer behind the map's value: the value of one processor lies at this plus that processor's offset. */
+static __always_inline __u64 per_cpu_base(struct td_reader *reader)
+{
+	struct bpf_array *array = (void *)address(reader, &per_cpu);
+	__u64 base = 0;
+
+	bpf_core_read(&base, sizeof(base), &array->pptrs[0]);
+	return base;
+}
+
+struct adding {
+	struct td_reader *reader;
+	struct mm_struct *mm;
+};
+
+static long find_offset(__u32 cpu, struct adding *adding)
+{
+	struct td_reader *reader = adding->reader;
+	__u32 first = 0;
+	void *value = bpf_map_lookup_percpu_elem(&per_cpu, &first, cpu);
+
+	if (!value)
+		return 1;
+	reader->offsets[cpu & (TD_CPUS_MAX - 1)] = address(reader, value) - reader->per_cpu;
+	return 0;
+}
+
+static long add_cpu(__u32 cpu, struct adding *adding)
+{
+	struct td_counters *counters = &adding->reader->counters;
+	__u64 offset = adding->reader->offsets[cpu & (TD_CPUS_MAX - 1)];
+	__s32 part;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (!bpf_probe_read_kernel(&part, sizeof(part), (void *)(counters->parts[i] + offset)))
+			counters->pages[i] += part;
+	return 0;
+}
+
+/* Each by itself: the offset in an array is fitted to the kernel only where the index is a constant when this is compiled. */
+static __always_inline void read_central(__s64 *to, struct mm_struct *mm)
+{
+	to[0] = mm->rss_stat[0].count;
+	to[1] = mm->rss_stat[1].count;
+	to[2] = mm->rss_stat[2].count;
+	to[3] = mm->rss_stat[3].count;
+}
+
+/*
+ * Adds up a process's counters over the processors. Who moves a processor's part into the whole does so under a lock, in two steps.
+ * So a sum counts if no whole changed while it was made. Two moves of opposite signs would not show: where several threads change
+ * the same counters, a sum counts once it is like the one before.
+ */
+static long add_up(__u32 attempt, struct adding *adding)
+{
+	struct td_reader *reader = adding->reader;
+	struct td_counters *counters = &reader->counters;
+	struct mm_struct *mm = adding->mm;
+	const __s64 alike = 16;
+	__u32 is_settled = 1;
+
+	read_central(counters->central, mm);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		counters->before[i] = counters->pages[i];
+		counters->pages[i] = counters->central[i];
+	}
+	read_barrier(reader);
+	add_steps(reader, (__u32)bpf_loop(reader->config.cpus, add_cpu, adding, 0) / 8);
+	read_barrier(reader);
+	read_central(counters->again, mm);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__s64 moved = counters->pages[i] - counters->before[i];
+
+		if (counters->again[i] != counters->central[i])
+			is_settled = 0;
+		if (mm->mm_users.counter > 1 && (!attempt || moved > alike || moved < -alike))
+			is_settled = 0;
+	}
+	counters->is_settled = is_settled;
+	return is_settled;
+}
+
+/*
+ * Reads the memory counters, in pages: what they are without the parts of processors, and if wanted with them. Never below 0, as /proc
+ * never shows them. False if they can't be added up.
+ */
+static __always_inline bool read_counters(struct td_reader *reader, struct mm_struct *mm, bool sum)
+{
+	struct td_counters *counters = &reader->counters;
+	struct adding adding = { .reader = reader, .mm = mm };
+	__u32 cpus = reader->config.cpus;
+
+	if (bpf_core_type_exists(struct mm_rss_stat)) {
+		struct mm_struct___pre62 *old = (void *)mm;
+
+		counters->central[0] = BPF_CORE_READ(old, rss_stat.count[0].counter);
+		counters->central[1] = BPF_CORE_READ(old, rss_stat.count[1].counter);
+		counters->central[2] = BPF_CORE_READ(old, rss_stat.count[2].counter);
+		counters->central[3] = BPF_CORE_READ(old, rss_stat.count[3].counter);
+		sum = false;
+	} else if (!sum || !bpf_core_field_exists(mm->rss_stat[0].counters)) {
+		read_central(counters->central, mm);
+		sum = false;
+	} else {
+		if (cpus > TD_CPUS_MAX)
+			return false;
+		if (!reader->per_cpu) {
+			reader->per_cpu = per_cpu_base(reader);
+			bpf_loop(cpus, find_offset, &adding, 0);
+		}
+		counters->parts[0] = (__u64)mm->rss_stat[0].counters;
+		counters->parts[1] = (__u64)mm->rss_stat[1].counters;
+		counters->parts[2] = (__u64)mm->rss_stat[2].counters;
+		counters->parts[3] = (__u64)mm->rss_stat[3].counters;
+		bpf_loop(8, add_up, &adding, 0);
+		if (!*(volatile __u32 *)&counters->is_settled)
+			return false;
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		if (!sum)
+			counters->pages[i] = counters->central[i];
+		if (counters->pages[i] < 0)
+			counters->pages[i] = 0;
+		if (counters->central[i] < 0)
+			counters->central[i] = 0;
+	}
+	return true;
+}
+
+/* task_mem() of fs/proc/task_mmu.c. */
+static __always_inline void put_mem(struct td_reader *reader, struct task_struct *task)
+{
+	struct td_counters *counters = &reader->counters;
+	struct mm_struct *mm = own_mm(task);
+	__u32 start = reader->used;
+	struct td_mem *out;
+	unsigned long total_vm, hiwater, rss, text, exec;
+
+	if (!mm)
+		return;
+	if (!read_counters(reader, mm, reader->config.rss_sum))
+		return defer(reader, TD_GROUP_MEM);
+	out = attribute(reader, TD_ATTR_MEM, sizeof(*out), 0);
+	total_vm = mm->total_vm;
+	exec = mm->exec_vm << PAGE_SHIFT;
+	out->rss_file_bytes = counters->pages[MM_FILEPAGES] << PAGE_SHIFT;
+	out->rss_anon_bytes = counters->pages[MM_ANONPAGES] << PAGE_SHIFT;
+	out->rss_shmem_bytes = counters->pages[MM_SHMEMPAGES] << PAGE_SHIFT;
+	out->swap_bytes = counters->pages[MM_SWAPENTS] << PAGE_SHIFT;
+	rss = counters->pages[MM_FILEPAGES] + counters->pages[MM_ANONPAGES] + counters->pages[MM_SHMEMPAGES];
+	hiwater = mm->hiwater_rss;
+	out->peak_rss_bytes = (hiwater > rss ? hiwater : rss) << PAGE_SHIFT;
+	hiwater = mm->hiwater_vm;
+	out->peak_vsize_bytes = (hiwater > total_vm ? hiwater : total_vm) << PAGE_SHIFT;
+	out->vsize_bytes = total_vm << PAGE_SHIFT;
+	text = ((mm->end_code + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1)) - (mm->start_code & ~(PAGE_SIZE - 1));
+	if (text > exec)
+		text = exec;
+	out->text_bytes = text;
+	out->lib_bytes = exec - text;
+	out->data_bytes = mm->data_vm << PAGE_SHIFT;
+	out->stack_bytes = mm->stack_vm << PAGE_SHIFT;
+	out->locked_bytes = mm->locked_vm << PAGE_SHIFT;
+	out->pinned_bytes = mm->pinned_vm.counter << PAGE_SHIFT;
+	out->page_table_bytes = mm->pgtables_bytes.counter;
+	out->hugetlb_bytes = TD_NO_NUMBER;
+	if (bpf_core_field_exists(mm->hugetlb_usage))
+		out->hugetlb_bytes = mm->hugetlb_usage.counter << PAGE_SHIFT;
+	/* A task that lost this mm meanwhile: all that we read may be another's. */
+	if (!STILL_HAS(reader, task, mm, mm)) {
+		*(volatile __u32 *)&reader->used = start;
+		defer(reader, TD_GROUP_MEM);
+	}
+}
+
+static __always_inline void put_layout(struct td_reader *reader, struct task_struct *task)
+{
+	struct mm_struct *mm = own_mm(task);
+	__u32 start = reader->used;
+	struct td_layout *out;
+	__u32 *personality = attribute(reader, TD_ATTR_PERSONALITY, sizeof(*personality), 0);
+
+	*personality = task->personality;
+	if (!mm)
+		return;
+	out = attribute(reader, TD_ATTR_LAYOUT, sizeof(*out), 0);
+	out->start_code = mm->start_code;
+	out->end_code = mm->end_code;
+	out->start_data = mm->start_data;
+	out->end_data = mm->end_data;
+	out->start_brk = mm->start_brk;
+	out->start_stack = mm->start_stack;
+	out->arg_start = mm->arg_start;
+	out->arg_end = mm->arg_end;
+	out->env_start = mm->env_start;
+	out->env_end = mm->env_end;
+	if (!STILL_HAS(reader, task, mm, mm)) {
+		*(volatile __u32 *)&reader->used = start;
+		defer(reader, TD_GROUP_LAYOUT);
+	}
+}
+
+static __always_inline __u64 mm_flags(struct mm_struct *mm)
+{
+	struct mm_struct___bitmap *bitmap = (void *)mm;
+
+	if (bpf_core_field_exists(bitmap->flags.__mm_flags))
+		return BPF_CORE_READ(bitmap, flags.__mm_flags[0]);
+	return BPF_CORE_READ(mm, flags);
+}
+
+/* The score of a process with so many pages, by proc_oom_score() and oom_badness(). BPF divides unsigned only; the kernel rounds to 0. */
+static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __s32 adj)
+{
+	__s64 total = reader->config.total_pages, points = pages + adj * (__s64)(reader->config.total_pages / 1000), scaled;
+
+	scaled = points < 0 ? -(__s64)((__u64)(-points * 1000) / (__u64)total) : (__s64)((__u64)(points * 1000) / (__u64)total);
+	scaled = (1000 + scaled) * 2;
+	return scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
+}
+
+/* Asks to be deferred for a process whose leader alone has no memory any more. */
+static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
+{
+	const __u32 mmf_oom_skip = 21;
+	struct td_counters *counters = &reader->counters;
+	struct mm_struct *mm = own_mm(task);
+	struct signal_struct *signal = untrusted(task)->signal;
+	__s32 adj = signal->oom_score_adj, score = 0;
+	__s64 tables;
+	struct td_oom *out;
+
+	if (!mm && !(task->flags & PF_KTHREAD) && signal->nr_threads > 1)
+		return defer(reader, TD_GROUP_OOM);
+	if (mm && task->tgid != 1 && adj != -1000 && reader->config.total_pages && !(mm_flags(mm) >> mmf_oom_skip & 1) &&
+	    !(untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)) {
+		/* Some kernels add the counters up for this, others take them as they are. Where that makes a difference, /proc knows. */
+		if (!read_counters(reader, mm, true))
+			return defer(reader, TD_GROUP_OOM);
+		tables = mm->pgtables_bytes.counter >> PAGE_SHIFT;
+		score = oom_score(reader, counters->pages[0] + counters->pages[1] + counters->pages[2] + counters->pages[3] + tables, adj);
+		if (score != oom_score(reader, counters->central[0] + counters->central[1] + counters->central[2] +
+					       counters->central[3] + tables, adj))
+			return defer(reader, TD_GROUP_OOM);
+	}
+	if (mm && !STILL_HAS(reader, task, mm, mm))
+		return defer(reader, TD_GROUP_OOM);
+	out = attribute(reader, TD_ATTR_OOM, sizeof(*out), 0);
+	out->oom_score_adj = adj;
+	out->oom_score = score;
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The record of a task, made of its parts.
+ */
+#ifndef TASKDIAG_TASK_RECORD_BPF_H
+#define TASKDIAG_TASK_RECORD_BPF_H
+
+#include "access.bpf.h"
+#include "cred.bpf.h"
+#include "files.bpf.h"
+#include "identity.bpf.h"
+#include "io.bpf.h"
+#include "memory.bpf.h"
+#include "namespaces.bpf.h"
+#include "paths.bpf.h"
+#include "reader.bpf.h"
+#include "signals.bpf.h"
+#include "tests.bpf.h"
+#include "times.bpf.h"
+
+/* Finds out who reads. */
+static __always_inline void look_at(struct td_reader *reader, struct task_struct *current)
+{
+	reader->level = current->thread_pid->level;
+	reader->pid_ns = 0;
+	if (current->thread_pid->level)
+		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
+}
+
+/* The address of the task that a number leads to: a thread, or else a process; 0 if there is none. */
+static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, bool thread)
+{
+	__u64 offset = bpf_core_field_offset(struct task_struct, pid_links), link;
+
+	if (thread) {
+		link = address(reader, BPF_CORE_READ(pid, tasks[PIDTYPE_PID].first));
+	} else {
+		link = address(reader, BPF_CORE_READ(pid, tasks[PIDTYPE_TGID].first));
+		offset += PIDTYPE_TGID * bpf_core_type_size(struct hlist_node);
+	}
+	return link ? link - offset : 0;
+}
+
+/*
+ * Whether a task is being released, or the last thread of its process has been. Its numbers go a moment later, and so may already be
+ * gone from what was read.
+ */
+static __always_inline bool is_released(struct task_struct *task)
+{
+	return *(volatile int *)&task->exit_state == EXIT_DEAD || !*(volatile int *)&task->signal->nr_threads;
+}
+
+/* The record of a process whose number, or a thread's, became another task's: it is to be asked about in another way. */
+static __always_inline __u32 put_again(struct td_record *record, __u32 process)
+{
+	record->len = sizeof(*record);
+	record->flags = TD_AGAIN;
+	record->pid = process;
+	record->tid = process;
+	record->start_ns = 0;
+	return sizeof(*record);
+}
+
+/*
+ * The parts of a record, each a function of its own: then the verifier does not follow each of their ways together with each of all
+ * others'. Where the program finds its tasks itself they are global functions, which it looks at once and one by one. Those can be
+ * handed numbers alone, and have to know their reader.
+ */
+#if TD_WALKS
+
+/* The task at an address. */
+static __always_inline struct task_struct *task_at(__u64 address)
+{
+	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
+}
+
+/* In whose numbers and paths the answer is to be: who reads, unless another task is named. */
+static __always_inline struct task_struct *standpoint(struct td_reader *reader)
+{
+	if (reader->config.as_task)
+		return bpf_rdonly_cast((void *)reader->config.as_task, bpf_core_type_id_kernel(struct task_struct));
+	return untrusted(bpf_get_current_task_btf());
+}
+
+#define PART(name, of_groups, put)                                                                                        \
+	__noinline int name(__u64 at)                                                                                     \
+	{                                                                                                                 \
+		struct td_reader *reader = &own_reader;                                                                   \
+		struct task_struct *task = task_at(at);                                                                   \
+                                                                                                                          \
+		if (td_groups & (of_groups))                                                                              \
+			put;                                                                                              \
+		return 0;                                                                                                 \
+	}
+#define PUT(part) part(at)
+
+#else
+
+static __always_inline struct task_struct *standpoint(struct td_reader *reader)
+{
+	return untrusted(bpf_get_current_task_btf());
+}
+
+#define PART(name, of_groups, put)                                                                                        \
+	static __noinline int name(struct td_reader *reader, struct task_struct *task)                                    \
+	{                                                                                                                 \
+		put;                                                                                                      \
+		return 0;                                                                                                 \
+	}
+#define PUT(part) part(reader, task)
+
+#endif
+
+PART(part_access, TD_GROUP_ACCESS, begin_access(reader, task))
+PART(part_view, TD_GROUP_VIEW, put_view(reader, task))
+PART(part_base, TD_GROUP_BASE, put_base(reader, task))
+PART(part_tty, TD_GROUP_TTY, put_tty(reader, task))
+PART(part_cred, TD_GROUP_CRED, put_cred(reader, task))
+PART(part_groups, TD_GROUP_GROUPS, put_groups(reader, task))
+PART(part_sums, TD_GROUP_CPU | TD_GROUP_FAULTS, put_sums(reader, task))
+PART(part_mem, TD_GROUP_MEM, put_mem(reader, task))
+PART(part_run, TD_GROUP_ARGS, put_run(reader, task))
+PART(part_oom, TD_GROUP_OOM, put_oom(reader, task))
+PART(part_namespaces, TD_GROUP_NAMESPACES, put_namespaces(reader, task))
+PART(part_cgroup, TD_GROUP_CGROUP, put_cgroup(reader, task, standpoint(reader)))
+PART(part_io, TD_GROUP_IO, put_io(reader, task))
+PART(part_signals, TD_GROUP_SIGNALS, put_signals(reader, task))
+PART(part_limits, TD_GROUP_LIMITS, put_limits(reader, task))
+PART(part_paths, TD_GROUP_PATHS, put_paths(reader, task, standpoint(reader)))
+PART(part_fds, TD_GROUP_FDS, put_fds(reader, task))
+PART(part_audit, TD_GROUP_AUDIT, put_audit(reader, task))
+PART(part_layout, TD_GROUP_LAYOUT, put_layout(reader, task))
+PART(part_passes, TD_TESTABLE, return passes(reader, task))
+#if TD_WALKS
+PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
+#endif
+
+/*
+ * Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. `number` is
+ * the reader's number for the task, a thread or else a process.
+ */
+static __always_inline __u32 put_task(struct td_reader *reader, struct td_record *record, __u32 filled,
+				      struct task_struct *task, __u32 number, struct task_struct *current)
+{
+	__u32 groups = reader->config.groups, len;
+#if TD_WALKS
+	__u64 at = address(reader, task);
+#endif
+
+	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
+		return 0;
+	if (td_groups & TD_TESTABLE && reader->config.tests_count && !PUT(part_passes))
+		return 0;
+#if TD_WALKS
+	if (td_groups & TD_TESTABLE && reader->config.changed && !PUT(part_changed))
+		return 0;
+#endif
+
+	reader->used = filled + sizeof(*record);
+	reader->deferred = 0;
+	record->flags = 0;
+	record->pid = reader->config.threads ? task_tgid_nr(reader, task) : number;
+	record->tid = number;
+	record->start_ns = start_ns(task, current);
+	if (task->flags & PF_KTHREAD)
+		record->flags |= TD_KERNEL_THREAD;
+
+	if (td_groups & groups & TD_GROUP_ACCESS)
+		PUT(part_access);
+	if (td_groups & groups & TD_GROUP_VIEW)
+		PUT(part_view);
+	if (td_groups & groups & TD_GROUP_BASE)
+		PUT(part_base);
+	if (td_groups & groups & TD_GROUP_TTY)
+		PUT(part_tty);
+	if (td_groups & groups & TD_GROUP_CRED)
+		PUT(part_cred);
+	if (td_groups & groups & TD_GROUP_GROUPS)
+		PUT(part_groups);
+	if (td_groups & groups & (TD_GROUP_CPU | TD_GROUP_FAULTS))
+		PUT(part_sums);
+	if (td_groups & groups & TD_GROUP_MEM)
+		PUT(part_mem);
+	if (td_groups & groups & TD_GROUP_ARGS)
+		PUT(part_run);
+	if (td_groups & groups & TD_GROUP_OOM)
+		PUT(part_oom);
+	if (td_groups & groups & TD_GROUP_NAMESPACES)
+		PUT(part_namespaces);
+	if (td_groups & groups & TD_GROUP_CGROUP)
+		PUT(part_cgroup);
+	if (td_groups & groups & TD_GROUP_IO)
+		PUT(part_io);
+	if (td_groups & groups & TD_GROUP_SIGNALS)
+		PUT(part_signals);
+	if (td_groups & groups & TD_GROUP_LIMITS)
+		PUT(part_limits);
+	if (td_groups & groups & TD_GROUP_PATHS)
+		PUT(part_paths);
+	if (td_groups & groups & TD_GROUP_FDS)
+		PUT(part_fds);
+	if (td_groups & groups & TD_GROUP_AUDIT)
+		PUT(part_audit);
+	if (td_groups & groups & TD_GROUP_LAYOUT)
+		PUT(part_layout);
+	if (td_groups & groups & TD_GROUP_ACCESS)
+		end_access(reader, record, task);
+	if (reader->deferred) {
+		struct td_defer *out = attribute(reader, TD_ATTR_DEFER, sizeof(*out), 0);
+
+		out->groups = reader->deferred;
+		out->reserved = 0;
+		record->flags |= TD_DEFERRED;
+	}
+	/* Last, so that it says why what is missing is missing: memory that is gone does not come back. */
+	if (!own_mm(task))
+		record->flags |= TD_NO_MM;
+	len = *(volatile __u32 *)&reader->used - filled;
+	record->len = len;
+	return len > TD_RECORD_MAX ? 0 : len;
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tests on tasks, of which no record is made where one does not hold.
+ */
+#ifndef TASKDIAG_TASK_TESTS_BPF_H
+#define TASKDIAG_TASK_TESTS_BPF_H
+
+#include "reader.bpf.h"
+#include "times.bpf.h"
+
+struct ancestry {
+	struct cgroup_subsys_state *css;
+	__u64 id;
+	__u32 found;
+};
+
+static long look_above(__u32 index, struct ancestry *ancestry)
+{
+	struct cgroup_subsys_state *css = ancestry->css;
+	struct cgroup *cgroup = (void *)css - bpf_core_field_offset(struct cgroup, self);
+
+	if (!css)
+		return 1;
+	if (BPF_CORE_READ(cgroup, kn, id) == ancestry->id) {
+		ancestry->found = 1;
+		return 1;
+	}
+	ancestry->css = BPF_CORE_READ(css, parent);
+	return 0;
+}
+
+static __always_inline __s64 value_of(struct td_reader *reader, struct task_struct *task, __u32 what)
+{
+	struct signal_struct *signal = untrusted(task)->signal;
+	struct cred *cred = untrusted(task)->real_cred;
+	struct tty_struct *tty;
+
+	switch (what) {
+	case TD_VALUE_PID:
+		return task_tgid_nr(reader, task);
+	case TD_VALUE_TID:
+		return task_tid_nr(reader, task);
+	case TD_VALUE_PPID:
+		return task_tgid_nr(reader, untrusted(task)->real_parent);
+	case TD_VALUE_PGID:
+		return pid_nr(reader, signal->pids[PIDTYPE_PGID]);
+	case TD_VALUE_SID:
+		return pid_nr(reader, signal->pids[PIDTYPE_SID]);
+	case TD_VALUE_STATE:
+		return state_letter(task);
+	case TD_VALUE_THREADS_COUNT:
+		return signal->nr_threads;
+	case TD_VALUE_KERNEL_THREAD:
+		return !!(task->flags & PF_KTHREAD);
+	case TD_VALUE_TTY_NR:
+		tty = signal->tty;
+		return tty ? tty_nr(tty) : 0;
+	case TD_VALUE_UID:
+		return cred->uid.val;
+	case TD_VALUE_EUID:
+		return cred->euid.val;
+	case TD_VALUE_SUID:
+		return cred->suid.val;
+	case TD_VALUE_FSUID:
+		return cred->fsuid.val;
+	case TD_VALUE_GID:
+		return cred->gid.val;
+	case TD_VALUE_EGID:
+		return cred->egid.val;
+	case TD_VALUE_SGID:
+		return cred->sgid.val;
+	case TD_VALUE_FSGID:
+		return cred->fsgid.val;
+	case TD_VALUE_NICE:
+		return (__s32)task->static_prio - 120;
+	case TD_VALUE_POLICY:
+		return task->policy;
+	case TD_VALUE_OOM_SCORE_ADJ:
+		return signal->oom_score_adj;
+	}
+	return 0;
+}
+
+/*
+ * Tests of a task, clause by clause. What one test leaves to the next is in the reader's memory: before 6.7 the verifier takes
+ * a callback to be called once, knows what was on the stack then, and removes what can only happen the second time.
+ */
+struct trial {
+	struct td_reader *reader;
+	struct task_struct *task;
+};
+
+static __always_inline bool test_holds(struct td_reader *reader, struct task_struct *task, const struct td_test *test)
+{
+	struct ancestry ancestry = {};
+	__s64 value, number = test->value[0];
+	__u64 comm[2];
+
+	if (test->what == TD_VALUE_COMM) {
+		bpf_probe_read_kernel(comm, sizeof(comm), task->comm);
+		return !((comm[0] ^ test->value[0]) & test->mask[0]) && !((comm[1] ^ test->value[1]) & test->mask[1]);
+	}
+	if (test->what == TD_VALUE_CGROUP) {
+		ancestry.id = test->value[0];
+		ancestry.css = (void *)untrusted(task)->cgroups->dfl_cgrp + bpf_core_field_offset(struct cgroup, self);
+		add_steps(reader, (__u32)bpf_loop(256, look_above, &ancestry, 0) / 8);
+		return ancestry.found;
+	}
+	value = value_of(reader, task, test->what);
+	switch (test->relation) {
+	case TD_EQUAL:
+		return value == number;
+	case TD_NOT_EQUAL:
+		return value != number;
+	case TD_LESS:
+		return value < number;
+	case TD_LESS_OR_EQUAL:
+		return value <= number;
+	case TD_GREATER:
+		return value > number;
+	}
+	return value >= number;
+}
+
+static long try_test(__u32 index, struct trial *trial)
+{
+	struct td_reader *reader = trial->reader;
+	const struct td_test *test = &reader->config.tests[index & (TD_TESTS - 1)];
+
+	if (test->clause != reader->clause) {
+		if (!reader->holds)
+			return 1;
+		reader->clause = test->clause;
+		reader->holds = 0;
+	}
+	if (!reader->holds)
+		reader->holds = test_holds(reader, trial->task, test);
+	return 0;
+}
+
+/* Whether the reader may want this task: what it can test itself, it tests again. */
+static __always_inline bool passes(struct td_reader *reader, struct task_struct *task)
+{
+	struct trial trial = { .reader = reader, .task = task };
+
+	reader->clause = 0;
+	reader->holds = 0;
+	bpf_loop(reader->config.tests_count, try_test, &trial, 0);
+	return reader->holds;
+}
+
+#if TD_WALKS
+/* Whether the task used processor time since it was last seen here, or was not seen; from now on it was. */
+static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task)
+{
+	__u32 entry = reader->number & reader->config.seen_mask, epoch = reader->config.changed_epoch;
+	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+	__u64 runtime = task->se.sum_exec_runtime;
+	struct sums sums;
+
+	if (!then)
+		return true;
+	if (!reader->config.threads && untrusted(task)->signal->nr_threads > 1)
+		/* volatile, or clang makes one load of this and others, whose addresses are of different kinds. */
+		runtime = process_sums(reader, &sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
+	if (then->start == task->start_boottime && then->runtime == runtime && then->epoch == epoch && runtime != ~0ull &&
+	    !is_on_cpu(task))
+		return false;
+	then->start = task->start_boottime;
+	then->runtime = runtime;
+	then->epoch = epoch;
+	return true;
+}
+
+/* What was seen is not told. */
+static __always_inline void forget_seen(struct td_reader *reader)
+{
+	__u32 entry = reader->number & reader->config.seen_mask;
+	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+
+	if (then)
+		then->epoch = 0;
+}
+#endif
+
+#endif

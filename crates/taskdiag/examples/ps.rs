@@ -1,0 +1,28 @@
+//! All processes: their numbers, owners, memory and names. `cargo run --example ps`
+
+use std::io::{self, Write as _};
+
+use taskdiag::{Absent, Field, Handle, Query};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let fields = Field::Uid | Field::State | Field::RssBytes | Field::Comm;
+    let snapshot = Handle::new().query(&Query::processes().fields(fields))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{:>7} {:>5} S {:>10} COMMAND", "PID", "UID", "RSS KiB")?;
+    for task in snapshot.tasks() {
+        let rss = match task.rss_bytes() {
+            Ok(bytes) => (bytes / 1024).to_string(),
+            // A kernel thread has no memory: that is not 0 bytes of it.
+            Err(Absent::NoMemory) => "-".to_owned(),
+            Err(reason) => reason.to_string(),
+        };
+        let (pid, uid, state) = (task.pid()?, task.uid()?, task.state()?);
+        // A name is bytes, and its process chose them: a terminal must not see them as they are.
+        writeln!(
+            out,
+            "{pid:>7} {uid:>5} {state} {rss:>10} {}",
+            task.comm()?.escape_ascii()
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! BPF programs as a source.
+
+use taskdiag_bpf::pass::{Bpf, Request, Standpoint};
+use taskdiag_core::error::Result;
+use taskdiag_core::query::Scope;
+use taskdiag_core::snapshot::Snapshot;
+
+use super::{Asked, Source};
+
+impl Source for Bpf {
+    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool> {
+        let query = asked.query;
+        let is_listed = query.scope.is_listed();
+        let changed = asked.changed && self.knows_changes();
+        let request = Request {
+            scope: match query.scope {
+                Scope::Listed => Scope::Processes,
+                Scope::ThreadsOfListed => Scope::Threads,
+                scope => scope,
+            },
+            pids: if is_listed && asked.one_by_one {
+                &query.pids
+            } else {
+                &[]
+            },
+            groups: asked.groups,
+            tests: asked.tests,
+            changed,
+            standpoint: Standpoint::default(),
+            most: usize::MAX,
+        };
+        self.read(&request, snapshot)?;
+        Ok(changed)
+    }
+}
