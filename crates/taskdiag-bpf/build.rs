@@ -1,7 +1,7 @@
 //! Turns the BPF programs into recipes (`build/`), which the library embeds.
 
 #[allow(dead_code)] // reads the kernel's types at run time, and the programs' own here
-#[path = "src/btf.rs"]
+#[path = "src/btf/mod.rs"]
 mod btf;
 #[path = "build/mod.rs"]
 mod recipes;
@@ -45,6 +45,6 @@ const SOURCES: &[Source] = &[
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
-    println!("cargo:rerun-if-changed=src/btf.rs");
+    println!("cargo:rerun-if-changed=src/btf/mod.rs");
     recipes::write(SOURCES);
 }

@@ -364,7 +364,7 @@ impl Stop {
 
 /// A column of the table. The rows come one by one, so widths are known before; a longer cell moves the rest of its line.
 #[derive(Clone, Copy, Debug)]
-struct Column {
+struct EventColumn {
     heading: &'static str,
     show: Show,
     width: usize,
@@ -382,12 +382,12 @@ enum Show {
     Detail,
 }
 
-const fn column(heading: &'static str, show: Show, width: usize) -> Column {
-    Column { heading, show, width }
+const fn column(heading: &'static str, show: Show, width: usize) -> EventColumn {
+    EventColumn { heading, show, width }
 }
 
 /// The table without `-o`. Only with `--threads` it has thread ids.
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [EventColumn; 8] = [
     column("TIME", Show::Time, 12),
     column("EVENT", Show::Field(EventField::Event), 5),
     column("PID", Show::Field(EventField::Pid), 7),
@@ -398,8 +398,8 @@ const COLUMNS: [Column; 8] = [
     column("DETAIL", Show::Detail, 0),
 ];
 
-impl Column {
-    fn of(field: EventField) -> Column {
+impl EventColumn {
+    fn of(field: EventField) -> EventColumn {
         let width = match field.kind() {
             taskdiag::Kind::Nanoseconds => 19,
             taskdiag::Kind::Text => 15,
@@ -420,7 +420,7 @@ impl Column {
 /// Writes rows as they come.
 #[derive(Debug)]
 struct Writer {
-    shown: Shown,
+    shown: EventLayout,
     has_header: bool,
     exact: bool,
     clock: Clock,
@@ -432,20 +432,22 @@ struct Writer {
 }
 
 #[derive(Debug)]
-enum Shown {
-    Table(Vec<Column>),
+enum EventLayout {
+    Table(Vec<EventColumn>),
     Machine(Machine, Vec<EventField>),
 }
 
 impl Writer {
     fn new(args: &Args, chosen: Vec<EventField>) -> Writer {
-        let is_meant = |column: &Column| args.threads || column.show != Show::Field(EventField::Tid);
+        let is_meant = |column: &EventColumn| args.threads || column.show != Show::Field(EventField::Tid);
         Writer {
             shown: match args.formats.format() {
-                Format::Table if chosen.is_empty() => Shown::Table(COLUMNS.into_iter().filter(is_meant).collect()),
-                Format::Table => Shown::Table(chosen.into_iter().map(Column::of).collect()),
-                Format::Machine(machine) if chosen.is_empty() => Shown::Machine(machine, FIELDS.to_vec()),
-                Format::Machine(machine) => Shown::Machine(machine, chosen),
+                Format::Table if chosen.is_empty() => {
+                    EventLayout::Table(COLUMNS.into_iter().filter(is_meant).collect())
+                }
+                Format::Table => EventLayout::Table(chosen.into_iter().map(EventColumn::of).collect()),
+                Format::Machine(machine) if chosen.is_empty() => EventLayout::Machine(machine, FIELDS.to_vec()),
+                Format::Machine(machine) => EventLayout::Machine(machine, chosen),
             },
             has_header: !args.no_header,
             exact: args.bytes,
@@ -461,19 +463,19 @@ impl Writer {
     fn begin(&self, output: &mut Output, source: EventSource) {
         let out = output.buffer();
         match &self.shown {
-            Shown::Table(columns) if self.has_header => {
+            EventLayout::Table(columns) if self.has_header => {
                 line(out, columns, |out, column| {
                     out.extend_from_slice(column.heading.as_bytes())
                 });
             }
-            Shown::Machine(Machine::Csv, fields) if self.has_header => {
+            EventLayout::Machine(Machine::Csv, fields) if self.has_header => {
                 for (index, field) in fields.iter().enumerate() {
                     csv::separate(out, index);
                     out.extend_from_slice(field.name().as_bytes());
                 }
                 out.extend_from_slice(b"\r\n");
             }
-            Shown::Machine(Machine::Json, _) => cell::formatted(
+            EventLayout::Machine(Machine::Json, _) => cell::formatted(
                 out,
                 format_args!(
                     "{{\"schema\":1,\"command\":\"events\",\"sources\":{{\"events\":\"{source}\"}},\"rows\":["
@@ -486,7 +488,7 @@ impl Writer {
     fn row(&mut self, output: &mut Output, event: &Event<'_>) {
         let out = output.buffer();
         match &self.shown {
-            Shown::Table(columns) => {
+            EventLayout::Table(columns) => {
                 let (clock, cells, users, absent) =
                     (&mut self.clock, &mut self.cells, &mut self.users, &mut self.absent);
                 line(out, columns, |out, column| match column.show {
@@ -503,7 +505,7 @@ impl Writer {
                     },
                 });
             }
-            Shown::Machine(Machine::Csv, fields) => {
+            EventLayout::Machine(Machine::Csv, fields) => {
                 for (index, &field) in fields.iter().enumerate() {
                     csv::separate(out, index);
                     if let Some(Ok(value)) = value(event, field, &mut self.absent) {
@@ -512,11 +514,11 @@ impl Writer {
                 }
                 out.extend_from_slice(b"\r\n");
             }
-            Shown::Machine(Machine::Json, fields) => {
+            EventLayout::Machine(Machine::Json, fields) => {
                 out.extend_from_slice(if self.rows > 0 { b",\n" } else { b"\n" });
                 object(out, event, fields, &mut self.absent);
             }
-            Shown::Machine(Machine::Jsonl, fields) => {
+            EventLayout::Machine(Machine::Jsonl, fields) => {
                 object(out, event, fields, &mut self.absent);
                 out.push(b'\n');
             }
@@ -526,7 +528,7 @@ impl Writer {
 
     /// Writes what stands below the rows.
     fn end(&self, output: &mut Output, told: u64, lost: Lost) {
-        if let Shown::Machine(Machine::Json, _) = self.shown {
+        if let EventLayout::Machine(Machine::Json, _) = self.shown {
             let Lost { count, is_exact } = lost;
             cell::formatted(
                 output.buffer(),
@@ -555,7 +557,7 @@ fn value<'a>(
 }
 
 /// Appends a line of cells.
-fn line(out: &mut Vec<u8>, columns: &[Column], mut write: impl FnMut(&mut Vec<u8>, &Column)) {
+fn line(out: &mut Vec<u8>, columns: &[EventColumn], mut write: impl FnMut(&mut Vec<u8>, &EventColumn)) {
     for (index, column) in columns.iter().enumerate() {
         if index > 0 {
             out.push(b' ');

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Group};
 use taskdiag_core::field::Info;
-use taskdiag_core::proc_values::{self, Told};
+use taskdiag_core::proc_values::{self, Coverage};
 
 use crate::outcome::{Failure, Outcome};
 use crate::output::table::{Align, Table};
@@ -106,17 +106,17 @@ Every value of `stat`, `status` and other files, with the field that it is, or w
 
 fn values(out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(VALUES.as_bytes());
-    let named = |file: &'static str| move |&(value, told): &(&'static str, Told)| (file, value, told);
+    let named = |file: &'static str| move |&(value, told): &(&'static str, Coverage)| (file, value, told);
     let stat = proc_values::STAT.iter().map(named("stat"));
     let status = proc_values::STATUS.iter().map(named("status"));
     for (file, value, told) in stat.chain(status).chain(proc_values::FILES.iter().copied()) {
         write!(out, "| {file} | {value} | ")?;
         match told {
-            Told::By(fields) => {
+            Coverage::By(fields) => {
                 let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
                 write!(out, "{}", names.join(", "))?;
             }
-            Told::Nowhere(reason) => write!(out, "none: {reason}")?,
+            Coverage::Nowhere(reason) => write!(out, "none: {reason}")?,
         }
         out.extend_from_slice(b" |\n");
     }

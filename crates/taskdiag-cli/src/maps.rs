@@ -372,7 +372,7 @@ impl Texts {
 }
 
 /// A column for programs.
-struct Column {
+struct MapKey {
     key: &'static str,
     cell: for<'a> fn(u32, &Mapping<'a>, &'a Texts) -> Cell<'a>,
 }
@@ -391,8 +391,8 @@ pub fn build_id_cell(id: Known<Option<BuildId>>, written: &str) -> Cell<'_> {
 }
 
 /// The columns for programs, in order.
-fn columns(args: &Args) -> Vec<Column> {
-    let column = |key, cell| Column { key, cell };
+fn columns(args: &Args) -> Vec<MapKey> {
+    let column = |key, cell| MapKey { key, cell };
     let mut columns = vec![
         column("pid", |pid, _, _| Ok(Value::Unsigned(pid.into()))),
         column("start", |_, mapping, _| Ok(Value::Mask(mapping.start))),

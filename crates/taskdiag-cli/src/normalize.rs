@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         addresses
             .iter()
             .zip(&normalized.outcomes)
-            .map(|(&address, place)| Row::new(address, place, &normalized))
+            .map(|(&address, place)| AddressRow::new(address, place, &normalized))
     };
     let unmapped = normalized
         .outcomes
@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 /// What is to be said of an address.
-struct Row<'a> {
+struct AddressRow<'a> {
     address: u64,
     file_offset: Result<u64, &'static str>,
     name: Result<&'a [u8], &'static str>,
@@ -134,9 +134,9 @@ struct Row<'a> {
     deleted: Result<bool, &'static str>,
 }
 
-impl<'a> Row<'a> {
-    fn new(address: u64, place: &Place, normalized: &'a Normalized) -> Row<'a> {
-        let nowhere = |reason| Row {
+impl<'a> AddressRow<'a> {
+    fn new(address: u64, place: &Place, normalized: &'a Normalized) -> AddressRow<'a> {
+        let nowhere = |reason| AddressRow {
             address,
             file_offset: Err(reason),
             name: Err(reason),
@@ -147,7 +147,7 @@ impl<'a> Row<'a> {
         let mut row = match *place {
             Place::InFile { file, offset } => {
                 let file = &normalized.files[file];
-                Row {
+                AddressRow {
                     address,
                     file_offset: Ok(offset),
                     name: file.path.as_deref().map_err(|reason| reason.as_str()),
@@ -156,7 +156,7 @@ impl<'a> Row<'a> {
                     deleted: Ok(file.deleted),
                 }
             }
-            Place::Nowhere(Reason::Vdso { build_id, .. }) => Row {
+            Place::Nowhere(Reason::Vdso { build_id, .. }) => AddressRow {
                 name: Ok(b"[vdso]"),
                 build_id,
                 ..nowhere("vdso")
@@ -187,7 +187,7 @@ impl<'a> Row<'a> {
 }
 
 /// The table for people.
-fn write_table<'a>(args: &Args, rows: impl Iterator<Item = Row<'a>>) -> io::Result<()> {
+fn write_table<'a>(args: &Args, rows: impl Iterator<Item = AddressRow<'a>>) -> io::Result<()> {
     let headings = [
         ("ADDR", Align::Right),
         ("OFFSET", Align::Right),

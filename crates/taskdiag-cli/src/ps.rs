@@ -130,49 +130,49 @@ const THREAD_FIELDS: [Field; 11] = [
 
 /// What is to be shown.
 #[derive(Debug)]
-enum Shown {
+enum TaskLayout {
     Table(Vec<Column>),
     Machine(Machine, Vec<Field>),
 }
 
-impl Shown {
-    fn new(options: &Options, threads: bool) -> Result<Shown, Failure> {
+impl TaskLayout {
+    fn new(options: &Options, threads: bool) -> Result<TaskLayout, Failure> {
         let chosen = selection::fields(&options.fields)?;
         Ok(match options.format() {
-            Format::Table if !chosen.is_empty() => Shown::Table(chosen.into_iter().map(Column::of).collect()),
-            Format::Table if threads => Shown::Table(THREADS.to_vec()),
-            Format::Table => Shown::Table(PROCESSES.to_vec()),
-            Format::Machine(machine) if !chosen.is_empty() => Shown::Machine(machine, chosen),
-            Format::Machine(machine) if threads => Shown::Machine(machine, THREAD_FIELDS.to_vec()),
-            Format::Machine(machine) => Shown::Machine(machine, PROCESS_FIELDS.to_vec()),
+            Format::Table if !chosen.is_empty() => TaskLayout::Table(chosen.into_iter().map(Column::of).collect()),
+            Format::Table if threads => TaskLayout::Table(THREADS.to_vec()),
+            Format::Table => TaskLayout::Table(PROCESSES.to_vec()),
+            Format::Machine(machine) if !chosen.is_empty() => TaskLayout::Machine(machine, chosen),
+            Format::Machine(machine) if threads => TaskLayout::Machine(machine, THREAD_FIELDS.to_vec()),
+            Format::Machine(machine) => TaskLayout::Machine(machine, PROCESS_FIELDS.to_vec()),
         })
     }
 
     fn fields(&self) -> Fields {
         match self {
-            Shown::Table(columns) => columns.iter().flat_map(Column::fields).copied().collect(),
-            Shown::Machine(_, fields) => fields.iter().copied().collect(),
+            TaskLayout::Table(columns) => columns.iter().flat_map(Column::fields).copied().collect(),
+            TaskLayout::Machine(_, fields) => fields.iter().copied().collect(),
         }
     }
 }
 
 /// What the arguments mean.
 #[derive(Debug)]
-struct Request {
+struct PsRequest {
     query: Query,
     sort: Vec<SortKey>,
     limit: usize,
-    shown: Shown,
+    shown: TaskLayout,
 }
 
-impl Request {
-    fn new(args: &Args) -> Result<Request, Failure> {
-        let shown = Shown::new(&args.options, args.threads)?;
+impl PsRequest {
+    fn new(args: &Args) -> Result<PsRequest, Failure> {
+        let shown = TaskLayout::new(&args.options, args.threads)?;
         let sort = selection::sort_keys(&args.sort)?;
         let mut fields = shown.fields();
         sort.iter().for_each(|key| fields.insert(key.field));
         let query = query(args)?.fields(fields);
-        Ok(Request {
+        Ok(PsRequest {
             query,
             sort,
             limit: args.limit.unwrap_or(usize::MAX),
@@ -209,7 +209,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             "--count is how many samples to watch, and goes with --watch SECONDS; --limit is how many rows to show";
         return Err(Failure::Unanswered(message.to_owned()));
     }
-    let request = Request::new(&args)?;
+    let request = PsRequest::new(&args)?;
     let options = &args.options;
     let mut handle = options.from.handle();
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
@@ -227,7 +227,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
     let mut missing = Absences::new();
     match &request.shown {
-        Shown::Table(columns) => {
+        TaskLayout::Table(columns) => {
             let mut table = Column::table(columns, tasks.len(), !options.no_header);
             let mut cells = Cells::new(options.bytes, options.names);
             for task in &tasks {
@@ -239,7 +239,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             table.write(&mut output, terminal_width())?;
             output.finish()?;
         }
-        Shown::Machine(machine, fields) => {
+        TaskLayout::Machine(machine, fields) => {
             let listing = Listing {
                 fields,
                 tasks: &tasks,

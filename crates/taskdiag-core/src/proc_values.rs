@@ -4,24 +4,24 @@ use crate::field::Field;
 
 /// What has become of a value of `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Coverage {
     /// These fields are it.
     By(&'static [Field]),
     /// No field is, for this reason.
     Nowhere(&'static str),
 }
 
+use Coverage::{By, Nowhere};
 use Field as F;
-use Told::{By, Nowhere};
 
 const ZERO: &str = "always 0, kept so that the others stay in their places";
 const DISPLAY: &str = "another form of a value above";
-const OLD_SIGNALS: Told = By(&[F::SigPending, F::SigBlocked, F::SigIgnored, F::SigCaught]);
+const OLD_SIGNALS: Coverage = By(&[F::SigPending, F::SigBlocked, F::SigIgnored, F::SigCaught]);
 const SPECULATION: &str =
     "a word that depends on the processor and changes with kernels: what a task is exposed to, not what it does";
 
 /// The values of `stat`, in order (proc_pid_stat(5)).
-pub const STAT: [(&str, Told); 52] = [
+pub const STAT: [(&str, Coverage); 52] = [
     ("pid", By(&[F::Pid, F::Tid])),
     ("comm", By(&[F::Comm])),
     ("state", By(&[F::State])),
@@ -86,7 +86,7 @@ pub const STAT: [(&str, Told); 52] = [
 ];
 
 /// The lines of `status`. Not all kernels have all of them.
-pub const STATUS: [(&str, Told); 62] = [
+pub const STATUS: [(&str, Coverage); 62] = [
     ("Name", By(&[F::Comm])),
     ("Umask", By(&[F::Umask])),
     ("State", By(&[F::State])),
@@ -173,7 +173,7 @@ pub const STATUS: [(&str, Told); 62] = [
 ];
 
 /// Files that are one value, a few, or a table of their own; and what is told of their parts.
-pub const FILES: [(&str, &str, Told); 57] = [
+pub const FILES: [(&str, &str, Coverage); 57] = [
     ("statm", "size", By(&[F::VsizeBytes])),
     ("statm", "resident", By(&[F::RssBytes])),
     ("statm", "shared", By(&[F::RssFileBytes, F::RssShmemBytes])),

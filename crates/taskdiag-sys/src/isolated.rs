@@ -99,7 +99,7 @@ impl Ending {
 
 /// What a process that runs errands has at hand.
 #[derive(Debug, Default)]
-pub struct Hands {
+pub struct WorkFiles {
     /// A descriptor that names a file, and is not open for reading.
     pub path: Option<OwnedFd>,
     /// That file, opened.
@@ -110,7 +110,7 @@ pub struct Hands {
 
 /// What is to be done in the other process: with some numbers and a path, into some room. It returns how much it put there. It must not
 /// allocate, lock or panic: nobody would let go what other threads of the parent have locked.
-pub type Work = fn(&mut Hands, [u64; 3], &CStr, &mut [u8]) -> Result<usize, Errno>;
+pub type Work = fn(&mut WorkFiles, [u64; 3], &CStr, &mut [u8]) -> Result<usize, Errno>;
 
 /// The most that an errand brings.
 pub const MOST: usize = 32 << 10;
@@ -236,7 +236,7 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     // SAFETY: it is open for as long as this process lives.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let (errand, answer) = room.split_at_mut(ERRAND);
-    let mut hands = Hands::default();
+    let mut files = WorkFiles::default();
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -246,10 +246,10 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
             Err(Errno::INTR) => continue,
             _ => end(0),
         };
-        hands.given = None;
+        files.given = None;
         for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut files) = message {
-                hands.given = files.next();
+            if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+                files.given = rights.next();
             }
         }
         let number = |at: usize| {
@@ -260,7 +260,7 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
         // SAFETY: the number was made of a `Work` by `send`, in the process that this one is a copy of: nobody else has the socket.
         let work = unsafe { mem::transmute::<usize, Work>(number(0) as usize) };
         let (errno, rest) = answer.split_at_mut(4);
-        let done = work(&mut hands, [number(1), number(2), number(3)], path, &mut rest[..MOST]);
+        let done = work(&mut files, [number(1), number(2), number(3)], path, &mut rest[..MOST]);
         let code = done.err().map_or(0, Errno::raw_os_error);
         errno.copy_from_slice(&code.to_ne_bytes());
         let len = 4 + done.unwrap_or(0).min(MOST);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
-use taskdiag_sys::isolated::{Ending, Failed, Hands, Runner, Work, MOST};
+use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MOST};
 use taskdiag_sys::owner::Owner;
 
 use crate::readers;
@@ -234,10 +234,10 @@ impl Errands {
 }
 
 /// Opens what was looked at, for reading, and waits for nothing there that is no file.
-pub(crate) fn opened(hands: &mut Hands) -> Result<BorrowedFd<'_>, Errno> {
+pub(crate) fn opened(files: &mut WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     use std::io::Write as _;
 
-    let Hands { path, file, .. } = hands;
+    let WorkFiles { path, file, .. } = files;
     if file.is_none() {
         let path = path.as_ref().ok_or(Errno::BADF)?;
         let mut link = [0; 32];
@@ -249,8 +249,8 @@ pub(crate) fn opened(hands: &mut Hands) -> Result<BorrowedFd<'_>, Errno> {
     file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
 }
 
-fn look(hands: &mut Hands, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
-    (hands.path, hands.file) = (None, None);
+fn look(files: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    (files.path, files.file) = (None, None);
     let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&file)?;
     let numbers = [
@@ -262,18 +262,18 @@ fn look(hands: &mut Hands, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<
         stat.st_ctime_nsec as u64,
     ];
     let len = put_numbers(numbers, room);
-    hands.path = Some(file);
+    files.path = Some(file);
     Ok(len)
 }
 
-fn read(hands: &mut Hands, [offset, len, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+fn read(files: &mut WorkFiles, [offset, len, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     // No file has bytes there.
     if offset > i64::MAX as u64 - MOST as u64 {
         return Ok(0);
     }
     let room = &mut room[..(len as usize).min(MOST)];
     loop {
-        match rustix::io::pread(opened(hands)?, &mut *room, offset) {
+        match rustix::io::pread(opened(files)?, &mut *room, offset) {
             Err(Errno::INTR) => {}
             result => return result,
         }

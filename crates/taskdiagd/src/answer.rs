@@ -9,7 +9,7 @@ use taskdiag_protocol::access::Object;
 use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
 
 use crate::accounts::Taken;
-use crate::encode::{self, Eyes};
+use crate::encode::{self, Viewer};
 use crate::job::{self, Job, Kind};
 use crate::passes::{Ask, Passes, Records, Tasks};
 
@@ -29,7 +29,7 @@ pub struct Pass {
     pub taken: Option<Taken>,
 }
 
-/// Which memory a task has, if `eyes` may see it, as far as a record of it tells.
+/// Which memory a task has, if `viewer` may see it, as far as a record of it tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     tid: u32,
@@ -39,9 +39,9 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(record: Record<'_>, eyes: &Eyes) -> Option<Identity> {
+    fn of(record: Record<'_>, viewer: &Viewer) -> Option<Identity> {
         let object = Object::of(record)?;
-        eyes.sight(&object)?;
+        viewer.sight(&object)?;
         Some(Identity {
             tid: record.header().tid.get(),
             start_ns: record.header().start_ns.get(),
@@ -51,7 +51,7 @@ impl Identity {
     }
 
     /// Whether it is the same now: what was done since its record was made was done to this memory, which may be seen.
-    fn is_still(&self, record: Record<'_>, eyes: &Eyes, passes: &mut Passes) -> bool {
+    fn is_still(&self, record: Record<'_>, viewer: &Viewer, passes: &mut Passes) -> bool {
         let header = record.header();
         let pid = header.pid.get();
         let scope = if header.tid == header.pid {
@@ -63,13 +63,13 @@ impl Identity {
             scope,
             groups: 0,
             as_task: 0,
-            domains: eyes.are_in_domain(),
+            domains: viewer.are_in_domain(),
             most: FIRST_THREADS,
         };
         let records = passes.run(&ask).unwrap_or_default();
         let is_still = records
             .each()
-            .any(|record| Identity::of(record, eyes).as_ref() == Some(self));
+            .any(|record| Identity::of(record, viewer).as_ref() == Some(self));
         is_still
     }
 }
@@ -123,7 +123,7 @@ pub enum Needs {
 #[derive(Debug)]
 pub struct Answer {
     request: Request,
-    eyes: Eyes,
+    viewer: Viewer,
     pass: Rc<Pass>,
     /// What is not made yet begins here in the records.
     at: usize,
@@ -141,10 +141,10 @@ pub struct Answer {
 
 impl Answer {
     /// Of records, with what was taken for them.
-    pub fn new(request: Request, eyes: Eyes, pass: Rc<Pass>, taken: Option<Taken>) -> Answer {
+    pub fn new(request: Request, viewer: Viewer, pass: Rc<Pass>, taken: Option<Taken>) -> Answer {
         Answer {
             request,
-            eyes,
+            viewer,
             pass,
             at: 0,
             has_told: false,
@@ -170,7 +170,7 @@ impl Answer {
             strategy: Strategy::All,
             pid: 0,
         };
-        let mut answer = Answer::new(request, Eyes::closed(), nothing, None);
+        let mut answer = Answer::new(request, Viewer::closed(), nothing, None);
         answer.part = bytes;
         answer.is_over = true;
         answer
@@ -248,7 +248,7 @@ impl Answer {
             }
         }
         self.at = bytes.len() - rest.len();
-        self.has_told |= encode::put(&self.request, &self.eyes, record, &mut self.part);
+        self.has_told |= encode::put(&self.request, &self.viewer, record, &mut self.part);
     }
 
     /// What is not whole is an error: it would be missing from the answer.
@@ -292,7 +292,7 @@ impl Answer {
             if opened.is_some() && !steps.is_empty() {
                 break;
             }
-            let identity = Identity::of(record, &self.eyes).filter(|_| !record.has(NO_MM));
+            let identity = Identity::of(record, &self.viewer).filter(|_| !record.has(NO_MM));
             let Some(identity) = identity.filter(|_| !kinds.is_empty()) else {
                 // One that nothing is read for is told when its turn comes.
                 break;
@@ -391,17 +391,17 @@ impl Answer {
         };
         if matches!(step.kind, Kind::OpenMaps | Kind::OpenSmaps) {
             reading.next = reading.steps.len();
-            let is_still = status == job::LAST && step.identity.is_still(record, &self.eyes, passes);
+            let is_still = status == job::LAST && step.identity.is_still(record, &self.viewer, passes);
             return self.opened(record, status, file, is_still);
         }
         let counts = !payload.is_empty() && !reading.is_spoiled;
-        let is_still = counts && step.identity.is_still(record, &self.eyes, passes);
+        let is_still = counts && step.identity.is_still(record, &self.viewer, passes);
         reading.is_spoiled |= counts && !is_still;
         if is_still && step.kind == Kind::Cmdline {
             reading.cmdline = Some(payload.to_vec());
         } else if is_still {
             let is_first = !std::mem::replace(&mut reading.is_begun, true);
-            encode::put_mappings(&self.request, &self.eyes, record, payload, is_first, &mut self.part);
+            encode::put_mappings(&self.request, &self.viewer, record, payload, is_first, &mut self.part);
         }
         if status == job::MORE {
             return;
@@ -410,8 +410,8 @@ impl Answer {
         if step.is_last {
             let cmdline = reading.cmdline.take();
             let is_first = !std::mem::take(&mut reading.is_begun);
-            let (request, eyes) = (&self.request, &self.eyes);
-            self.has_told |= encode::put_rest(request, eyes, record, cmdline.as_deref(), is_first, &mut self.part);
+            let (request, viewer) = (&self.request, &self.viewer);
+            self.has_told |= encode::put_rest(request, viewer, record, cmdline.as_deref(), is_first, &mut self.part);
             self.at = bytes.len() - rest.len();
         }
         reading.next += 1;
@@ -445,7 +445,7 @@ impl Answer {
         let mut without_memory = None;
         let mut rest = bytes;
         while let Some((record, behind)) = Record::split_first(rest) {
-            if Identity::of(record, &self.eyes).is_some() {
+            if Identity::of(record, &self.viewer).is_some() {
                 if !record.has(NO_MM) {
                     self.at = bytes.len() - rest.len();
                     return;
@@ -461,7 +461,7 @@ impl Answer {
                 self.is_over = true;
             }
             // Observers see that the process is there.
-            None if self.eyes.observer && !bytes.is_empty() => self.fail(libc::EACCES),
+            None if self.viewer.observer && !bytes.is_empty() => self.fail(libc::EACCES),
             None => self.fail(libc::ESRCH),
         }
     }

@@ -26,7 +26,7 @@ pub fn page_size() -> u64 {
 
 /// Who looks, with what decides what it sees. A client counts as two: as it was when it connected, and as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Eyes {
+pub struct Viewer {
     /// When it connected.
     pub before: Subject,
     /// Now.
@@ -39,9 +39,9 @@ pub struct Eyes {
     pub groups: IdMap,
 }
 
-impl Eyes {
+impl Viewer {
     /// Those that see nothing.
-    pub fn closed() -> Eyes {
+    pub fn closed() -> Viewer {
         let nobody = Subject {
             pid: 0,
             own: Default::default(),
@@ -57,7 +57,7 @@ impl Eyes {
             counts_files: false,
             may_attach: false,
         };
-        Eyes {
+        Viewer {
             before: nobody.clone(),
             now: nobody,
             observer: false,
@@ -123,9 +123,9 @@ struct Allowed {
     sight: Sight,
 }
 
-fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowed> {
+fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Allowed> {
     let (bits, mut groups) = (request.show & show::TASK_DIAG, request.groups());
-    match eyes.sight(object) {
+    match viewer.sight(object) {
         Some(sight) => {
             let without = |groups: Groups, group, may| {
                 if may {
@@ -138,7 +138,7 @@ fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowe
             groups = without(groups, Group::Io, sight.owned);
             Some(Allowed { bits, groups, sight })
         }
-        None if eyes.observer => Some(Allowed {
+        None if viewer.observer => Some(Allowed {
             bits: bits & OBSERVED_BITS,
             groups: groups.and(observed()),
             sight: Sight {
@@ -153,35 +153,35 @@ fn allowed(request: &Request, eyes: &Eyes, object: &Object<'_>) -> Option<Allowe
 }
 
 /// Appends the message of one record, unless the client may not see the task.
-pub fn put(request: &Request, eyes: &Eyes, record: Record<'_>, out: &mut Vec<u8>) -> bool {
+pub fn put(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mut Vec<u8>) -> bool {
     let Some(object) = Object::of(record) else {
         return false;
     };
-    let Some(allowed) = allowed(request, eyes, &object) else {
+    let Some(allowed) = allowed(request, viewer, &object) else {
         return false;
     };
-    if request.show & show::TASK_DIAG == 0 && is_whole(request, eyes, &allowed, &object, &record) {
+    if request.show & show::TASK_DIAG == 0 && is_whole(request, viewer, &allowed, &object, &record) {
         put_whole(record, out);
         return true;
     }
-    put_rest(request, eyes, record, None, true, out)
+    put_rest(request, viewer, record, None, true, out)
 }
 
 /// Appends a message with a part of what is told of a task's mappings, which goes on in the next one.
 pub fn put_mappings(
     request: &Request,
-    eyes: &Eyes,
+    viewer: &Viewer,
     record: Record<'_>,
     payload: &[u8],
     is_first: bool,
     out: &mut Vec<u8>,
 ) {
-    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, eyes, &object)) else {
+    let Some(allowed) = Object::of(record).and_then(|object| allowed(request, viewer, &object)) else {
         return;
     };
     let mut message = MessageWriter::task(out, 0, header(record));
     if is_first {
-        put_fixed(allowed.bits, eyes, record, &mut message);
+        put_fixed(allowed.bits, viewer, record, &mut message);
     }
     message.attribute(attribute::VMA, |out| out.extend_from_slice(payload));
     message.continued();
@@ -192,7 +192,7 @@ pub fn put_mappings(
 /// was told.
 pub fn put_rest(
     request: &Request,
-    eyes: &Eyes,
+    viewer: &Viewer,
     record: Record<'_>,
     cmdline: Option<&[u8]>,
     is_first: bool,
@@ -201,17 +201,17 @@ pub fn put_rest(
     let Some(object) = Object::of(record) else {
         return false;
     };
-    let Some(allowed) = allowed(request, eyes, &object) else {
+    let Some(allowed) = allowed(request, viewer, &object) else {
         return false;
     };
     let mut message = MessageWriter::task(out, 0, header(record));
     if is_first {
-        put_fixed(allowed.bits, eyes, record, &mut message);
+        put_fixed(allowed.bits, viewer, record, &mut message);
     }
     put_behind(allowed.bits, record, cmdline, &mut message);
     if request.groups().0 != 0 || request.show & show::TASK_DIAG == 0 {
         message.attribute(attribute::RECORD, |out| {
-            put_record(request, eyes, &allowed, &object, record, out)
+            put_record(request, viewer, &allowed, &object, record, out)
         });
     }
     message.finish();
@@ -228,7 +228,7 @@ pub fn header(record: Record<'_>) -> TaskHeader {
 }
 
 /// What task_diag has before the mappings.
-fn put_fixed(bits: u64, eyes: &Eyes, record: Record<'_>, message: &mut MessageWriter<'_>) {
+fn put_fixed(bits: u64, viewer: &Viewer, record: Record<'_>, message: &mut MessageWriter<'_>) {
     if bits & (show::BASE | show::CRED) == 0 {
         return;
     }
@@ -249,8 +249,8 @@ fn put_fixed(bits: u64, eyes: &Eyes, record: Record<'_>, message: &mut MessageWr
     }
     if let (true, Some(cred)) = (bits & show::CRED != 0, record.get::<record::Cred>(attr::CRED)) {
         let words = |set: U64| [U32::new(set.get() as u32), U32::new((set.get() >> 32) as u32)];
-        let user = |id: U32| U32::new(eyes.users.munged(id.get()));
-        let group = |id: U32| U32::new(eyes.groups.munged(id.get()));
+        let user = |id: U32| U32::new(viewer.users.munged(id.get()));
+        let group = |id: U32| U32::new(viewer.groups.munged(id.get()));
         let out = wire::Creds {
             cap_inheritable: words(cred.cap_inheritable),
             cap_permitted: words(cred.cap_permitted),
@@ -350,7 +350,7 @@ fn is_well_made(record: &Record<'_>) -> bool {
 }
 
 /// Whether a record can be handed on as it is, but for what decides about access.
-fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
+fn is_whole(request: &Request, viewer: &Viewer, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
     let wanted = request.groups();
     let (access, sight) = (object.access(), allowed.sight);
     allowed.groups == groups_read(request)
@@ -359,8 +359,8 @@ fn is_whole(request: &Request, eyes: &Eyes, allowed: &Allowed, object: &Object<'
         && (sight.files || !wanted.contains(Group::Fds))
         && access.user_ns_level.get() == 0
         && access.mm_user_ns_level.get() == 0
-        && eyes.users.is_identity()
-        && eyes.groups.is_identity()
+        && viewer.users.is_identity()
+        && viewer.groups.is_identity()
         && is_well_made(record)
 }
 
@@ -411,14 +411,14 @@ fn put_whole(record: Record<'_>, out: &mut Vec<u8>) {
 /// Appends a record without what decides about access, with what is allowed of it.
 fn put_record(
     request: &Request,
-    eyes: &Eyes,
+    viewer: &Viewer,
     allowed: &Allowed,
     object: &Object<'_>,
     record: Record<'_>,
     out: &mut Vec<u8>,
 ) {
     let wanted = request.groups();
-    if is_whole(request, eyes, allowed, object, &record) {
+    if is_whole(request, viewer, allowed, object, &record) {
         let (header, rest) = split_whole(&record);
         out.extend_from_slice(header.as_bytes());
         out.extend_from_slice(rest);
@@ -434,18 +434,18 @@ fn put_record(
         }
         match attribute.kind {
             attr::CRED => match record.get::<record::Cred>(attr::CRED) {
-                Some(cred) => writer.put(attr::CRED, attribute.flags, mapped(*cred, eyes).as_bytes()),
+                Some(cred) => writer.put(attr::CRED, attribute.flags, mapped(*cred, viewer).as_bytes()),
                 None => continue,
             },
             attr::GROUPS => {
                 let ids = attribute.payload.chunks_exact(4);
                 let ids = ids.map(|id| u32::from_ne_bytes(id.try_into().expect("four bytes")));
-                let ids: Vec<u32> = ids.map(|id| eyes.groups.munged(id)).collect();
+                let ids: Vec<u32> = ids.map(|id| viewer.groups.munged(id)).collect();
                 writer.put(attr::GROUPS, attribute.flags, ids.as_bytes());
             }
             attr::AUDIT => match record.get::<record::Audit>(attr::AUDIT) {
                 Some(audit) => {
-                    let user = eyes.users.get(audit.loginuid.get()).unwrap_or(u32::MAX);
+                    let user = viewer.users.get(audit.loginuid.get()).unwrap_or(u32::MAX);
                     let audit = record::Audit {
                         loginuid: U32::new(user),
                         ..*audit
@@ -504,9 +504,9 @@ fn put_record(
     writer.finish(header);
 }
 
-fn mapped(cred: record::Cred, eyes: &Eyes) -> record::Cred {
-    let user = |id: U32| U32::new(eyes.users.munged(id.get()));
-    let group = |id: U32| U32::new(eyes.groups.munged(id.get()));
+fn mapped(cred: record::Cred, viewer: &Viewer) -> record::Cred {
+    let user = |id: U32| U32::new(viewer.users.munged(id.get()));
+    let group = |id: U32| U32::new(viewer.groups.munged(id.get()));
     record::Cred {
         uid: user(cred.uid),
         euid: user(cred.euid),

@@ -6,7 +6,7 @@ use taskdiag_protocol::access::{Own, Subject};
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use zerocopy::native_endian::U32;
 
-use crate::encode::{self, Eyes};
+use crate::encode::{self, Viewer};
 use crate::facts::Particulars;
 use crate::ids::IdMap;
 use crate::numbers::Numbers;
@@ -154,7 +154,7 @@ fn anything_is_survived() {
         } else {
             IdMap::default()
         };
-        let eyes = Eyes {
+        let viewer = Viewer {
             before: subject(&mut numbers),
             now: subject(&mut numbers),
             observer: numbers.below(4) == 0,
@@ -164,16 +164,16 @@ fn anything_is_survived() {
         let bytes = record(&mut numbers);
         let mut out = Vec::new();
         if let Some((record, _)) = Record::split_first(&bytes) {
-            answered += u64::from(encode::put(&request, &eyes, record, &mut out));
+            answered += u64::from(encode::put(&request, &viewer, record, &mut out));
             let len = numbers.below(65);
             let payload: Vec<u8> = (0..len).map(|_| numbers.next() as u8).collect();
-            encode::put_mappings(&request, &eyes, record, &payload, numbers.below(2) == 0, &mut out);
-            encode::put_rest(&request, &eyes, record, Some(&payload), false, &mut out);
+            encode::put_mappings(&request, &viewer, record, &payload, numbers.below(2) == 0, &mut out);
+            encode::put_rest(&request, &viewer, record, Some(&payload), false, &mut out);
         }
         check(&out);
         // What helpers bring, and what the client reads.
         let _ = Particulars::parse(&bytes);
-        let _ = crate::reader::told(&bytes);
+        let _ = crate::reader::split_head(&bytes);
         let mut payloads = Payloads::new(true);
         let _ = payloads.take::<()>(&bytes, &mut |_| Ok(()));
         for at in 0..numbers.below(3) {

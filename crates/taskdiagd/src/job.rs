@@ -75,7 +75,7 @@ impl Job {
 /// What a packet from a reader begins with.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Told {
+pub struct PacketHead {
     /// Which item of the job.
     pub index: U32,
     /// [`MORE`], [`LAST`], or a negative number of errno, which is the last as well.
@@ -88,7 +88,7 @@ pub const MORE: i32 = 1;
 pub const LAST: i32 = 0;
 
 /// The longest packet.
-pub const PACKET: usize = size_of::<Told>() + (60 << 10);
+pub const PACKET: usize = size_of::<PacketHead>() + (60 << 10);
 
 /// What the keeper is asked for, and what it says.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use taskdiag_bpf::pass::{Bpf, Request, Standpoint};
+use taskdiag_bpf::pass::{Bpf, PassRequest, Standpoint};
 use taskdiag_bpf::pin;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
@@ -195,7 +195,7 @@ impl Passes {
             Tasks::Process(pid) => Scope::Process(pid),
             Tasks::ThreadsOf(pid) => Scope::ThreadsOf(pid),
         };
-        let request = Request {
+        let request = PassRequest {
             scope,
             pids: &[],
             groups: fields.or(Groups::ACCESS).or(view),
@@ -219,7 +219,7 @@ impl Passes {
             wait_a_little();
             match (scope, ask.as_task) {
                 (Scope::Processes | Scope::Threads, 0) => {
-                    let request = Request {
+                    let request = PassRequest {
                         pids: &uncertain,
                         ..request
                     };

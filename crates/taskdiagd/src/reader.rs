@@ -14,7 +14,7 @@ use zerocopy::native_endian::{I32, U32};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::facts::Particulars;
-use crate::job::{self, Job, Kind, Told};
+use crate::job::{self, Job, Kind, PacketHead};
 use crate::smaps::Payloads;
 use crate::sys;
 
@@ -69,7 +69,7 @@ impl From<io::Error> for Failed {
 impl Reader<'_> {
     /// Tells of one item. Fails if there is nobody to tell.
     fn read(&mut self, index: u32, kind: Kind, tid: u32) -> Result<(), ()> {
-        let told = match kind {
+        let done = match kind {
             Kind::Maps => self.mappings(index, tid, "maps", false),
             Kind::Smaps => self.mappings(index, tid, "smaps", true),
             Kind::Cmdline => self.cmdline(index, tid),
@@ -77,7 +77,7 @@ impl Reader<'_> {
             Kind::OpenSmaps => self.opened(index, tid, "smaps"),
             Kind::Client => self.client(index, tid),
         };
-        match told {
+        match done {
             Ok(()) => Ok(()),
             Err(Failed::Item(errno)) => self.tell(index, -errno, &[], None).map_err(drop),
             Err(Failed::Loop) => Err(()),
@@ -123,23 +123,23 @@ impl Reader<'_> {
     }
 
     fn client(&mut self, index: u32, tid: u32) -> Result<(), Failed> {
-        let told = Particulars::read(tid).ok_or(Failed::Item(libc::EPERM))?;
-        self.tell(index, job::LAST, &told.encode(), None)
+        let found = Particulars::read(tid).ok_or(Failed::Item(libc::EPERM))?;
+        self.tell(index, job::LAST, &found.encode(), None)
     }
 
     fn tell(&mut self, index: u32, status: i32, payload: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Failed> {
-        let told = Told {
+        let head = PacketHead {
             index: U32::new(index),
             status: I32::new(status),
         };
         self.packet.clear();
-        self.packet.extend_from_slice(told.as_bytes());
+        self.packet.extend_from_slice(head.as_bytes());
         self.packet.extend_from_slice(payload);
         sys::send(self.channel.as_fd(), &self.packet, file, false).map_err(|_| Failed::Loop)
     }
 }
 
 /// A packet from a reader: what it is about, and the rest.
-pub fn told(packet: &[u8]) -> Option<(Told, &[u8])> {
-    Told::read_from_prefix(packet).ok()
+pub fn split_head(packet: &[u8]) -> Option<(PacketHead, &[u8])> {
+    PacketHead::read_from_prefix(packet).ok()
 }

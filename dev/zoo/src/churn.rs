@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 
-use crate::den::{kill_descendants, ROLE};
 use crate::helper::Helper;
+use crate::keeper::{kill_descendants, ROLE};
 use crate::sys;
 use crate::{CHURN, MAYFLY};
 

@@ -5,8 +5,8 @@ use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
-use crate::den::{kill_descendants, obituary, settle, Doing as _};
 use crate::helper::Helper;
+use crate::keeper::{kill_descendants, obituary, settle, Doing as _};
 use crate::sys::{self, ArgArea};
 use crate::FARM;
 

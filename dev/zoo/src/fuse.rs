@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::den::Doing as _;
+use crate::keeper::Doing as _;
 use crate::sys::{self, page_size};
 
 /// What its file is called.

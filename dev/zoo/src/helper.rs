@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::den::{self, ROLE};
 use crate::facts::Facts;
+use crate::keeper::{self, ROLE};
 
 /// Finds the zoo binary.
 pub(crate) fn zoo_binary() -> io::Result<PathBuf> {
@@ -65,7 +65,7 @@ impl Helper {
 
     /// Waits until the helper says that it is ready.
     pub(crate) fn hear(&mut self) -> io::Result<Facts> {
-        den::hear(&mut self.output)
+        keeper::hear(&mut self.output)
     }
 
     /// Sends a line. The answer is to be read.

@@ -9,11 +9,11 @@
 //! this package. It is found through the variable `TASKDIAG_ZOO`, or beside the running executable or above it.
 
 mod churn;
-mod den;
 mod facts;
 mod farm;
 mod fuse;
 mod helper;
+mod keeper;
 mod racer;
 mod species;
 mod sys;
@@ -167,7 +167,7 @@ const EXECUTOR: &str = "executor";
 
 /// What the zoo binary does first: when it was started to play a role it plays that and never returns.
 pub fn play_role_if_any() {
-    let Some(role) = std::env::var_os(den::ROLE) else {
+    let Some(role) = std::env::var_os(keeper::ROLE) else {
         return;
     };
     let role = role.to_string_lossy();
@@ -191,10 +191,10 @@ pub fn play_role_if_any() {
         let _ = sys::setsid();
     }
     if let Some(count) = role.strip_prefix(KEEPER).and_then(|name| name.strip_prefix(MANY)) {
-        den::keep(|_| species::mappings::many(count.parse().map_err(io::Error::other)?))
+        keeper::keep(|_| species::mappings::many(count.parse().map_err(io::Error::other)?))
     } else if let Some(name) = role.strip_prefix(KEEPER) {
-        den::keep(|den| match species::find(name) {
-            Some(species) => (species.birth)(den),
+        keeper::keep(|keeper| match species::find(name) {
+            Some(species) => (species.birth)(keeper),
             None => Err(io::Error::other("the zoo binary doesn't know it: is it out of date?")),
         })
     } else if let Some(size) = role.strip_prefix(FARM) {
@@ -204,6 +204,6 @@ pub fn play_role_if_any() {
     } else if let Some(name) = role.strip_prefix(RACER) {
         racer::run(name)
     } else {
-        den::play(&role)
+        keeper::play(&role)
     }
 }

@@ -4,9 +4,9 @@ use std::ffi::CString;
 use std::io::{self, BufRead as _, Write as _};
 use std::thread;
 
-use crate::den::{environment, fork_child, kill_descendants, obituary, Doing as _, Report};
 use crate::facts::Facts;
 use crate::helper::Helper;
+use crate::keeper::{environment, fork_child, kill_descendants, obituary, Doing as _, Report};
 use crate::sys::{self, page_size};
 use crate::{EXECUTOR, RACER};
 

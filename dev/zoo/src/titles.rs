@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt;
 use std::slice;
 
-use crate::den::joined;
 use crate::facts::Facts;
+use crate::keeper::joined;
 use crate::sys::{self, page_size, ArgArea};
 
 /// What /proc/PID/cmdline shows of an argument area followed at once by an environment.

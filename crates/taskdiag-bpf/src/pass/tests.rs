@@ -59,9 +59,9 @@ fn told(program: Program, pid: u32) -> Vec<(Field, String)> {
     };
     let mut snapshot = Snapshot::default();
     snapshot.clear(Fields::all());
-    let request = Request {
+    let request = PassRequest {
         groups: Groups::ALL,
-        ..Request::ids(Scope::Process(pid))
+        ..PassRequest::ids(Scope::Process(pid))
     };
     bpf.read(&request, &mut snapshot).unwrap();
     assert_eq!(snapshot.len(), 1);

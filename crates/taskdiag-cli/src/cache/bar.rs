@@ -12,7 +12,7 @@ use crate::listing::{Format, Machine};
 use crate::outcome::{who_may, Failure, Outcome};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
-use crate::output::{cell, csv, json, Absences, Key, Output, Row};
+use crate::output::{cell, csv, json, Absences, HasValues, Key, Output};
 
 /// Characters on a line if it is unknown how many fit.
 const WIDTH: usize = 80;
@@ -57,7 +57,7 @@ impl Key for Column {
 
 struct RunRow(Run);
 
-impl Row for RunRow {
+impl HasValues for RunRow {
     type Key = Column;
 
     fn value(&self, column: Column) -> Result<Value<'_>, Absent> {

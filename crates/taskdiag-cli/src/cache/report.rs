@@ -59,7 +59,7 @@ pub struct Style {
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum FileColumn {
     /// A value under a heading.
     Value(&'static str, Column),
     /// How much of it is cached.
@@ -80,38 +80,38 @@ pub struct Cached {
 }
 
 /// The table without `-o`.
-const TABLE: [Shown; 9] = [
-    Shown::Value("CACHED", Column::Bytes(Quantity::Cached)),
-    Shown::Percent,
-    Shown::Value("DIRTY", Column::Bytes(Quantity::Dirty)),
-    Shown::Value("WRITEBACK", Column::Bytes(Quantity::Writeback)),
-    Shown::Value("EVICTED", Column::Bytes(Quantity::Evicted)),
-    Shown::Value("RECENTLY", Column::Bytes(Quantity::RecentlyEvicted)),
-    Shown::Count,
-    Shown::Value("SIZE", Column::Bytes(Quantity::Size)),
-    Shown::Value("PATH", Column::Path),
+const TABLE: [FileColumn; 9] = [
+    FileColumn::Value("CACHED", Column::Bytes(Quantity::Cached)),
+    FileColumn::Percent,
+    FileColumn::Value("DIRTY", Column::Bytes(Quantity::Dirty)),
+    FileColumn::Value("WRITEBACK", Column::Bytes(Quantity::Writeback)),
+    FileColumn::Value("EVICTED", Column::Bytes(Quantity::Evicted)),
+    FileColumn::Value("RECENTLY", Column::Bytes(Quantity::RecentlyEvicted)),
+    FileColumn::Count,
+    FileColumn::Value("SIZE", Column::Bytes(Quantity::Size)),
+    FileColumn::Value("PATH", Column::Path),
 ];
 
-impl Shown {
+impl FileColumn {
     fn heading(self) -> &'static str {
         match self {
-            Shown::Value(heading, _) => heading,
-            Shown::Percent => "%",
-            Shown::Count => "FILES",
+            FileColumn::Value(heading, _) => heading,
+            FileColumn::Percent => "%",
+            FileColumn::Count => "FILES",
         }
     }
 
     fn align(self) -> Align {
         match self {
-            Shown::Value(_, column) => column.align(),
-            Shown::Percent | Shown::Count => Align::Right,
+            FileColumn::Value(_, column) => column.align(),
+            FileColumn::Percent | FileColumn::Count => Align::Right,
         }
     }
 }
 
 /// How rows become text.
 enum Writer {
-    Table(Box<Table>, Vec<Shown>, usize),
+    Table(Box<Table>, Vec<FileColumn>, usize),
     Json(json::Rows<Column>),
     Jsonl(json::Rows<Column>),
     Csv(Vec<Column>),
@@ -301,10 +301,10 @@ pub fn begin_document(out: &mut Vec<u8>, source: Source) {
 }
 
 /// What was chosen; else all that the source can tell.
-fn shown(style: &Style) -> Vec<Shown> {
-    let tells = |shown: &Shown| match shown {
-        Shown::Value(_, Column::Bytes(quantity)) => style.source.gives(*quantity),
-        Shown::Count => style.sums,
+fn shown(style: &Style) -> Vec<FileColumn> {
+    let tells = |shown: &FileColumn| match shown {
+        FileColumn::Value(_, Column::Bytes(quantity)) => style.source.gives(*quantity),
+        FileColumn::Count => style.sums,
         _ => true,
     };
     if style.columns.is_empty() {
@@ -313,14 +313,14 @@ fn shown(style: &Style) -> Vec<Shown> {
         style
             .columns
             .iter()
-            .map(|&column| Shown::Value(column.name(), column))
+            .map(|&column| FileColumn::Value(column.name(), column))
             .collect()
     }
 }
 
-fn cell(out: &mut Vec<u8>, shown: Shown, entry: &Entry<'_>, style: &Style, absences: &mut Absences<Column>) {
+fn cell(out: &mut Vec<u8>, shown: FileColumn, entry: &Entry<'_>, style: &Style, absences: &mut Absences<Column>) {
     let value = match shown {
-        Shown::Percent => {
+        FileColumn::Percent => {
             return match entry.permille(style.range) {
                 Some(permille) => {
                     people::number(out, permille / 10);
@@ -329,11 +329,11 @@ fn cell(out: &mut Vec<u8>, shown: Shown, entry: &Entry<'_>, style: &Style, absen
                 None => out.push(b'-'),
             }
         }
-        Shown::Count => return out.extend_from_slice(entry.count().as_bytes()),
-        Shown::Value(_, column) => absences.value(entry, column),
+        FileColumn::Count => return out.extend_from_slice(entry.count().as_bytes()),
+        FileColumn::Value(_, column) => absences.value(entry, column),
     };
     match value {
-        Ok(Value::Unsigned(count)) if matches!(shown, Shown::Value(_, Column::Files | Column::Missing)) => {
+        Ok(Value::Unsigned(count)) if matches!(shown, FileColumn::Value(_, Column::Files | Column::Missing)) => {
             people::number(out, count);
         }
         Ok(Value::Unsigned(bytes)) => size(out, bytes, style.unit),

@@ -7,7 +7,7 @@ use taskdiag::{Absent, Value};
 
 use crate::outcome::Failure;
 use crate::output::table::Align;
-use crate::output::{Key, Row};
+use crate::output::{HasValues, Key};
 
 /// What the values of a row are called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Entry<'_> {
     }
 }
 
-impl Row for Entry<'_> {
+impl HasValues for Entry<'_> {
     type Key = Column;
 
     fn value(&self, column: Column) -> Result<Value<'_>, Absent> {

@@ -273,7 +273,7 @@ struct Report<'a> {
 impl Report<'_> {
     /// Asks once, and writes the answer.
     fn sample(&mut self, handle: &mut Handle, query: &Query, sample: Option<u64>) -> Result<Outcome, Failure> {
-        let shown = progress::Shown::begin(handle.progress());
+        let shown = progress::ProgressLine::begin(handle.progress());
         let answers = Answers::ask(handle, query)?;
         drop(shown);
         let mut tasks = answers.tasks();

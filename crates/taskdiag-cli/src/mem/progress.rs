@@ -13,13 +13,13 @@ const INTERVAL: Duration = Duration::from_millis(300);
 
 /// Shows on standard error how many processes have been read, until it is dropped.
 #[derive(Debug)]
-pub struct Shown(Option<(Sender<()>, JoinHandle<()>)>);
+pub struct ProgressLine(Option<(Sender<()>, JoinHandle<()>)>);
 
-impl Shown {
+impl ProgressLine {
     /// Begins; on a terminal only.
-    pub fn begin(progress: Arc<Progress>) -> Shown {
+    pub fn begin(progress: Arc<Progress>) -> ProgressLine {
         if !io::stderr().is_terminal() {
-            return Shown(None);
+            return ProgressLine(None);
         }
         let (end, ended) = channel();
         let thread = thread::spawn(move || {
@@ -33,11 +33,11 @@ impl Shown {
                 let _ = write!(io::stderr(), "\r\x1b[K");
             }
         });
-        Shown(Some((end, thread)))
+        ProgressLine(Some((end, thread)))
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.0.take() {
             drop(end);

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let query = Query::processes()
         .fields(KINDS.into_iter().collect::<Fields>())
         .budget(args.budget()?);
-    let shown = progress::Shown::begin(handle.progress());
+    let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
     // After the processes: what they freed meanwhile is then free.
     let info = MemInfo::read()?;

@@ -8,7 +8,7 @@ use taskdiag::{Arguments, Field, Kind, Value};
 use super::names::{Named, Names};
 use super::people::{self, Clock};
 use super::table::{Align, Table};
-use super::{text, Absences, Row};
+use super::{text, Absences, HasValues};
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,13 @@ impl Cells {
     }
 
     /// Appends what `column` shows of `row`.
-    pub fn write(&mut self, out: &mut Vec<u8>, column: Column, row: &impl Row<Key = Field>, absences: &mut Absences) {
+    pub fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        column: Column,
+        row: &impl HasValues<Key = Field>,
+        absences: &mut Absences,
+    ) {
         match column.show {
             Show::Field(field) => match absences.value(row, field) {
                 Ok(value) => self.value(out, field, value),
@@ -229,7 +235,7 @@ fn name(out: &mut Vec<u8>, named: &Named) {
 }
 
 /// Appends the command line; the name in brackets for a task without one, like ps.
-pub fn command(out: &mut Vec<u8>, row: &impl Row<Key = Field>, absences: &mut Absences) {
+pub fn command(out: &mut Vec<u8>, row: &impl HasValues<Key = Field>, absences: &mut Absences) {
     if let Ok(Value::Texts(arguments)) = absences.value(row, Field::Cmdline) {
         if arguments.as_bytes().iter().any(|&byte| byte != 0) {
             return command_line(out, arguments);

@@ -8,7 +8,7 @@ use taskdiag::Value;
 use super::cell::plain;
 use super::named::Cell;
 use super::names::{Named, Names};
-use super::{Absences, Extras, Key, Row};
+use super::{Absences, Extras, HasValues, Key};
 
 /// Appends the header: fields, and behind them what the extras of each row are.
 pub fn header<K: Key>(out: &mut Vec<u8>, fields: &[K], extras: &[&str]) {
@@ -21,7 +21,7 @@ pub fn header<K: Key>(out: &mut Vec<u8>, fields: &[K], extras: &[&str]) {
 }
 
 /// Appends a row; with names, numbers that have one are written by it.
-pub fn row<R: Row>(
+pub fn row<R: HasValues>(
     out: &mut Vec<u8>,
     fields: &[R::Key],
     row: &R,

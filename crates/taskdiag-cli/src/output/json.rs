@@ -8,7 +8,7 @@ use super::cell::{formatted, plain};
 use super::named::{Cell, Total};
 use super::names::{Named, Names};
 use super::text::all;
-use super::{people, Absences, Extras, Key, Row};
+use super::{people, Absences, Extras, HasValues, Key};
 
 /// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of the others.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl<K: Key> Rows<K> {
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
-        row: &impl Row<Key = K>,
+        row: &impl HasValues<Key = K>,
         extras: Extras<'_>,
         absences: &mut Absences<K>,
     ) {

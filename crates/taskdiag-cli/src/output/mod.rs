@@ -74,7 +74,7 @@ impl Key for Field {
 }
 
 /// Something with values: a task, or what a test puts in its place.
-pub trait Row {
+pub trait HasValues {
     /// What its values are called by.
     type Key: Key;
 
@@ -82,7 +82,7 @@ pub trait Row {
     fn value(&self, key: Self::Key) -> Result<Value<'_>, Absent>;
 }
 
-impl Row for Task<'_> {
+impl HasValues for Task<'_> {
     type Key = Field;
 
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
@@ -165,7 +165,7 @@ impl<K: Key> Absences<K> {
 
     /// The value of the field; if it is missing, it is counted.
     #[inline]
-    pub fn value<'a, R: Row<Key = K>>(&mut self, row: &'a R, field: K) -> Result<Value<'a>, Absent> {
+    pub fn value<'a, R: HasValues<Key = K>>(&mut self, row: &'a R, field: K) -> Result<Value<'a>, Absent> {
         let value = row.value(field);
         if let Err(reason) = value {
             self.count(field, reason);
@@ -215,7 +215,7 @@ pub mod tests {
     /// A row made of what a test says.
     pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
 
-    impl Row for Made<'_> {
+    impl HasValues for Made<'_> {
         type Key = Field;
 
         fn value(&self, field: Field) -> Result<Value<'_>, Absent> {

@@ -39,22 +39,22 @@ pub fn duration(seconds: f64) -> Result<Duration, Failure> {
 
 /// Something that `-o` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum WatchColumn {
     Column(Column),
     Rate(Rate),
 }
 
 /// The table without `-o`.
-fn usual(threads: bool) -> Vec<Shown> {
-    let label = |heading, show| Shown::Column(Column { heading, show });
+fn usual(threads: bool) -> Vec<WatchColumn> {
+    let label = |heading, show| WatchColumn::Column(Column { heading, show });
     let mut shown = vec![
         label("USER", Show::User),
         label("PID", Show::Field(Field::Pid)),
-        Shown::Rate(Rate::Cpu),
+        WatchColumn::Rate(Rate::Cpu),
         label("RSS", Show::Field(Field::RssBytes)),
-        Shown::Rate(Rate::ReadBytes),
-        Shown::Rate(Rate::WriteBytes),
-        Shown::Rate(Rate::MinFaults),
+        WatchColumn::Rate(Rate::ReadBytes),
+        WatchColumn::Rate(Rate::WriteBytes),
+        WatchColumn::Rate(Rate::MinFaults),
         label("TIME", Show::Time),
         label("COMMAND", Show::Command),
     ];
@@ -77,14 +77,14 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::Comm,
 ];
 
-fn shown(args: &ps::Args) -> Result<Vec<Shown>, Failure> {
+fn shown(args: &ps::Args) -> Result<Vec<WatchColumn>, Failure> {
     let mut shown = Vec::new();
     for name in args.options.fields.iter().flat_map(|list| list.split(',')) {
         match Rate::named(name) {
-            Some(rate) => shown.push(Shown::Rate(rate)),
+            Some(rate) => shown.push(WatchColumn::Rate(rate)),
             None => {
                 let fields = selection::fields(&[name.to_owned()])?;
-                shown.extend(fields.into_iter().map(|field| Shown::Column(Column::of(field))));
+                shown.extend(fields.into_iter().map(|field| WatchColumn::Column(Column::of(field))));
             }
         }
     }
@@ -92,8 +92,8 @@ fn shown(args: &ps::Args) -> Result<Vec<Shown>, Failure> {
         (_, false) => {}
         (Format::Table, true) => shown = usual(args.threads),
         (Format::Machine(_), true) => {
-            shown.extend(USUAL_FIELDS.map(|field| Shown::Column(Column::of(field))));
-            shown.extend(Rate::ALL.map(Shown::Rate));
+            shown.extend(USUAL_FIELDS.map(|field| WatchColumn::Column(Column::of(field))));
+            shown.extend(Rate::ALL.map(WatchColumn::Rate));
         }
     }
     Ok(shown)
@@ -143,8 +143,8 @@ pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
     let shown = shown(args)?;
     let order = Order::new(&args.sort)?;
     let mut fields: Fields = shown.iter().fold(Fields::NONE, |fields, shown| match shown {
-        Shown::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
-        Shown::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
+        WatchColumn::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
+        WatchColumn::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
     });
     // Those that tell which task it is, and whether it did something.
     fields |= order.fields() | Field::StartNs | Field::UtimeNs | Field::StimeNs;
@@ -196,19 +196,19 @@ fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failur
 }
 
 /// A task and what it does.
-type Row<'a> = (Task<'a>, Rates);
+type RatedTask<'a> = (Task<'a>, Rates);
 
 /// The tasks that did something, in order.
-fn ordered<'a>(answers: &'a Answers, activities: &[Activity], order: &Order, limit: usize) -> Vec<Row<'a>> {
+fn ordered<'a>(answers: &'a Answers, activities: &[Activity], order: &Order, limit: usize) -> Vec<RatedTask<'a>> {
     let busy = answers
         .snapshot()
         .tasks()
         .zip(activities)
         .filter(|(_, activity)| activity.is_busy);
-    let mut rows: Vec<Row<'a>> = match order {
+    let mut rows: Vec<RatedTask<'a>> = match order {
         Order::Rate { rate, descending } => {
-            let mut rows: Vec<Row<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
-            let key = |row: &Row<'_>| row.1[*rate as usize];
+            let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
+            let key = |row: &RatedTask<'_>| row.1[*rate as usize];
             rows.sort_by(|a, b| match (key(a), key(b)) {
                 (Ok(a), Ok(b)) if *descending => b.total_cmp(&a),
                 (Ok(a), Ok(b)) => a.total_cmp(&b),
@@ -233,7 +233,7 @@ fn ordered<'a>(answers: &'a Answers, activities: &[Activity], order: &Order, lim
 /// Where samples are shown.
 struct Screen<'a> {
     args: &'a ps::Args,
-    shown: Vec<Shown>,
+    shown: Vec<WatchColumn>,
     fields: Vec<Field>,
     rates: Vec<Rate>,
     missing: Absences,
@@ -243,11 +243,11 @@ struct Screen<'a> {
 }
 
 impl<'a> Screen<'a> {
-    fn new(args: &'a ps::Args, shown: Vec<Shown>) -> Screen<'a> {
+    fn new(args: &'a ps::Args, shown: Vec<WatchColumn>) -> Screen<'a> {
         let fields: Vec<Field> = shown
             .iter()
             .filter_map(|shown| match shown {
-                Shown::Column(Column {
+                WatchColumn::Column(Column {
                     show: Show::Field(field),
                     ..
                 }) => Some(*field),
@@ -255,8 +255,8 @@ impl<'a> Screen<'a> {
             })
             .collect();
         let rates = shown.iter().filter_map(|shown| match shown {
-            Shown::Rate(rate) => Some(*rate),
-            Shown::Column(_) => None,
+            WatchColumn::Rate(rate) => Some(*rate),
+            WatchColumn::Column(_) => None,
         });
         Screen {
             args,
@@ -276,7 +276,7 @@ impl<'a> Screen<'a> {
         [sample].into_iter().chain(self.rates.iter().map(number)).collect()
     }
 
-    fn show(&mut self, sample: u64, rows: &[Row<'_>]) -> Result<(), Failure> {
+    fn show(&mut self, sample: u64, rows: &[RatedTask<'_>]) -> Result<(), Failure> {
         for field in self.rates.iter().flat_map(|rate| rate.fields()) {
             for (task, _) in rows {
                 let _ = self.missing.value(task, *field);
@@ -313,7 +313,7 @@ impl<'a> Screen<'a> {
     }
 
     /// A table for each sample: on a terminal in the place of the one before, and no longer than fits.
-    fn table(&mut self, sample: u64, rows: &[Row<'_>], output: &mut Output) -> Result<(), Failure> {
+    fn table(&mut self, sample: u64, rows: &[RatedTask<'_>], output: &mut Output) -> Result<(), Failure> {
         let stdout = rustix::stdio::stdout();
         let height = isatty(stdout).then(|| tcgetwinsize(stdout).map_or(24, |size| usize::from(size.ws_row)));
         let rows = &rows[..rows
@@ -325,17 +325,17 @@ impl<'a> Screen<'a> {
             None => {}
         }
         let aligns = self.shown.iter().map(|shown| match shown {
-            Shown::Column(column) => column.align(),
-            Shown::Rate(_) => Align::Right,
+            WatchColumn::Column(column) => column.align(),
+            WatchColumn::Rate(_) => Align::Right,
         });
         let mut table = Table::new(aligns, rows.len());
         if !self.args.options.no_header {
             let named = !self.args.options.fields.is_empty();
             for shown in &self.shown {
                 let heading = match shown {
-                    Shown::Column(column) => column.heading,
-                    Shown::Rate(rate) if named => rate.name(),
-                    Shown::Rate(rate) => rate.heading(),
+                    WatchColumn::Column(column) => column.heading,
+                    WatchColumn::Rate(rate) if named => rate.name(),
+                    WatchColumn::Rate(rate) => rate.heading(),
                 };
                 table.cell(|out| out.extend_from_slice(heading.as_bytes()));
             }
@@ -343,8 +343,10 @@ impl<'a> Screen<'a> {
         for (task, rates) in rows {
             for shown in &self.shown {
                 match shown {
-                    Shown::Column(column) => table.cell(|out| self.cells.write(out, *column, task, &mut self.missing)),
-                    Shown::Rate(rate) => table.cell(|out| match rates[*rate as usize] {
+                    WatchColumn::Column(column) => {
+                        table.cell(|out| self.cells.write(out, *column, task, &mut self.missing))
+                    }
+                    WatchColumn::Rate(rate) => table.cell(|out| match rates[*rate as usize] {
                         Err(_) => out.push(b'-'),
                         Ok(bytes) if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !self.args.options.bytes => {
                             crate::output::people::size(out, bytes as u64);

@@ -121,11 +121,11 @@ struct Pattern {
 
 /// Something with fields: a task, or what a test puts in its place.
 #[doc(hidden)]
-pub trait Row {
+pub trait HasFields {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
 }
 
-impl Row for crate::snapshot::Task<'_> {
+impl HasFields for crate::snapshot::Task<'_> {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         crate::snapshot::Task::value(self, field)
     }
@@ -183,13 +183,13 @@ impl Filter {
 
     /// Whether it is true of a task; `None` if that depends on a value that is absent.
     #[doc(hidden)]
-    pub fn decide(&self, row: &impl Row) -> Option<bool> {
+    pub fn decide(&self, row: &impl HasFields) -> Option<bool> {
         self.0.decide(row)
     }
 
     /// Whether it is true of a task, which is counted as a candidate; and where that can't be known, as undecided.
     #[doc(hidden)]
-    pub fn admits(&self, row: &impl Row, counters: &mut Counters) -> bool {
+    pub fn admits(&self, row: &impl HasFields, counters: &mut Counters) -> bool {
         counters.candidates += 1;
         self.decide(row).unwrap_or_else(|| {
             let is_kept_back = |field| {
@@ -319,7 +319,7 @@ impl Expression {
         }
     }
 
-    fn decide(&self, row: &impl Row) -> Option<bool> {
+    fn decide(&self, row: &impl HasFields) -> Option<bool> {
         match self {
             Expression::All(parts) => first_or_all(parts, row, false),
             Expression::Any(parts) => first_or_all(parts, row, true),
@@ -330,7 +330,7 @@ impl Expression {
 }
 
 /// `decisive` if one part is; its opposite if all parts are that; else unknown.
-fn first_or_all(parts: &[Expression], row: &impl Row, decisive: bool) -> Option<bool> {
+fn first_or_all(parts: &[Expression], row: &impl HasFields, decisive: bool) -> Option<bool> {
     let mut is_known = true;
     for part in parts {
         match part.decide(row) {
@@ -343,7 +343,7 @@ fn first_or_all(parts: &[Expression], row: &impl Row, decisive: bool) -> Option<
 }
 
 impl Test {
-    fn decide(&self, row: &impl Row) -> Option<bool> {
+    fn decide(&self, row: &impl HasFields) -> Option<bool> {
         let value = row.value(self.field).ok()?;
         Some(match &self.comparison {
             Comparison::Number(relation, number) => compare_numbers(*relation, value, *number)?,
@@ -401,7 +401,7 @@ pub(crate) mod tests {
     /// A row made of what a test says.
     pub(crate) struct Made(pub Vec<(Field, Result<Value<'static>, Absent>)>);
 
-    impl Row for Made {
+    impl HasFields for Made {
         fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
             let found = self.0.iter().find(|(has, _)| *has == field);
             found.map_or(Err(Absent::NotAsked), |(_, value)| *value)

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use taskdiag_bpf::pass::Request;
+use taskdiag_bpf::pass::PassRequest;
 use taskdiag_core::error::Result;
 use taskdiag_core::field::{Field, Fields, Groups};
 use taskdiag_core::query::{Query, Scope};
@@ -87,7 +87,7 @@ impl Handle {
             return Ok(());
         }
         let mut shown = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Process(1)), &mut shown)?;
+        self.bpf.read(&PassRequest::ids(Scope::Process(1)), &mut shown)?;
         if !shown.is_empty() || self.procfs().is_err() {
             self.hidden = Some(Vec::new());
             return Ok(());
@@ -98,13 +98,13 @@ impl Handle {
         }
         let mut listed = Snapshot::default();
         self.read_procfs(&Query::processes(), Fields::NONE, &mut listed)?;
-        self.bpf.read(&Request::ids(Scope::Processes), &mut shown)?;
+        self.bpf.read(&PassRequest::ids(Scope::Processes), &mut shown)?;
         let shown: HashSet<u32> = pids(&shown).collect();
         let mut hidden = Vec::new();
         for pid in pids(&listed).filter(|pid| !shown.contains(pid)) {
             // Most have just ended. One that is hidden is there, and still not shown.
             let mut found = Snapshot::default();
-            self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
+            self.bpf.read(&PassRequest::ids(Scope::Process(pid)), &mut found)?;
             let is_shown = !found.is_empty();
             if !is_shown && self.read_procfs(&Query::process(pid), Fields::NONE, &mut found).is_ok() {
                 hidden.push(pid);
@@ -119,7 +119,7 @@ impl Handle {
     pub(super) fn shows_all_but_the_first(&mut self) -> Result<bool> {
         let counted = host::threads();
         let mut threads = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Threads), &mut threads)?;
+        self.bpf.read(&PassRequest::ids(Scope::Threads), &mut threads)?;
         self.read_procfs(&Query::threads_of(1), Fields::NONE, &mut threads)?;
         Ok(counted == threads.len() as u16 && counted == host::threads())
     }
@@ -127,7 +127,7 @@ impl Handle {
     /// Whether there is a process of this number, as far as iterators and procfs, which fills in for them, can tell.
     pub(super) fn iterators_show(&mut self, pid: u32) -> Result<bool> {
         let mut found = Snapshot::default();
-        self.bpf.read(&Request::ids(Scope::Process(pid)), &mut found)?;
+        self.bpf.read(&PassRequest::ids(Scope::Process(pid)), &mut found)?;
         let is_hidden = self.hidden.as_ref().is_some_and(|hidden| hidden.contains(&pid));
         Ok(is_hidden || !found.is_empty())
     }

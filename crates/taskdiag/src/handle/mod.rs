@@ -30,7 +30,7 @@ use crate::memory::{self, Progress, Rollups, StillThere};
 use crate::probe;
 use crate::source::broker::Broker;
 use crate::source::procfs::{self, Procfs};
-use crate::source::{Asked, Source};
+use crate::source::{Source, TaskRequest};
 use changes::Changes;
 use supplement::ids_of_all;
 
@@ -233,7 +233,7 @@ impl Handle {
         snapshot.answers[Group::Rollup as usize] = rollup;
         if let Some(Ok(source)) = rollup {
             self.procfs()?;
-            let request = memory::Request {
+            let request = memory::RollupRequest {
                 source,
                 budget: &budget,
                 patience: self.patience(query),
@@ -327,7 +327,7 @@ impl Handle {
             Some(filter) if plan.tested => filter.kernel_tests(&|path| procfs::cgroup_id(path)).tests,
             _ => Vec::new(),
         };
-        let asked = Asked {
+        let asked = TaskRequest {
             query,
             fields: fields_of(snapshot.fields, groups),
             groups: if plan.run { groups.with(Group::Args) } else { groups },

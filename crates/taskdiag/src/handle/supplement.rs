@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use taskdiag_bpf::pass::{deferred, Bpf, Request};
+use taskdiag_bpf::pass::{deferred, Bpf, PassRequest};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::identity::Identity;
@@ -159,7 +159,7 @@ const MANY: usize = 50;
 pub(super) fn ids_of_all(bpf: &mut Bpf, threads: bool) -> Option<Snapshot> {
     let mut ids = Snapshot::default();
     let scope = if threads { Scope::Threads } else { Scope::Processes };
-    bpf.read(&Request::ids(scope), &mut ids).ok()?;
+    bpf.read(&PassRequest::ids(scope), &mut ids).ok()?;
     ids.put_in_order();
     Some(ids)
 }

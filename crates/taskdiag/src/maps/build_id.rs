@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
-use taskdiag_sys::isolated::{Failed, Hands};
+use taskdiag_sys::isolated::{Failed, WorkFiles};
 use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 use super::elf::{self, ReadAt};
@@ -191,8 +191,8 @@ fn kernels_id(told: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
 }
 
 /// Device and inode number of the file that is mapped at an address, and its build id.
-fn kernel_id(hands: &mut Hands, [address, _, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
-    let maps = hands.given.as_ref().ok_or(Errno::BADF)?;
+fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    let maps = files.given.as_ref().ok_or(Errno::BADF)?;
     let mut id = [0; BUILD_ID_MAX];
     let vma = procmap::query(maps.as_fd(), address, QueryFlags::empty(), &mut [], &mut id)?;
     let device = rustix::fs::makedev(vma.dev_major, vma.dev_minor);

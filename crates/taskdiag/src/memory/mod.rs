@@ -90,7 +90,7 @@ fn signs(task: &Task<'_>) -> Option<Signs> {
 
 /// What is remembered of a process.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct Remembered {
     signs: Signs,
     rollup: Rollup,
     at: Instant,
@@ -113,7 +113,7 @@ struct Target {
 enum Fate {
     Absent(Absent),
     /// It has the values that are remembered of its process.
-    Known(Identity),
+    Remembered(Identity),
     /// It has what comes of this target.
     Target(usize),
 }
@@ -123,13 +123,13 @@ enum Fate {
 pub(crate) struct Rollups {
     rate: Rate,
     is_measured: bool,
-    known: HashMap<Identity, Known>,
+    known: HashMap<Identity, Remembered>,
     progress: Arc<Progress>,
 }
 
 /// What is asked of [`Rollups`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct RollupRequest<'a> {
     pub source: SourceId,
     pub budget: &'a Budget,
     pub patience: Duration,
@@ -169,7 +169,7 @@ impl Rollups {
     pub(crate) fn read(
         &mut self,
         procfs: &Procfs,
-        request: &Request<'_>,
+        request: &RollupRequest<'_>,
         still_there: StillThere<'_>,
         snapshot: &mut Snapshot,
     ) -> Result<()> {
@@ -198,7 +198,7 @@ impl Rollups {
     }
 
     /// Decides what becomes of each row, before anything is read.
-    fn fates(&self, request: &Request<'_>, snapshot: &mut Snapshot, targets: &mut Vec<Target>) -> Vec<Fate> {
+    fn fates(&self, request: &RollupRequest<'_>, snapshot: &mut Snapshot, targets: &mut Vec<Target>) -> Vec<Fate> {
         let page_bytes = rustix::param::page_size() as u64;
         let now = Instant::now();
         // Threads share their memory: what is read of one is true of all.
@@ -234,12 +234,12 @@ impl Rollups {
             } else {
                 signs(&task)
             };
-            let is_current = |known: &&Known| {
+            let is_current = |known: &&Remembered| {
                 Some(known.signs) == signs && now.saturating_duration_since(known.at) <= request.budget.max_age
             };
             let fate = if before.filter(is_current).is_some() {
                 unchanged += 1;
-                Fate::Known(identity)
+                Fate::Remembered(identity)
             } else if request.budget.max_rss_bytes.is_some_and(|most| rss_bytes > most) {
                 over_budget += 1;
                 Fate::Absent(Absent::OverBudget)
@@ -271,7 +271,7 @@ impl Rollups {
     }
 
     /// Walks the targets, the cheapest first, as far as time allows. Outcomes are in the order of the targets.
-    fn walk(&mut self, procfs: &Procfs, request: &Request<'_>, targets: &[Target]) -> Vec<Outcome> {
+    fn walk(&mut self, procfs: &Procfs, request: &RollupRequest<'_>, targets: &[Target]) -> Vec<Outcome> {
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_cached_key(|&index| self.rate.expected_ns(&targets[index].job.size));
         let deadline = request
@@ -311,7 +311,7 @@ impl Rollups {
     /// Writes a record for each process, and tells rows of them.
     fn write(
         &mut self,
-        request: &Request<'_>,
+        request: &RollupRequest<'_>,
         fates: &[Fate],
         targets: &[Target],
         outcomes: &[Outcome],
@@ -327,7 +327,7 @@ impl Rollups {
                 Ok(Walked { rollup, at, took_ns }) => {
                     snapshot.counters.walked += 1;
                     if let Some(signs) = target.signs {
-                        let known = Known {
+                        let known = Remembered {
                             signs,
                             rollup,
                             at,
@@ -353,7 +353,7 @@ impl Rollups {
             let rollup = match fate {
                 Fate::Absent(reason) => places.absent(&mut records, *reason),
                 Fate::Target(index) => of_targets[*index],
-                Fate::Known(identity) => match self.known.get(identity) {
+                Fate::Remembered(identity) => match self.known.get(identity) {
                     Some(known) => put(&mut records, known.rollup, now.saturating_duration_since(known.at)),
                     None => places.absent(&mut records, Absent::Gone),
                 },

@@ -81,18 +81,18 @@ impl ReadersJob for Batch {
     /// By its place in [`Batch::jobs`].
     type Item = usize;
     type Done = Option<(usize, Outcome)>;
-    type Tools = Hands;
+    type Tools = RollupTools;
 
-    fn tools(&self) -> Hands {
-        Hands {
+    fn tools(&self) -> RollupTools {
+        RollupTools {
             room: vec![0; ROOM].into_boxed_slice(),
             sum: Sum::default(),
             turn: 0,
         }
     }
 
-    fn read(&self, &index: &usize, hands: &mut Hands, pulse: &Pulse, done: &Mutex<Self::Done>) {
-        let outcome = self.attempt(&self.jobs[index], hands, pulse);
+    fn read(&self, &index: &usize, tools: &mut RollupTools, pulse: &Pulse, done: &Mutex<Self::Done>) {
+        let outcome = self.attempt(&self.jobs[index], tools, pulse);
         *lock(done) = Some((index, outcome));
         self.progress.step();
     }
@@ -113,7 +113,7 @@ impl Batch {
         *lock(&self.rate)
     }
 
-    fn attempt(&self, job: &Job, hands: &mut Hands, pulse: &Pulse) -> Outcome {
+    fn attempt(&self, job: &Job, tools: &mut RollupTools, pulse: &Pulse) -> Outcome {
         let began = Instant::now();
         let is_small = job.size.pages <= SMALL_PAGES && job.size.entries <= SMALL_ENTRIES;
         // There is always time for a small one, until there is none.
@@ -129,11 +129,11 @@ impl Batch {
                 return Err(Missed::Absent(Absent::OverBudget));
             }
         }
-        let read = hands.read(self, job, is_isolated, pulse);
+        let read = tools.read(self, job, is_isolated, pulse);
         let took_ns = began.elapsed().as_nanos() as u64;
         match read {
             Ok(Some(rollup)) => {
-                if !is_small || hands.is_turn() {
+                if !is_small || tools.is_turn() {
                     lock(&self.rate).learn(job.size.pages, took_ns);
                 }
                 Ok(Walked {
@@ -149,7 +149,7 @@ impl Batch {
 }
 
 /// What a reader reads with.
-pub(super) struct Hands {
+pub(super) struct RollupTools {
     room: Box<[u8]>,
     sum: Sum,
     /// Counts small processes.
@@ -165,7 +165,7 @@ fn reason(errno: Errno) -> Absent {
     }
 }
 
-impl Hands {
+impl RollupTools {
     /// True for one in sixteen.
     fn is_turn(&mut self) -> bool {
         self.turn = self.turn.wrapping_add(1);

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind};
 use taskdiag_core::text::maps::{self as text, Line};
-use taskdiag_sys::isolated::{Failed, Hands};
+use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::walk::{FileId, Seen};
 use super::{ByteRange, Counts, Refusal, Source, Usage};
@@ -200,7 +200,7 @@ impl Holder<'_> {
         path: &CStr,
         device: u64,
         is_meant: impl FnOnce(FileId) -> bool,
-    ) -> Result<(FileId, Told), Failed> {
+    ) -> Result<(FileId, SizeAndUsage), Failed> {
         let Finder {
             source, range, errands, ..
         } = &mut *self.finder;
@@ -230,7 +230,7 @@ impl Holder<'_> {
         Ok(((device, inode), (size_bytes, usage)))
     }
 
-    fn tell(&mut self, path: &[u8], told: Result<Told, Failed>) {
+    fn tell(&mut self, path: &[u8], told: Result<SizeAndUsage, Failed>) {
         let (size_bytes, usage) = match told {
             Ok((size_bytes, usage)) => (Ok(size_bytes), usage),
             Err(Failed::Errno(Errno::NOENT | Errno::SRCH)) => return,
@@ -251,7 +251,7 @@ impl Holder<'_> {
 }
 
 /// What is told of a file: its size, and its page cache.
-type Told = (u64, Result<Usage, Absent>);
+type SizeAndUsage = (u64, Result<Usage, Absent>);
 
 /// The text of a process's mappings.
 fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
@@ -276,12 +276,17 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
 
 /// Opens a file below the directory that was handed over, if it is a regular one, and asks about it: its device, inode number and size,
 /// whether that was refused, and its counts.
-fn count(hands: &mut Hands, [is_mincore, offset, len]: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
-    let process = hands.given.as_ref().ok_or(Errno::BADF)?;
+fn count(
+    files: &mut WorkFiles,
+    [is_mincore, offset, len]: [u64; 3],
+    path: &CStr,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let process = files.given.as_ref().ok_or(Errno::BADF)?;
     // It is looked at first: a FIFO or a device must not be opened.
-    hands.file = None;
-    hands.path = Some(openat(process, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
-    let stat = hands.path.as_ref().map_or(Err(Errno::BADF), fstat)?;
+    files.file = None;
+    files.path = Some(openat(process, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    let stat = files.path.as_ref().map_or(Err(Errno::BADF), fstat)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::NOENT);
     }
@@ -289,7 +294,7 @@ fn count(hands: &mut Hands, [is_mincore, offset, len]: [u64; 3], path: &CStr, ro
         0 => Source::Cachestat,
         _ => Source::Mincore,
     };
-    let counted = match errands::opened(hands) {
+    let counted = match errands::opened(files) {
         Ok(file) => source.counts(file, ByteRange { offset, len }),
         Err(Errno::ACCESS | Errno::PERM) => Err(Refusal::Denied),
         Err(errno) => Err(Refusal::Other(errno)),

@@ -310,7 +310,7 @@ impl Walk {
                 match self.ask(CWD, &path, flags, &mut Closing::default(), |stat| {
                     seen.is_new_file(stat)
                 }) {
-                    Asked::Told(size_bytes, usage) => {
+                    Asked::Answered(size_bytes, usage) => {
                         totals.sum.add(size_bytes, usage);
                         let _ = visit(Found::File(File {
                             path: name,
@@ -422,8 +422,8 @@ impl Walk {
                 return match statat(directory, name, follow) {
                     Ok(stat) if !is_regular(&stat) => Asked::Gone,
                     Ok(stat) if !is_wanted(&stat) => Asked::Unwanted,
-                    Ok(stat) => Asked::Told(Ok(stat.st_size as u64), Err(Absent::Denied)),
-                    Err(_) => Asked::Told(Err(Absent::Denied), Err(Absent::Denied)),
+                    Ok(stat) => Asked::Answered(Ok(stat.st_size as u64), Err(Absent::Denied)),
+                    Err(_) => Asked::Answered(Err(Absent::Denied), Err(Absent::Denied)),
                 };
             }
             Err(errno) => return Asked::Failed(errno),
@@ -446,9 +446,9 @@ impl Walk {
             return Asked::Unwanted;
         }
         match self.source.ask(file, self.range) {
-            Ok(usage) => Asked::Told(Ok(stat.st_size as u64), Ok(usage)),
+            Ok(usage) => Asked::Answered(Ok(stat.st_size as u64), Ok(usage)),
             Err(Refusal::Other(errno)) => Asked::Failed(errno),
-            Err(refusal) => Asked::Told(Ok(stat.st_size as u64), Err(refusal.absent())),
+            Err(refusal) => Asked::Answered(Ok(stat.st_size as u64), Err(refusal.absent())),
         }
     }
 }
@@ -456,7 +456,7 @@ impl Walk {
 /// What became of a file.
 enum Asked {
     /// Its size and what is cached, as far as they are told.
-    Told(Result<u64, Absent>, Result<Usage, Absent>),
+    Answered(Result<u64, Absent>, Result<Usage, Absent>),
     /// It vanished, or is no regular file any more.
     Gone,
     /// It was counted before, or is not of this walk.
@@ -915,7 +915,7 @@ impl<'a> Worker<'a> {
             seen.is_new_file(stat)
         });
         match asked {
-            Asked::Told(size_bytes, usage) => {
+            Asked::Answered(size_bytes, usage) => {
                 sum.add(size_bytes, usage);
                 if shared.walk.each_file {
                     self.found(path, What::File(size_bytes, usage));

@@ -1,18 +1,18 @@
 //! BPF programs as a source.
 
-use taskdiag_bpf::pass::{Bpf, Request, Standpoint};
+use taskdiag_bpf::pass::{Bpf, PassRequest, Standpoint};
 use taskdiag_core::error::Result;
 use taskdiag_core::query::Scope;
 use taskdiag_core::snapshot::Snapshot;
 
-use super::{Asked, Source};
+use super::{Source, TaskRequest};
 
 impl Source for Bpf {
-    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool> {
+    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool> {
         let query = asked.query;
         let is_listed = query.scope.is_listed();
         let changed = asked.changed && self.knows_changes();
-        let request = Request {
+        let request = PassRequest {
             scope: match query.scope {
                 Scope::Listed => Scope::Processes,
                 Scope::ThreadsOfListed => Scope::Threads,

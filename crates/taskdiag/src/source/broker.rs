@@ -26,7 +26,7 @@ use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::FromBytes as _;
 
-use super::{Asked, Source};
+use super::{Source, TaskRequest};
 
 /// How long a packet is waited for, and an answer, if it comes more slowly than [`PACE`].
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -111,7 +111,7 @@ impl From<Errno> for Refusal {
 }
 
 impl Source for Broker {
-    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool> {
+    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool> {
         let (query, groups) = (asked.query, asked.groups);
         if query.scope.is_listed() && asked.one_by_one {
             let strategy = if query.scope.is_threads() {

@@ -19,12 +19,12 @@ pub(crate) trait Source {
     /// since it was last asked to.
     ///
     /// It may bring more tasks than are meant, of the same kind: the caller drops them.
-    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool>;
+    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool>;
 }
 
 /// What a source is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct TaskRequest<'a> {
     /// Which tasks, and what of them counts. Never descendants: those are listed.
     pub query: &'a Query,
     /// What to read of each.

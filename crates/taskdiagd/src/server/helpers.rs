@@ -136,11 +136,11 @@ impl Server {
     /// Hears what a reader says for a client.
     pub(super) fn hear(&mut self, place: usize, client: For, packet: &[u8], file: Option<OwnedFd>) {
         let there = self.is_there(client).then(|| self.clients[client.0].as_mut()).flatten();
-        let (Some(there), Some((told, payload))) = (there, reader::told(packet)) else {
+        let (Some(there), Some((head, payload))) = (there, reader::split_head(packet)) else {
             let event = self.pool.end(place);
             return self.take_events(event.into_iter().collect());
         };
-        let (item, status) = (told.index.get(), told.status.get());
+        let (item, status) = (head.index.get(), head.status.get());
         match &mut there.state {
             State::Asking(request) => {
                 let request = *request;

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes as _;
 use super::client::{Progress, State};
 use super::{Server, MEMORY_KEPT, SLICE};
 use crate::answer::{Answer, Pass, FIRST_THREADS};
-use crate::encode::{self, Eyes};
+use crate::encode::{self, Viewer};
 use crate::facts::{Facts, Finder, Peer};
 use crate::job::{Job, Kind};
 use crate::log::{log, Level};
@@ -123,20 +123,20 @@ impl Server {
         };
         let request = Request { seq: 0, ..request };
         let began = Instant::now();
-        let mut known = Known::default();
-        let Some((ask, facts, eyes)) = self.prepare(first, &request, &mut known) else {
+        let mut known = BatchFacts::default();
+        let Some((ask, facts, viewer)) = self.prepare(first, &request, &mut known) else {
             return;
         };
-        let mut batch = vec![(first, facts, eyes)];
+        let mut batch = vec![(first, facts, viewer)];
         if ask.as_task == 0 && self.limits.shares && !is_small(&request) {
             for index in self.alike(&request) {
                 if began.elapsed() >= SLICE {
                     break;
                 }
                 match self.prepare(index, &request, &mut known) {
-                    Some((other, facts, eyes)) if other == ask => {
+                    Some((other, facts, viewer)) if other == ask => {
                         self.large.remove(index);
-                        batch.push((index, facts, eyes));
+                        batch.push((index, facts, viewer));
                     }
                     _ => {}
                 }
@@ -163,7 +163,12 @@ impl Server {
     }
 
     /// What a client's request takes, and who looks. Answers it here if no pass is needed.
-    pub(super) fn prepare(&mut self, index: usize, request: &Request, known: &mut Known) -> Option<(Ask, Facts, Eyes)> {
+    pub(super) fn prepare(
+        &mut self,
+        index: usize,
+        request: &Request,
+        known: &mut BatchFacts,
+    ) -> Option<(Ask, Facts, Viewer)> {
         let client = self.clients[index].as_ref()?;
         let Request { seq, .. } = self.waits_for(index)?;
         let groups = encode::groups_read(request).0;
@@ -174,10 +179,10 @@ impl Server {
                 return Ok(None);
             };
             let as_task = self.finder.look_as(&facts, groups)?;
-            let eyes = eyes(before, &facts);
-            Ok(Some((facts, as_task, eyes)))
+            let viewer = viewer(before, &facts);
+            Ok(Some((facts, as_task, viewer)))
         });
-        let (facts, as_task, eyes) = match found {
+        let (facts, as_task, viewer) = match found {
             Ok(Some(found)) => found,
             // It went into a user namespace since it connected.
             Ok(None) => {
@@ -193,7 +198,7 @@ impl Server {
         };
         if request.show & show::BITS != 0 {
             self.forget(index);
-            self.tell_bits(index, seq, &eyes);
+            self.tell_bits(index, seq, &viewer);
             return None;
         }
         let reads = request.show & (show::MAPPINGS | show::CMDLINE | show::OPENED) != 0;
@@ -213,13 +218,13 @@ impl Server {
             scope,
             groups,
             as_task,
-            domains: eyes.are_in_domain(),
+            domains: viewer.are_in_domain(),
             most: match request.show & show::OPENED {
                 0 => usize::MAX,
                 _ => FIRST_THREADS,
             },
         };
-        Some((ask, facts, eyes))
+        Some((ask, facts, viewer))
     }
 
     /// It is not in a queue any more.
@@ -228,8 +233,8 @@ impl Server {
         self.large.remove(index);
     }
 
-    pub(super) fn tell_bits(&mut self, index: usize, seq: u32, eyes: &Eyes) {
-        let (all, of_all) = eyes.of_all();
+    pub(super) fn tell_bits(&mut self, index: usize, seq: u32, viewer: &Viewer) {
+        let (all, of_all) = viewer.of_all();
         let bits = wire::Bits {
             bits: U64::new(wire::ALL_BITS),
             of_all: U64::new(of_all),
@@ -245,7 +250,7 @@ impl Server {
     }
 
     /// Makes one pass for all of a batch.
-    pub(super) fn pass(&mut self, request: &Request, ask: &Ask, batch: Vec<(usize, Facts, Eyes)>) {
+    pub(super) fn pass(&mut self, request: &Request, ask: &Ask, batch: Vec<(usize, Facts, Viewer)>) {
         self.counters.passes += 1;
         let parent = match ask.scope {
             Tasks::ChildrenOf(pid) => self.passes.run(&Ask {
@@ -278,7 +283,7 @@ impl Server {
                 .for_each(|(index, ..)| self.fail_waiting(*index, libc::EBUSY));
         }
         let pass = Rc::new(Pass { records, taken });
-        for (index, facts, eyes) in batch {
+        for (index, facts, viewer) in batch {
             let Some(Request { seq, .. }) = self.waits_for(index) else {
                 continue;
             };
@@ -287,7 +292,7 @@ impl Server {
                 self.fail(index, seq, errno);
                 continue;
             }
-            if matches!(request.strategy, Strategy::Children) && !sees_any(&eyes, &parent) {
+            if matches!(request.strategy, Strategy::Children) && !sees_any(&viewer, &parent) {
                 self.fail(index, seq, libc::ESRCH);
                 continue;
             }
@@ -299,7 +304,7 @@ impl Server {
                 self.fail(index, seq, libc::EBUSY);
                 continue;
             }
-            let mut answer = Answer::new(Request { seq, ..*request }, eyes, Rc::clone(&pass), taken);
+            let mut answer = Answer::new(Request { seq, ..*request }, viewer, Rc::clone(&pass), taken);
             if request.show & show::OPENED != 0 {
                 answer.find_memory();
             }
@@ -337,9 +342,9 @@ impl Server {
 
 /// What is known already of those who share a pass: many connections may be of one process.
 #[derive(Default)]
-pub(super) struct Known(HashMap<(u32, bool), Result<Facts, i32>>);
+pub(super) struct BatchFacts(HashMap<(u32, bool), Result<Facts, i32>>);
 
-impl Known {
+impl BatchFacts {
     fn find(&mut self, finder: &Finder, passes: &mut Passes, peer: &Peer) -> Result<Facts, i32> {
         let found = match self.0.entry((peer.pid, peer.is_confined())) {
             Entry::Occupied(known) => known.get().clone(),
@@ -355,8 +360,8 @@ impl Known {
 }
 
 /// With what a client looks, which is two.
-fn eyes(before: &Facts, now: &Facts) -> Eyes {
-    Eyes {
+fn viewer(before: &Facts, now: &Facts) -> Viewer {
+    Viewer {
         before: Subject {
             pid: now.subject.pid,
             ..before.subject.clone()
@@ -380,7 +385,7 @@ fn is_small(request: &Request) -> bool {
 }
 
 /// Whether a client may see any of the tasks.
-fn sees_any(eyes: &Eyes, records: &Records) -> bool {
-    let may_see = |record| Object::of(record).is_some_and(|object| eyes.sight(&object).is_some());
-    records.each().any(|record| eyes.observer || may_see(record))
+fn sees_any(viewer: &Viewer, records: &Records) -> bool {
+    let may_see = |record| Object::of(record).is_some_and(|object| viewer.sight(&object).is_some());
+    records.each().any(|record| viewer.observer || may_see(record))
 }

@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{species, Species};
-use crate::den::{environment, exec_child, joined, roomy_environment};
 use crate::facts::Facts;
+use crate::keeper::{environment, exec_child, joined, roomy_environment};
 use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[
@@ -108,7 +108,7 @@ pub(super) const SPECIES: &[Species] = &[
     species(
         "title-changer",
         "changes its title and executable arguments on request",
-        |den| den.exec_obedient("obey", &sized(100)),
+        |keeper| keeper.exec_obedient("obey", &sized(100)),
     ),
 ];
 

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{chown, PermissionsExt as _};
 
 use super::{species, Species};
-use crate::den::{exec, fork_child, Den, Doing as _, Report};
 use crate::facts::Facts;
+use crate::keeper::{exec, fork_child, Doing as _, Keeper, Report};
 use crate::sys::{self, Capabilities};
 
 pub(super) const SPECIES: &[Species] = &[
@@ -120,10 +120,10 @@ fn undumpable(report: &mut Report) -> io::Result<()> {
 }
 
 /// Runs a set-uid and set-gid copy of this executable as a plain user.
-fn set_uid(den: &mut Den) -> io::Result<Facts> {
+fn set_uid(keeper: &mut Keeper) -> io::Result<Facts> {
     const USER: u32 = 1000;
     const OWNER: u32 = 4321;
-    let directory = den.dir()?;
+    let directory = keeper.dir()?;
     let copy = directory.join("zoo set-uid");
     fs::copy("/proc/self/exe", &copy).doing("copying the executable")?;
     chown(&copy, Some(OWNER), Some(OWNER)).doing("giving it away")?;

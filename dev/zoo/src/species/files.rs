@@ -6,27 +6,29 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use super::{species, Species};
-use crate::den::{exec_child, fork_child, Den, Doing as _};
 use crate::facts::Facts;
+use crate::keeper::{exec_child, fork_child, Doing as _, Keeper};
 use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[
-    species("exe-deleted", "its executable was deleted", |den| executable(den, None)),
+    species("exe-deleted", "its executable was deleted", |keeper| {
+        executable(keeper, None)
+    }),
     species(
         "exe-renamed",
         "its executable was renamed, to a name with a newline",
-        |den| executable(den, Some("another\nname (deleted)")),
+        |keeper| executable(keeper, Some("another\nname (deleted)")),
     ),
     species("files-10000", "10,000 open files", |_| files(10_000)),
-    species("cgroup", "in a cgroup two deep with spaces in its name", |den| {
-        cgroup(den, &["in ner \\ (x)"])
+    species("cgroup", "in a cgroup two deep with spaces in its name", |keeper| {
+        cgroup(keeper, &["in ner \\ (x)"])
     }),
     species(
         "cgroup-deep",
         "in a cgroup 20 deep, with a path of more than 1,000 bytes",
-        |den| {
+        |keeper| {
             let name = "a name of sixty bytes".repeat(3);
-            cgroup(den, &[&name[..60]; 19])
+            cgroup(keeper, &[&name[..60]; 19])
         },
     ),
 ];
@@ -45,8 +47,8 @@ fn files(count: usize) -> io::Result<Facts> {
 }
 
 /// Runs a copy of this executable and then removes or renames the file.
-fn executable(den: &mut Den, new_name: Option<&str>) -> io::Result<Facts> {
-    let copy = den.dir()?.join("zoo copy");
+fn executable(keeper: &mut Keeper, new_name: Option<&str>) -> io::Result<Facts> {
+    let copy = keeper.dir()?.join("zoo copy");
     fs::copy("/proc/self/exe", &copy).doing("copying the executable")?;
     let mut facts = exec_child("rest", Some(&copy), &[b"zoo".to_vec(), b"copy".to_vec()], &[])?;
     facts.exe = Some(match new_name {
@@ -76,13 +78,13 @@ fn cgroup2_mount() -> io::Result<PathBuf> {
 }
 
 /// A process in a cgroup of its own, within which the others are.
-fn cgroup(den: &mut Den, below: &[&str]) -> io::Result<Facts> {
+fn cgroup(keeper: &mut Keeper, below: &[&str]) -> io::Result<Facts> {
     let mount = cgroup2_mount()?;
     let mut inner = PathBuf::from(format!("taskdiag zoo {}", sys::getpid()));
-    den.make_cgroup(mount.join(&inner))?;
+    keeper.make_cgroup(mount.join(&inner))?;
     for name in below {
         inner.push(name);
-        den.make_cgroup(mount.join(&inner))?;
+        keeper.make_cgroup(mount.join(&inner))?;
     }
     let mut facts = fork_child(|_| Ok(()))?;
     fs::write(mount.join(&inner).join("cgroup.procs"), facts.pid.to_string()).doing("moving into a cgroup")?;

@@ -8,19 +8,19 @@ use std::thread;
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
 
 use super::{species, Species};
-use crate::den::{fork_child, settle, settle_one_of, Den};
 use crate::facts::Facts;
 use crate::fuse::SilentFile;
+use crate::keeper::{fork_child, settle, settle_one_of, Keeper};
 use crate::sys::{self, page_size};
 
 pub(super) const SPECIES: &[Species] = &[
     species(
         "holds-lock",
         "holds the lock of its memory: a thread reads a page that never comes, another wants to map memory",
-        |den| holds_lock(den, None),
+        |keeper| holds_lock(keeper, None),
     ),
-    species("holds-lock-of-nobody", "the same, of the user nobody", |den| {
-        holds_lock(den, Some(NOBODY))
+    species("holds-lock-of-nobody", "the same, of the user nobody", |keeper| {
+        holds_lock(keeper, Some(NOBODY))
     }),
     species(
         "silent-args",
@@ -41,8 +41,8 @@ const AT: usize = 0x2000_0000_0000;
 
 /// Whoever reads its memory, its arguments or its mappings waits: for a reader of the lock who waits for the file, since a writer
 /// is in the queue between them.
-fn holds_lock(den: &mut Den, user: Option<u32>) -> io::Result<Facts> {
-    let dir = den.dir()?.to_owned();
+fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
     let (go, let_go) = sys::pipe()?;
     let facts = fork_child(|report| {
         // Of the pipe's two ends, the keeper alone has this one.
@@ -83,8 +83,8 @@ fn holds_lock(den: &mut Den, user: Option<u32>) -> io::Result<Facts> {
     Ok(facts)
 }
 
-fn silent_args(den: &mut Den) -> io::Result<Facts> {
-    let dir = den.dir()?.to_owned();
+fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
     fork_child(|report| {
         let silent = SilentFile::mount(&dir)?;
         let at = sys::map(page_size(), MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
@@ -107,8 +107,8 @@ fn silent_args(den: &mut Den) -> io::Result<Facts> {
     })
 }
 
-fn silent_file(den: &mut Den) -> io::Result<Facts> {
-    let dir = den.dir()?.to_owned();
+fn silent_file(keeper: &mut Keeper) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
     fork_child(|report| {
         let mut silent = SilentFile::mount(&dir)?;
         let file = Some((silent.file.as_raw_fd(), 0));

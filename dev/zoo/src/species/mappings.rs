@@ -9,8 +9,8 @@ use std::path::Path;
 use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE};
 
 use super::{species, Species};
-use crate::den::{fork_child, Den, Doing as _};
 use crate::facts::Facts;
+use crate::keeper::{fork_child, Doing as _, Keeper};
 use crate::sys::{self, page_size};
 
 pub(super) const SPECIES: &[Species] = &[species(
@@ -60,8 +60,8 @@ fn new_file(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-fn strange(den: &mut Den) -> io::Result<Facts> {
-    let dir = den.dir()?.to_owned();
+fn strange(keeper: &mut Keeper) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
     fork_child(|report| {
         let mut layout = Layout {
             next: BASE,

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd as _;
 use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED};
 
 use super::{species, Species};
-use crate::den::{fork_child, Den, Doing as _};
 use crate::facts::Facts;
+use crate::keeper::{fork_child, Doing as _, Keeper};
 use crate::sys;
 
 const MIB: usize = 1 << 20;
@@ -50,8 +50,8 @@ fn touched(len: usize, sharing: i32) -> io::Result<*mut u8> {
     Ok(at)
 }
 
-fn mapped_file(den: &mut Den) -> io::Result<Facts> {
-    let path = den.dir()?.join("mapped");
+fn mapped_file(keeper: &mut Keeper) -> io::Result<Facts> {
+    let path = keeper.dir()?.join("mapped");
     fs::write(&path, vec![7; 4 * MIB])?;
     fork_child(|report| {
         let file = File::open(&path)?;

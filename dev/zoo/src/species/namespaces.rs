@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 
 use super::{species, Species};
-use crate::den::{fork_child, only_child_of, settle, Doing as _};
 use crate::facts::Facts;
+use crate::keeper::{fork_child, only_child_of, settle, Doing as _};
 use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[

@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use super::{species, Species};
-use crate::den::{fork_child, Doing as _, Report};
 use crate::facts::Facts;
+use crate::keeper::{fork_child, Doing as _, Report};
 use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[

@@ -7,8 +7,8 @@ use std::thread;
 use libc::pid_t;
 
 use super::{species, Species};
-use crate::den::{fork_child, settle, Doing as _, Report};
 use crate::facts::Facts;
+use crate::keeper::{fork_child, settle, Doing as _, Report};
 use crate::sys;
 
 pub(super) const NAMES: &[Species] = &[

@@ -27,7 +27,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::text::process;
 use taskdiag_sys::owner::Owner;
 
-use super::{Asked, Source};
+use super::{Source, TaskRequest};
 use crate::readers::{self, Wait};
 use encode::Plan;
 pub(crate) use kernel::cgroup_id;
@@ -53,7 +53,7 @@ pub(crate) struct Procfs {
 }
 
 impl Source for Procfs {
-    fn read_tasks(&mut self, asked: &Asked<'_>, snapshot: &mut Snapshot) -> Result<bool, Error> {
+    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool, Error> {
         self.read(asked.query, asked.fields, asked.patience, snapshot)?;
         Ok(false)
     }

@@ -295,7 +295,7 @@ pub(crate) fn kill_descendants() {
 
 /// What an animal needs besides processes; removed after it is gone.
 #[derive(Debug, Default)]
-pub(crate) struct Den {
+pub(crate) struct Keeper {
     dir: Option<PathBuf>,
     cgroups: Vec<PathBuf>,
     line: Option<Line>,
@@ -308,7 +308,7 @@ struct Line {
     from: BufReader<File>,
 }
 
-impl Den {
+impl Keeper {
     /// A directory of this animal's own.
     pub(crate) fn dir(&mut self) -> io::Result<&Path> {
         if self.dir.is_none() {
@@ -388,8 +388,8 @@ fn settle_all(facts: &Facts) -> io::Result<()> {
 }
 
 /// The life of a keeper: makes the animal, serves its commands until the input ends, and puts it away.
-pub(crate) fn keep(birth: impl FnOnce(&mut Den) -> io::Result<Facts>) -> ! {
-    let mut den = Den::default();
+pub(crate) fn keep(birth: impl FnOnce(&mut Keeper) -> io::Result<Facts>) -> ! {
+    let mut keeper = Keeper::default();
     let say = |what: io::Result<Facts>| {
         let text = match &what {
             Ok(facts) => facts.lines() + "ready\n",
@@ -400,12 +400,12 @@ pub(crate) fn keep(birth: impl FnOnce(&mut Den) -> io::Result<Facts>) -> ! {
             .and_then(|()| io::stdout().flush())
     };
     let born = sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)
-        .and_then(|()| birth(&mut den))
+        .and_then(|()| birth(&mut keeper))
         .and_then(|facts| settle_all(&facts).map(|()| facts));
     if say(born).is_ok() {
         for line in io::stdin().lock().lines() {
             let answer = line
-                .and_then(|line| den.command(&line))
+                .and_then(|line| keeper.command(&line))
                 .and_then(|facts| settle_all(&facts).map(|()| facts));
             if say(answer).is_err() {
                 break;
@@ -413,7 +413,7 @@ pub(crate) fn keep(birth: impl FnOnce(&mut Den) -> io::Result<Facts>) -> ! {
         }
     }
     kill_descendants();
-    den.clear();
+    keeper.clear();
     sys::exit(0)
 }
 

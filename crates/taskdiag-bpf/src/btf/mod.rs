@@ -1034,5 +1034,4 @@ fn name_head(strings: &[u8], offset: usize) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "btf/tests.rs"] // the build script includes this file from elsewhere
 pub(crate) mod tests;

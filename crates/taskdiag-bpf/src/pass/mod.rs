@@ -98,7 +98,7 @@ pub struct Bpf {
 
 /// What a pass is to bring.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct PassRequest<'a> {
     /// Which tasks.
     pub scope: Scope,
     /// If not empty, the processes to visit, each with an iterator of its own.
@@ -124,10 +124,10 @@ pub struct Standpoint {
     pub landlock: u32,
 }
 
-impl Request<'_> {
+impl PassRequest<'_> {
     /// Which tasks there are in this scope, and nothing about them.
-    pub fn ids(scope: Scope) -> Request<'static> {
-        Request {
+    pub fn ids(scope: Scope) -> PassRequest<'static> {
+        PassRequest {
             scope,
             pids: &[],
             groups: Groups::NONE,
@@ -211,8 +211,8 @@ impl Bpf {
     }
 
     /// Appends the records and rows of one pass to `snapshot`.
-    pub fn read(&mut self, request: &Request<'_>, snapshot: &mut Snapshot) -> Result<()> {
-        let Request { scope, groups, .. } = *request;
+    pub fn read(&mut self, request: &PassRequest<'_>, snapshot: &mut Snapshot) -> Result<()> {
+        let PassRequest { scope, groups, .. } = *request;
         let host = *self.host.get_or_insert_with(|| HostFacts {
             cpus: host::possible_cpus(),
             full_names: host::kernel_version().is_some_and(|version| version >= (6, 11)),

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::den::Den;
 use crate::facts::Facts;
+use crate::keeper::Keeper;
 
 mod arguments;
 mod credentials;
@@ -21,7 +21,7 @@ pub(crate) struct Species {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     /// Makes it, in the keeper.
-    pub(crate) birth: fn(&mut Den) -> io::Result<Facts>,
+    pub(crate) birth: fn(&mut Keeper) -> io::Result<Facts>,
 }
 
 /// All animals, in the order of the files that make them.
@@ -52,6 +52,6 @@ pub(crate) fn find(name: &str) -> Option<&'static Species> {
 }
 
 /// One line of a table of animals.
-const fn species(name: &'static str, about: &'static str, birth: fn(&mut Den) -> io::Result<Facts>) -> Species {
+const fn species(name: &'static str, about: &'static str, birth: fn(&mut Keeper) -> io::Result<Facts>) -> Species {
     Species { name, about, birth }
 }
