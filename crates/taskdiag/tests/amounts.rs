@@ -1,16 +1,15 @@
 //! Known amounts of memory - private, shared, of files, huge, lazily freed, swapped out - are what rollups say they are.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::Mutex;
-
-use common::child::{self, World};
-use common::SOURCES;
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, SourceId, Value};
+use taskdiag_testkit::{
+    child::{self, World},
+    test_name, SOURCES,
+};
 
 const KIB: i64 = 1 << 10;
 const MIB: i64 = 1 << 20;
@@ -380,7 +379,7 @@ fn quietly(mut attempt: impl FnMut() -> Result<(), String>) {
 }
 
 fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
-    let mut handle = common::handle(source);
+    let mut handle = taskdiag_testkit::handle(source);
     let mut fixture = Fixture::start(test);
     let pid = fixture.pid();
     let mut before = Sizes::of(&mut handle, pid);
@@ -504,7 +503,7 @@ fn swapped_memory_is_swapped() {
 }
 
 fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), String> {
-    let mut handle = common::handle(source);
+    let mut handle = taskdiag_testkit::handle(source);
     let mut fixture = Fixture::start(test);
     let pid = fixture.pid();
     fixture.tell(b'p').expect("memory");

@@ -1,13 +1,10 @@
 //! Arguments that a handle remembers from one query to the next, and arguments that change.
 
-mod common;
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-
-use common::{animal, handle, scaled, SOURCES};
 use taskdiag::{Field, Fields, Handle, Query, Scope, SourceId};
+use taskdiag_testkit::{animal, handle, scaled, SOURCES};
 use taskdiag_zoo::Farm;
 
 fn cmdline(handle: &mut Handle, scope: Scope, pid: i32) -> Vec<u8> {
@@ -31,7 +28,7 @@ fn unchanged_arguments_are_remembered() {
     let count = scaled(3000).max(200);
     let farm = Farm::start(count, 1).expect("a farm");
     let indices: HashMap<u32, usize> = farm.pids().iter().map(|&pid| pid as u32).zip(0..).collect();
-    let mut handle = common::unasked(SourceId::Bpf);
+    let mut handle = taskdiag_testkit::unasked(SourceId::Bpf);
     let query = Query::processes().fields(Fields::all());
     let first = handle.query(&query).expect("processes");
     assert_eq!(first.counters().remembered, 0);

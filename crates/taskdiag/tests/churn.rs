@@ -1,7 +1,5 @@
 //! Snapshots while processes come and go by the thousand.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::hint::spin_loop;
@@ -13,10 +11,8 @@ use std::time::Duration;
 
 use taskdiag::maps::{self, Filter, Machine, Wants};
 use taskdiag::{ErrorKind, Field, Fields, Query, Snapshot, SourceId};
+use taskdiag_testkit::{child, handle, scaled, start_ticks, test_name, text::TICK_NS, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
-
-use common::child;
-use common::{handle, scaled, start_ticks, text::TICK_NS, SOURCES};
 
 const FORKS_PER_SECOND: u32 = 2000;
 const FARM: usize = 100;

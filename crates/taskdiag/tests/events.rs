@@ -2,8 +2,6 @@
 //!
 //! Where exact numbers matter the reader is the first process of a new pid namespace, in which nobody else makes processes.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ffi::{c_int, CStr, CString};
 use std::fs;
@@ -12,11 +10,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use common::child::{self, first_of_namespace, nobody, Proc, World, BOTH, NOBODY};
-use common::{handle, scaled, start_ticks, text::TICK_NS};
 use taskdiag::events::{EventKinds, EventSource, Options};
 use taskdiag::{Absent, ErrorKind, Event, EventKind, Events, Field, Query, SourceId};
+use taskdiag_testkit::{
+    child::{self, first_of_namespace, nobody, Proc, World, BOTH, NOBODY},
+    handle, scaled, start_ticks, test_name,
+    text::TICK_NS,
+};
 
 const CAP_NET_ADMIN: u32 = 12;
 

@@ -1,16 +1,13 @@
 //! Which tasks are in an answer: filters, lists of processes, descendants, what has changed. Whoever decides, the kernel's side
 //! or the library, the answer is the one that plain code finds in all tasks.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
 use taskdiag::{Absent, ErrorKind, Field, Fields, Filter, Query, Snapshot, SourceId, Task, Value};
-
-use common::{animal, child, everything, handle, SOURCES};
+use taskdiag_testkit::{animal, child, everything, handle, test_name, SOURCES};
 
 fn pids(snapshot: &Snapshot) -> Vec<u32> {
     snapshot.tasks().map(|task| task.pid().expect("a pid")).collect()

@@ -1,7 +1,5 @@
 //! Processes that keep those waiting who look at their memory: they are told as such, in time, and nobody else is missing.
 
-mod common;
-
 use std::fs::File;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -10,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use taskdiag::memory::Budget;
 use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
+use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::{margin, Animal, Farm};
-
-use common::{animal, child};
 
 /// Others have enough to do without a second zoo.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -1,18 +1,18 @@
 //! Many readers at once: a sleepable BPF program can be suspended in the middle of one reader's record while another reader
 //! runs it. What it copies for one must never be in the answer to another, or in another process's record.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Child, Stdio};
 use std::thread;
 
 use taskdiag::{Field, Fields, Handle, Query, Snapshot, SourceId};
+use taskdiag_testkit::{
+    animal,
+    child::{self, World},
+    handle, scaled, test_name, SOURCES,
+};
 use taskdiag_zoo::{Animal, Churn, Farm};
-
-use common::child::{self, World};
-use common::{animal, handle, scaled, SOURCES};
 
 /// How many processes lie idle beside the tests.
 fn farm_size() -> usize {
@@ -180,7 +180,7 @@ fn child_readers(test: &str, handle: fn() -> Handle) {
 
 /// A handle that uses pinned programs, and fails where there are none.
 fn pinned() -> Handle {
-    let mut handle = common::unasked(SourceId::Bpf);
+    let mut handle = taskdiag_testkit::unasked(SourceId::Bpf);
     assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
     handle
 }

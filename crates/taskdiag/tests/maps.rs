@@ -1,8 +1,6 @@
 //! Mappings: the three sources say the same, and what the kernel's own text says, of processes of every kind; what is gone, denied or
 //! at work has defined results; addresses become places in files.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use common::child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY};
-use common::{animal, everything, scaled};
 use taskdiag::maps::{
     BuildId, Filter, Machine, Mapping, Mappings, Maps, Normalizer, Outcome, Perms, Reason, Source, Wants,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
+use taskdiag_testkit::{
+    animal,
+    child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY},
+    everything, scaled, test_name,
+};
 use taskdiag_zoo::Zoo;
 
 /// The version of this kernel.
@@ -695,7 +695,7 @@ fn usage_is_that_of_smaps() {
         .max();
     assert!(large >= animal.facts.anon_at_least_bytes, "{large:?}");
     assert!(listed.iter().all(|mapping| mapping.page_size_bytes == Ok(4096)));
-    let dead_leader = common::animal("dead-leader");
+    let dead_leader = taskdiag_testkit::animal("dead-leader");
     let listed_of_others = open(dead_leader.pid as u32)
         .and_then(|mut maps| maps.list(Filter::empty(), Wants::NAMES | Wants::USAGE))
         .expect("the memory of the other threads");

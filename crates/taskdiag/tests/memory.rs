@@ -1,16 +1,12 @@
 //! What reading an answer allocates: nothing.
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use taskdiag::pagecache::{mincore, residency, ByteRange};
 use taskdiag::{Field, Fields, Query, Snapshot, Value};
+use taskdiag_testkit::{child, handle, test_name, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
-
-use common::child;
-use common::{handle, SOURCES};
 
 /// Counts the allocations of each thread.
 struct Counting;
@@ -51,7 +47,7 @@ fn allocations(action: impl FnOnce()) -> usize {
 
 /// How many processes lie idle beside the tests.
 fn farm_size() -> usize {
-    common::scaled(500).max(100)
+    taskdiag_testkit::scaled(500).max(100)
 }
 
 /// More than a query may allocate, far fewer than there are tasks.
@@ -90,7 +86,7 @@ fn allocations_are_counted() {
 #[test]
 fn reading_allocates_nothing() {
     let _farm = Farm::start(farm_size(), 1).expect("a farm");
-    let _zombie = common::animal("zombie");
+    let _zombie = taskdiag_testkit::animal("zombie");
     for source in SOURCES {
         let mut handle = handle(source);
         for query in [Query::processes(), Query::threads()] {
@@ -188,8 +184,8 @@ fn ask_under_churn() {
         let mut handle = handle(source);
         let mut snapshot = Snapshot::default();
         let rounds = match source {
-            taskdiag::SourceId::Bpf => common::scaled(10_000),
-            _ => common::scaled(1_000),
+            taskdiag::SourceId::Bpf => taskdiag_testkit::scaled(10_000),
+            _ => taskdiag_testkit::scaled(1_000),
         } / 4;
         let mut early = None;
         for round in 0..rounds {

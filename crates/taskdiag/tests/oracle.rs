@@ -1,11 +1,8 @@
 //! Every field of every task, from each source, is what the kernel's own text says.
 
-mod common;
-
 use std::collections::BTreeMap;
-
-use common::{child, compare::compare, handle, text};
 use taskdiag::{Absent, Field, Fields, Query, Scope, SourceId, Task, Value};
+use taskdiag_testkit::{child, compare::compare, handle, test_name, text};
 use taskdiag_zoo::{Animal, Facts};
 
 /// The kernel's own memory counters run behind what is resident where it does not sum them up: before 6.2 by 64 faults of up
@@ -16,7 +13,7 @@ const LAG: u64 = 1 << 20;
 const LEAST: usize = 20;
 
 fn check_against_text(source: SourceId, scope: Scope) {
-    let animals = common::everything();
+    let animals = taskdiag_testkit::everything();
     compare(&mut handle(source), source, scope)
         .check(&format!("{source}, {scope:?}, {} animals", animals.len()), LEAST);
 }
@@ -50,9 +47,9 @@ fn procfs_threads_equal_text() {
 fn pinned_programs_equal_text() {
     child::run(test_name!(), "pinned", child::nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
-        let mut handle = common::unasked(SourceId::Bpf);
+        let mut handle = taskdiag_testkit::unasked(SourceId::Bpf);
         assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
-        let animals = common::everything();
+        let animals = taskdiag_testkit::everything();
         for scope in [Scope::Processes, Scope::Threads] {
             compare(&mut handle, SourceId::Bpf, scope).check(&format!("pinned, {scope:?}"), LEAST);
         }
@@ -64,9 +61,9 @@ fn pinned_programs_equal_text() {
 /// Check that what is asked for alone is what it is among everything: no group depends on another one being asked for.
 #[test]
 fn single_groups_equal_everything() {
-    let zombie = common::animal("dead-leader");
-    let animal = common::animal("ids-all-different");
-    for source in common::SOURCES {
+    let zombie = taskdiag_testkit::animal("dead-leader");
+    let animal = taskdiag_testkit::animal("ids-all-different");
+    for source in taskdiag_testkit::SOURCES {
         for pid in [zombie.pid, animal.pid] {
             let query = Query::process(pid as u32);
             let whole = handle(source)
@@ -74,7 +71,7 @@ fn single_groups_equal_everything() {
                 .expect("everything");
             // Those of its user's other processes are counted with it.
             for field in Fields::all().iter().filter(|&field| field != Field::SigQueuedCount) {
-                let single = common::unasked(source)
+                let single = taskdiag_testkit::unasked(source)
                     .query(&query.clone().fields(field))
                     .expect("one field");
                 let value = |task: Task<'_>| task.value(field).map(|value| text::plain(field, value));
@@ -89,8 +86,8 @@ fn single_groups_equal_everything() {
 /// Check that what is known of each animal because it was made so is what each source says of it.
 #[test]
 fn animals_are_as_they_were_made() {
-    let animals = common::everything();
-    for source in common::SOURCES {
+    let animals = taskdiag_testkit::everything();
+    for source in taskdiag_testkit::SOURCES {
         let mut handle = handle(source);
         let processes = handle
             .query(&Query::processes().fields(Fields::all()))

@@ -3,8 +3,7 @@
 //!
 //! On kernels without cachestat (before 6.5) the same is asked of mincore, and that it says what it can't give.
 
-mod common;
-
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -17,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-use common::child::{self, World, NOBODY};
-use common::scaled;
-use rustix::io::Errno;
 use taskdiag::pagecache::processes::{Finder, Held};
 use taskdiag::pagecache::{
     cachestat, map, mincore, residency, ByteRange, Counts, Found, Quantity, Refusal, Seen, Source, State, Totals, Walk,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
+use taskdiag_testkit::{
+    child::{self, World, NOBODY},
+    scaled, test_name,
+};
 
 const CAP_FOWNER: u64 = 1 << 3;
 

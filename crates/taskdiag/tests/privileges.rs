@@ -1,15 +1,15 @@
 //! Who may ask what, and what a missing right or a missing part of the system leads to. The host stays as it is: each of
 //! these is a second process with mounts of its own.
 
-mod common;
-
 use std::collections::BTreeSet;
 
 use taskdiag::{Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId, Verdict};
-
-use common::child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY};
-use common::compare::{compare, Report};
-use common::{animal, handle, text, SOURCES};
+use taskdiag_testkit::{
+    animal,
+    child::{self, nothing_pinned, Proc, World, BOTH, CAP_BPF, NOBODY},
+    compare::{compare, Report},
+    handle, test_name, text, SOURCES,
+};
 
 fn nobody(capabilities: u64) -> World {
     World {
@@ -65,7 +65,7 @@ fn worlds_are_as_described() {
 /// Check that `CAP_BPF` and `CAP_PERFMON` are all that BPF takes, and that it then sees what the text denies.
 #[test]
 fn two_capabilities_suffice() {
-    let _animals = child::part().is_none().then(common::everything);
+    let _animals = child::part().is_none().then(taskdiag_testkit::everything);
     child::run(test_name!(), "both", nobody(BOTH), || {
         let mut handle = handle(SourceId::Bpf);
         for scope in [Scope::Processes, Scope::Threads] {
@@ -143,7 +143,7 @@ fn nobody_sees_what_the_text_shows() {
 fn loaded_programs_outlive_capabilities() {
     child::run(test_name!(), "dropped", nobody(BOTH), || {
         let mut prepared = handle(SourceId::Bpf);
-        let mut used = common::unasked(SourceId::Bpf);
+        let mut used = taskdiag_testkit::unasked(SourceId::Bpf);
         used.query(&everything()).expect("an answer with capabilities");
         child::set_capabilities(0).expect("dropping capabilities");
         let refused = Handle::new()

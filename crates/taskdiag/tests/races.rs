@@ -2,8 +2,6 @@
 //!
 //! How often each race is run follows `TASKDIAG_TEST_SCALE`; the soak runs them for longer.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use taskdiag::{Absent, Field, Fields, Query, SourceId};
 use taskdiag::{Snapshot, Task};
+use taskdiag_testkit::{handle, scaled, SOURCES};
 use taskdiag_zoo::{Churn, Race, Racers};
-
-use common::{handle, scaled, SOURCES};
 
 /// One race at a time: each needs the processors for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

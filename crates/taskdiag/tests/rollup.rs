@@ -1,17 +1,16 @@
 //! Proportional and unique sizes are what the kernel's rollup says, within the budget, and known amounts of memory are
 //! what they are known to be.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Scope, Snapshot, SourceId, Task};
+use taskdiag_testkit::{
+    child::{self, World},
+    handle, scaled, test_name, SOURCES,
+};
 use taskdiag_zoo::{Churn, Farm};
-
-use common::child::{self, World};
-use common::{handle, scaled, SOURCES};
 
 /// How often values that move are read again until they stand still for long enough.
 const ROUNDS: usize = 40;
@@ -103,7 +102,10 @@ fn compare_all(handle: &mut Handle, what: &str) {
     let mut stories = Vec::new();
     for _ in 0..ROUNDS {
         let pids: Vec<u32> = match &left {
-            None => common::text::processes().into_iter().map(|id| id.pid).collect(),
+            None => taskdiag_testkit::text::processes()
+                .into_iter()
+                .map(|id| id.pid)
+                .collect(),
             Some(left) => left.clone(),
         };
         if pids.is_empty() {
@@ -174,7 +176,7 @@ fn compare_all(handle: &mut Handle, what: &str) {
 /// Check that each field is what the kernel's rollup says, of everything that runs, whoever lists the processes.
 #[test]
 fn rollups_equal_the_text() {
-    let animals = common::everything();
+    let animals = taskdiag_testkit::everything();
     for source in SOURCES {
         compare_all(&mut handle(source), &format!("{source}, {} animals", animals.len()));
     }
@@ -184,7 +186,7 @@ fn rollups_equal_the_text() {
 /// that what only the rollup has is unsupported.
 #[test]
 fn sums_equal_the_rollup() {
-    let animals = common::everything();
+    let animals = taskdiag_testkit::everything();
     let quiet: Vec<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
     let query = exactly(Query::these(quiet));
     let (mut rollups, mut sums) = (
@@ -237,7 +239,10 @@ fn sums_equal_the_rollup() {
 /// that values not asked for are not there.
 #[test]
 fn threads_share_and_others_have_none() {
-    let (zombie, dead) = (common::animal("zombie"), common::animal("dead-leader"));
+    let (zombie, dead) = (
+        taskdiag_testkit::animal("zombie"),
+        taskdiag_testkit::animal("dead-leader"),
+    );
     for source in SOURCES {
         let mut handle = handle(source);
         let mut ask = |query: Query| handle.query(&exactly(query)).expect("an answer");

@@ -1,16 +1,16 @@
 //! What a query is about: single processes, threads, children; and who asks, from which namespace.
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Stdio};
 
 use taskdiag::{ErrorKind, Field, Fields, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag_testkit::{
+    animal,
+    child::{self, World},
+    compare::compare,
+    handle, test_name, SOURCES,
+};
 use taskdiag_zoo::{Animal, Farm};
-
-use common::child::{self, World};
-use common::compare::compare;
-use common::{animal, handle, SOURCES};
 
 fn pids(snapshot: &Snapshot) -> Vec<i32> {
     snapshot.tasks().map(|task| task.pid().expect("a pid") as i32).collect()
@@ -24,7 +24,7 @@ fn tids(snapshot: &Snapshot) -> Vec<i32> {
 fn each_source(check: impl Fn(SourceId, &mut Handle)) {
     for source in SOURCES {
         let mut handle = handle(source);
-        check(source, &mut common::unasked(source));
+        check(source, &mut taskdiag_testkit::unasked(source));
         check(source, &mut handle);
         check(source, &mut handle);
     }

@@ -1,16 +1,13 @@
 //! Nobody can hold who asks about mappings: not a process that keeps the lock of its memory, nor one that maps a file whose file system
 //! does not answer. The others are told of all the same.
 
-mod common;
-
 use std::fs;
 use std::time::{Duration, Instant};
-
-use common::animal;
 use taskdiag::maps::{Filter, Machine, Maps, Normalizer, Source, Wants};
 use taskdiag::pagecache::processes::Finder;
 use taskdiag::pagecache::{self, ByteRange, Seen};
 use taskdiag::{Absent, ErrorKind};
+use taskdiag_testkit::animal;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 

@@ -1,11 +1,8 @@
 //! One process with very many threads: nobody has to wait for it to be read, and its sums are right.
 
-mod common;
-
 use std::fs;
-
-use common::{handle, text::TICK_NS, SOURCES};
 use taskdiag::{Field, Query, SourceId};
+use taskdiag_testkit::{handle, text::TICK_NS, SOURCES};
 use taskdiag_zoo::Farm;
 
 const THREADS: usize = 25_000;

@@ -1,12 +1,9 @@
 //! Nothing that this kernel tells of a task is missing from the list of its values.
 
-mod common;
-
 use std::fs;
 
 use taskdiag_core::proc_values::{FILES, STAT, STATUS};
-
-use common::animal;
+use taskdiag_testkit::animal;
 
 fn read(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).expect("a file of a task");

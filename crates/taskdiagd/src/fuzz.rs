@@ -9,8 +9,8 @@ use zerocopy::native_endian::U32;
 use crate::encode::{self, Viewer};
 use crate::facts::Particulars;
 use crate::ids::IdMap;
-use crate::numbers::Numbers;
 use crate::smaps::Payloads;
+use taskdiag_testkit::numbers::Numbers;
 
 /// Who is in the initial namespace.
 const USER_NS: u32 = 0xEFFF_FFFD;
@@ -26,7 +26,7 @@ fn subject(numbers: &mut Numbers) -> Subject {
         capabilities: [0, u64::MAX, 1 << 19][numbers.below(3)],
         user_ns: USER_NS,
         user_ns_level: numbers.below(2) as u32,
-        landlock: numbers.next() % 2,
+        landlock: numbers.number() % 2,
         kept: 0,
         confined: numbers.below(8) == 0,
         counts_files: numbers.below(2) == 0,
@@ -57,7 +57,7 @@ fn record(numbers: &mut Numbers) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = record::Writer::new(&mut bytes);
     let mut put = |kind: u16, size: usize, numbers: &mut Numbers| {
-        let mut payload: Vec<u8> = (0..size).map(|_| numbers.next() as u8).collect();
+        let mut payload: Vec<u8> = (0..size).map(|_| numbers.number() as u8).collect();
         if kind == attr::ACCESS && numbers.below(4) > 0 {
             payload.fill(0);
             // Stable, dumpable, in the initial namespace: seen by somebody.
@@ -93,7 +93,7 @@ fn record(numbers: &mut Numbers) -> Vec<u8> {
             0 => numbers.below(bytes.len()),
             _ => (first.start + numbers.below(first.len())).min(bytes.len() - 1),
         };
-        bytes[at] = numbers.next() as u8;
+        bytes[at] = numbers.number() as u8;
     }
     bytes
 }
@@ -132,7 +132,7 @@ fn anything_is_survived() {
     for _ in 0..runs {
         // What a client sends: a request with some bytes changed.
         let asked = Request {
-            seq: numbers.next() as u32,
+            seq: numbers.number() as u32,
             show: 1 << numbers.below(64) | 1 << numbers.below(64) | 1 << 16,
             strategy: [Strategy::All, Strategy::One, Strategy::Thread][numbers.below(3)],
             pid: numbers.below(5) as u32,
@@ -140,7 +140,7 @@ fn anything_is_survived() {
         let mut packet = asked.encode().to_vec();
         for _ in 0..numbers.below(3) {
             let at = numbers.below(packet.len());
-            packet[at] = numbers.next() as u8;
+            packet[at] = numbers.number() as u8;
         }
         packet.truncate(packet.len() - numbers.below(8).saturating_sub(4));
         let request = Request::parse(&packet);
@@ -166,7 +166,7 @@ fn anything_is_survived() {
         if let Some((record, _)) = Record::split_first(&bytes) {
             answered += u64::from(encode::put(&request, &viewer, record, &mut out));
             let len = numbers.below(65);
-            let payload: Vec<u8> = (0..len).map(|_| numbers.next() as u8).collect();
+            let payload: Vec<u8> = (0..len).map(|_| numbers.number() as u8).collect();
             encode::put_mappings(&request, &viewer, record, &payload, numbers.below(2) == 0, &mut out);
             encode::put_rest(&request, &viewer, record, Some(&payload), false, &mut out);
         }

@@ -14,9 +14,6 @@ mod keeper;
 mod log;
 mod modules;
 mod notify;
-#[cfg(test)]
-#[path = "../tests/common/numbers.rs"]
-mod numbers;
 mod passes;
 mod pool;
 mod reader;

@@ -1,6 +1,5 @@
 //! Check that a socket that is handed over, as systemd does, is served: the client too that had it opened.
 
-#[path = "common/mod.rs"]
 mod daemon;
 
 use std::io::Read as _;

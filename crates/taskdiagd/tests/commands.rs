@@ -1,6 +1,5 @@
 //! Check that the commands work through the broker, for somebody who may not load BPF programs: they answer as they do without it.
 
-#[path = "common/mod.rs"]
 mod daemon;
 
 use std::io::{BufRead as _, BufReader};
@@ -8,8 +7,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use daemon::Broker;
 use taskdiag_zoo::copy_program;
+
+use daemon::Broker;
 
 const NOBODY: u32 = 65534;
 

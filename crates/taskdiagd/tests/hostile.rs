@@ -1,14 +1,7 @@
 //! Check that what users can do to the broker costs nobody else anything, and shows nobody what is not theirs. Each of these attacks
 //! succeeded once.
 
-#[path = "../../taskdiag/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
 mod daemon;
-#[path = "common/passed.rs"]
-mod passed;
-#[path = "common/stall.rs"]
-mod stall;
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,11 +14,13 @@ use rustix::net::SendFlags;
 use taskdiag::Group;
 use taskdiag_core::record::{self, attr, Record};
 use taskdiag_protocol::wire::{attribute, attributes, show, Message, Messages, Request, Strategy};
+use taskdiag_testkit::{
+    child::{self, World, NOBODY},
+    scaled, test_name,
+};
 
-use common::child::{self, World, NOBODY};
-use common::scaled;
+use daemon::passed::{lingering, pass_along};
 use daemon::{connect, Broker, Limits};
-use passed::{lingering, pass_along};
 
 const USER: u32 = 1000;
 const OTHER: u32 = 1001;
@@ -174,7 +169,7 @@ fn processes_that_never_answer_hold_nobody() {
         let error = std::os::unix::process::CommandExt::exec(&mut command);
         panic!("{error} {file:?}");
     }
-    let stall = stall::Stall::mount();
+    let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
     let broker = Broker::start(&[]);
     let held = [(); 6].map(|()| Doing::start(test, "held", user(OTHER)));

@@ -4,9 +4,6 @@
 //! The oracle is the kernel: in each client's world `/proc` is mounted anew, and every value of every task is compared with what
 //! the client itself reads there before and after.
 
-#[path = "../../taskdiag/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
 mod daemon;
 
 use std::collections::BTreeSet;
@@ -20,10 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Group, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag_testkit::{
+    child::{self, Proc, World, NOBODY},
+    compare::compare,
+    scaled, test_name,
+};
 
-use common::child::{self, Proc, World, NOBODY};
-use common::compare::compare;
-use common::scaled;
 use daemon::{handle, Broker};
 
 const USER: u32 = 1000;
@@ -134,7 +133,7 @@ fn scene() -> Option<Scene> {
         _turn: turn,
         _broker: broker,
         _set_uid: set_uid,
-        _animals: common::everything(),
+        _animals: taskdiag_testkit::everything(),
         targets,
     };
     let pids: Vec<String> = scene.targets.iter().map(|target| target.0.id().to_string()).collect();
@@ -169,7 +168,7 @@ fn pids(handle: &mut Handle, query: Query) -> BTreeSet<(u32, u32, u64)> {
 
 /// Check that the broker shows the tasks that `/proc` shows, and no other.
 fn same_tasks(broker: &mut Handle) -> usize {
-    let mut procfs = common::handle(SourceId::Procfs);
+    let mut procfs = taskdiag_testkit::handle(SourceId::Procfs);
     let mut seen = 0;
     for query in [Query::processes(), Query::threads()] {
         let before = pids(&mut procfs, query.clone());

@@ -1,12 +1,7 @@
 //! Check that no client can take anything from the others: malformed and truncated requests by the hundred thousand, clients that
 //! leave in the middle of an answer, that do not read, that ask without end; a broker that is killed; and that nothing grows.
 
-#[path = "../../taskdiag/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
 mod daemon;
-#[path = "common/numbers.rs"]
-mod numbers;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +13,9 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use taskdiag::{Field, Query};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
+use taskdiag_testkit::{numbers::Numbers, scaled};
 
-use common::scaled;
 use daemon::{connect, request, try_connect, Broker, Limits};
-use numbers::Numbers;
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 

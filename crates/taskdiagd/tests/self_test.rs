@@ -1,18 +1,15 @@
 //! The self-test that task_diag came with, its five assertions, with the broker in the kernel's place.
 
-#[path = "../../taskdiag/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
 mod daemon;
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use common::scaled;
-use daemon::Broker;
+use taskdiag_testkit::scaled;
 use taskdiag_zoo::copy_program;
+
+use daemon::Broker;
 
 /// Nobody else's, so that all that it sees is the test's.
 const USER: u32 = 61_234;

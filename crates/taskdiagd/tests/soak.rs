@@ -1,7 +1,7 @@
 //! All sources in turn, for long, beside processes that come and go, execute, unshare, compute, map memory and hold their readers:
 //! nothing wrong, nobody lost, and neither memory nor descriptors grow. `make soak` runs it; `TASKDIAG_SOAK_SECONDS` says for how long.
 
-mod common;
+mod daemon;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use taskdiag::{Absent, Field, Fields, Handle, Query, SourceId};
 use taskdiag::{Snapshot, Task};
 use taskdiag_zoo::{Animal, Churn, Farm, Race, Racers, Zoo};
 
-use common::Broker;
+use daemon::Broker;
 
 const TICK_NS: u64 = 10_000_000;
 
@@ -276,7 +276,7 @@ fn soak() {
             Handle::new().with_source(SourceId::Procfs),
             common | Field::NsNet,
         ),
-        Way::new("broker", common::handle(&broker.socket), common),
+        Way::new("broker", daemon::handle(&broker.socket), common),
     ];
     let mut snapshot = Snapshot::default();
     let own = [("this process", std::process::id()), ("the broker", broker.pid())];

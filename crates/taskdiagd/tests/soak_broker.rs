@@ -1,14 +1,7 @@
 //! A hostile soak: everything that users can do to the broker at once, while bystanders measure what that costs them. Not a part of the
 //! suite: `make soak-broker` runs it, for 20 minutes or SECONDS.
 
-#[path = "../../taskdiag/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
 mod daemon;
-#[path = "common/passed.rs"]
-mod passed;
-#[path = "common/stall.rs"]
-mod stall;
 
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -19,11 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
 use taskdiag_protocol::wire::{show, Strategy};
+use taskdiag_testkit::{
+    child::{self, World},
+    test_name,
+};
 use taskdiag_zoo::Farm;
 
-use common::child::{self, World};
+use daemon::passed::{lingering, pass_along};
 use daemon::{request, try_connect, Broker, Limits};
-use passed::{lingering, pass_along};
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
@@ -248,7 +244,7 @@ fn a_hostile_soak() {
         .unwrap_or(1200);
     // So that a pass is longer than a moment in which somebody else has the processor.
     let _farm = Farm::start(FARM, 1).expect("a farm");
-    let stall = stall::Stall::mount();
+    let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
     let args = [
         "--memory",

@@ -3,6 +3,9 @@
 // Every test file uses a part of this.
 #![allow(dead_code)]
 
+pub mod passed;
+pub mod stall;
+
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use taskdiag_protocol::wire::{show, Strategy};
 
-use crate::daemon::{request, Connection};
+use super::{request, Connection};
 
 /// A socket with something to send that nobody takes: who closes it last waits, as long as its other end is there.
 pub fn lingering() -> (OwnedFd, TcpStream) {

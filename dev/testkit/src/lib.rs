@@ -1,10 +1,11 @@
-//! What the integration tests share. They ask the kernel, so they need root (with BPF) and fail without it.
+//! What the tests of several crates share: snapshots compared with the kernel's text, processes with other rights. Who uses it asks the
+//! kernel, needs root (with BPF), and fails without it.
 
-// Every test file uses a part of this.
-#![allow(dead_code)]
+#![allow(missing_docs, missing_debug_implementations)] // its users are tests, which are near
 
 pub mod child;
 pub mod compare;
+pub mod numbers;
 pub mod text;
 
 use std::time::Duration;

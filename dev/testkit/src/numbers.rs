@@ -3,7 +3,7 @@
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -11,6 +11,6 @@ impl Numbers {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.number() % limit as u64) as usize
     }
 }
