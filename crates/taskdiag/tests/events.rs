@@ -14,7 +14,7 @@ use taskdiag::events::{EventKinds, EventSource, Options};
 use taskdiag::{Absent, ErrorKind, Event, EventKind, Events, Field, Query, SourceId};
 use taskdiag_testkit::{
     child::{self, first_of_namespace, nobody, Proc, World, BOTH, NOBODY},
-    handle, scaled, start_ticks, test_name,
+    handle, kernel, scaled, start_ticks, test_name,
     text::TICK_NS,
 };
 
@@ -553,11 +553,7 @@ fn missing_capabilities_are_named() {
 
 /// Whether the connector is for everybody, since Linux 6.6.
 fn connector_is_free() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    let mut numbers = release
-        .split('.')
-        .map(|number| number.parse::<u32>().expect("a number"));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+    kernel() >= (6, 6)
 }
 
 /// Check that without capabilities the connector tells, where the kernel lets it, and that else both refusals are given.

@@ -18,16 +18,9 @@ use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
     animal,
     child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY},
-    everything, scaled, test_name,
+    everything, kernel, scaled, test_name,
 };
 use taskdiag_zoo::Zoo;
-
-/// The version of this kernel.
-fn kernel() -> (u32, u32) {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("/proc is mounted");
-    let mut numbers = release.split(['.', '-']).flat_map(|word| word.parse().ok());
-    (numbers.next().expect("a number"), numbers.next().expect("another"))
-}
 
 /// The sources of this kernel. Where the ioctl is missing it has to say so, and the kernel has to be older than it.
 fn sources() -> Vec<Source> {

@@ -23,7 +23,7 @@ use taskdiag::pagecache::{
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
     child::{self, World, NOBODY},
-    scaled, test_name,
+    kernel, scaled, test_name,
 };
 
 const CAP_FOWNER: u64 = 1 << 3;
@@ -100,12 +100,6 @@ impl Drop for Scratch {
 
 fn places(name: &str) -> [Scratch; 2] {
     [Scratch::new(name), Scratch::in_memory(name)]
-}
-
-fn kernel() -> (u32, u32) {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn has_cachestat() -> bool {

@@ -8,7 +8,7 @@ use taskdiag_testkit::{
     animal,
     child::{self, World},
     compare::compare,
-    handle, test_name, SOURCES,
+    handle, kernel, test_name, SOURCES,
 };
 use taskdiag_zoo::{Animal, Farm};
 
@@ -299,12 +299,7 @@ fn foreign_proc_is_noticed() {
 /// Check that programs find their tasks themselves on every kernel that lets them (Linux 6.2), with and without arguments.
 #[test]
 fn programs_find_tasks_themselves() {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    let mut numbers = release.split('.').map(|part| part.parse::<u32>());
-    let version = match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
-        _ => panic!("{release}"),
-    };
+    let version = kernel();
     for fields in [Field::Ppid | Field::Uid, Field::Ppid | Field::Cmdline] {
         let mut handle = Handle::new();
         handle.prepare(fields).expect("BPF");
@@ -312,7 +307,7 @@ fn programs_find_tasks_themselves() {
         assert_eq!(
             why == "loaded; it finds the tasks itself",
             version >= (6, 2),
-            "Linux {release}: {why}"
+            "Linux {version:?}: {why}"
         );
     }
 }

@@ -1,8 +1,9 @@
 //! One process with very many threads: nobody has to wait for it to be read, and its sums are right.
 
 use std::fs;
+
 use taskdiag::{Field, Query, SourceId};
-use taskdiag_testkit::{handle, text::TICK_NS, SOURCES};
+use taskdiag_testkit::{handle, kernel, text::TICK_NS, SOURCES};
 use taskdiag_zoo::Farm;
 
 const THREADS: usize = 25_000;
@@ -42,6 +43,8 @@ fn many_threads_are_read_in_short_stretches() {
         | Field::ReadSyscalls
         | Field::Cmdline
         | Field::ThreadsCount;
+    // Where the kernel calls the program for each task, it does not measure itself.
+    let is_measured = kernel() >= (6, 2);
     for source in SOURCES {
         let mut handle = handle(source);
         // procfs takes its time, and keeps nobody waiting.
@@ -89,7 +92,7 @@ fn many_threads_are_read_in_short_stretches() {
                 assert!((before.1..=after.1).contains(&read), "{source} {scope:?}: {read}");
             }
             println!("{source} {scope:?}: longest stretch {shortest} ns");
-            if source == SourceId::Bpf {
+            if source == SourceId::Bpf && is_measured {
                 assert!((1..LONGEST_NS).contains(&shortest), "{scope:?}: {shortest} ns");
             }
         }
@@ -103,7 +106,7 @@ fn many_threads_are_read_in_short_stretches() {
         }
         println!("{source}, its threads: longest stretch {shortest} ns");
         assert!(
-            source == SourceId::Procfs || (1..LONGEST_NS).contains(&shortest),
+            source == SourceId::Procfs || !is_measured || (1..LONGEST_NS).contains(&shortest),
             "{shortest} ns"
         );
     }

@@ -44,6 +44,14 @@ pub fn start_ticks(path: &str) -> u64 {
     ticks.expect("a start")
 }
 
+/// The version of this kernel, its first two numbers. Needs no `/proc`.
+pub fn kernel() -> (u32, u32) {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).flat_map(|word| word.parse().ok());
+    (numbers.next().expect("a number"), numbers.next().expect("another"))
+}
+
 /// How often to do something that is done `count` times on an ordinary machine: `TASKDIAG_TEST_SCALE` is a percentage.
 pub fn scaled(count: usize) -> usize {
     let percent = match std::env::var("TASKDIAG_TEST_SCALE") {

@@ -248,7 +248,8 @@ mod tests {
     /// Check that dates count from boot, and that today's are times.
     #[test]
     fn dates_count_from_boot() {
-        let now: Zoned = "2026-11-21T19:58:03+00:00[UTC]".parse().expect("a date");
+        let now: Timestamp = "2026-11-21T19:58:03Z".parse().expect("a time");
+        let now = now.to_zoned(TimeZone::UTC);
         let mut clock = Clock {
             quarter: None,
             zone: TimeZone::UTC,

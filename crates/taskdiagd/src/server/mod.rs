@@ -212,8 +212,8 @@ impl Server {
     }
 
     fn has_work(&self) -> bool {
-        let queues_are_empty = self.small.is_empty() && self.large.is_empty() && self.arrivals.is_empty();
-        !queues_are_empty || !self.ready.is_empty()
+        let has_large = self.large.accounts().any(|account| !self.is_behind(account));
+        has_large || !self.small.is_empty() || !self.arrivals.is_empty() || !self.ready.is_empty()
     }
 
     /// How long there is nothing to do without an event.

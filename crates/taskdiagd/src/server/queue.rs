@@ -21,7 +21,13 @@ impl<K: Copy + Eq> Queue<K> {
     }
 
     pub(super) fn pop(&mut self) -> Option<usize> {
-        let (account, mut waiting) = self.0.pop_front()?;
+        self.pop_where(|_| true)
+    }
+
+    /// The next whose turn it is of those on whose behalf this holds. The others keep their turns.
+    pub(super) fn pop_where(&mut self, is_meant: impl Fn(K) -> bool) -> Option<usize> {
+        let next = self.0.iter().position(|(account, _)| is_meant(*account))?;
+        let (account, mut waiting) = self.0.remove(next)?;
         let first = waiting.pop_front();
         if !waiting.is_empty() {
             self.0.push_back((account, waiting));
@@ -34,6 +40,11 @@ impl<K: Copy + Eq> Queue<K> {
             waiting.retain(|&other| other != index);
         }
         self.0.retain(|(_, waiting)| !waiting.is_empty());
+    }
+
+    /// On whose behalf anybody waits.
+    pub(super) fn accounts(&self) -> impl Iterator<Item = K> + '_ {
+        self.0.iter().map(|(account, _)| *account)
     }
 
     pub(super) fn each(&self) -> impl Iterator<Item = usize> + '_ {
@@ -70,6 +81,19 @@ mod tests {
         let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [0, 3, 4, 1, 5, 2]);
         assert!(queue.is_empty());
+    }
+
+    /// Check that an account that may not come now keeps its turn, and keeps nobody else from theirs.
+    #[test]
+    fn who_may_not_come_keeps_its_turn() {
+        let mut queue = Queue::default();
+        for (account, index) in [('a', 0), ('b', 1), ('b', 2), ('a', 3)] {
+            queue.push(account, index);
+        }
+        let others: Vec<usize> = std::iter::from_fn(|| queue.pop_where(|account| account != 'a')).collect();
+        assert_eq!(others, [1, 2]);
+        assert_eq!(queue.accounts().collect::<Vec<_>>(), ['a']);
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(0), Some(3), None));
     }
 
     /// Check that one that leaves is not waited for, and that only where more than one waits somebody gives way.

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use taskdiag_protocol::access::{Object, Subject};
@@ -12,8 +12,9 @@ use taskdiag_protocol::wire::{self, attribute, show, BadRequest, MessageWriter, 
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::IntoBytes as _;
 
-use super::client::{Progress, State};
+use super::client::{Client, Progress, State};
 use super::{Server, MEMORY_KEPT, SLICE};
+use crate::accounts::Account;
 use crate::answer::{Answer, Pass, FIRST_THREADS};
 use crate::encode::{self, Viewer};
 use crate::facts::{Facts, Finder, Peer};
@@ -21,6 +22,12 @@ use crate::job::{Job, Kind};
 use crate::log::{log, Level};
 use crate::passes::{Ask, Passes, Records, Tasks};
 use crate::{pool, sys};
+
+/// A client is late that has taken nothing of its answer for so long, although there is something.
+const LATE: Duration = Duration::from_millis(50);
+
+/// So many clients of an account may be late before those of its requests that are about many tasks have to wait.
+const LATE_MOST: usize = 4;
 
 impl Server {
     /// The next packet of a client. An error if it has gone, or sends what it must not.
@@ -111,9 +118,22 @@ impl Server {
                 break;
             }
         }
-        if let Some(first) = self.large.pop() {
+        let mut large = std::mem::take(&mut self.large);
+        let first = large.pop_where(|account| !self.is_behind(account));
+        self.large = large;
+        if let Some(first) = first {
             self.serve_one(first);
         }
+    }
+
+    /// Whether so many clients of an account leave their answers where they are that no pass over many tasks is made for another one:
+    /// who asks and does not read would else have all others wait for passes without end.
+    pub(super) fn is_behind(&self, account: Account) -> bool {
+        let is_late = |client: &&Client| {
+            let is_answered = matches!(client.state, State::Answering(_)) && client.account == account;
+            is_answered && client.progress.since.is_some_and(|since| since.elapsed() > LATE)
+        };
+        !account.is_root() && self.clients.iter().flatten().filter(is_late).take(LATE_MOST).count() == LATE_MOST
     }
 
     /// Answers a request, and all that ask the same.
