@@ -71,9 +71,13 @@ impl Doing {
 
     /// Checks that it has not ended.
     fn goes_on(mut self) -> Doing {
+        self.check();
+        self
+    }
+
+    fn check(&mut self) {
         let ended = self.0.try_wait().expect("a child");
         assert!(ended.is_none(), "{ended:?}");
-        self
     }
 }
 
@@ -169,12 +173,14 @@ fn processes_that_never_answer_hold_nobody() {
         let error = std::os::unix::process::CommandExt::exec(&mut command);
         panic!("{error} {file:?}");
     }
+    // Ended behind the file system, or they would not end.
+    let mut held;
     let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
     let broker = Broker::start(&[]);
-    let held = [(); 6].map(|()| Doing::start(test, "held", user(OTHER)));
+    held = [(); 6].map(|()| Doing::start(test, "held", user(OTHER)));
     std::thread::sleep(Duration::from_secs(2));
-    let held = held.map(Doing::goes_on);
+    held.iter_mut().for_each(Doing::check);
     let own = std::process::id();
     let lasts = Duration::from_secs(scaled(10).max(4) as u64);
     std::thread::scope(|scope| {
@@ -224,9 +230,6 @@ fn processes_that_never_answer_hold_nobody() {
         connection.ask(show::VMA, Strategy::One, own).expect("its mappings");
         connection.ask(show::MAPS, Strategy::One, own).expect("its file");
     }
-    // First, or they would not end.
-    drop(stall);
-    drop(held);
 }
 
 /// Check that a process with as many mappings as it may have keeps nobody waiting, and is told whole.

@@ -244,6 +244,8 @@ fn a_hostile_soak() {
         .unwrap_or(1200);
     // So that a pass is longer than a moment in which somebody else has the processor.
     let _farm = Farm::start(FARM, 1).expect("a farm");
+    // Ended behind the file system, or they would not end.
+    let mut held = Vec::new();
     let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
     let args = [
@@ -269,7 +271,7 @@ fn a_hostile_soak() {
         command.arg("--ignored").stdin(Stdio::null()).stdout(Stdio::null());
         Doing(command.spawn().expect("a process"))
     };
-    let mut held: Vec<Doing> = (0..6).map(|_| start("held", 1001)).collect();
+    held.extend((0..6).map(|_| start("held", 1001)));
     held.push(start("mapped", 1001));
     thread::sleep(Duration::from_secs(2));
     let pids: Vec<String> = held.iter().map(|doing| doing.0.id().to_string()).collect();
