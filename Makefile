@@ -5,22 +5,70 @@ CARGO ?= cargo
 KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
 # How long the broker is attacked
 SECONDS ?= 1200
-# How often fuzzers run
-FUZZ_RUNS ?= 10000000
-# Part of the mutants: make mutants MUTANTS="--re src/plan.rs"
+# How long each fuzz target runs, and which: make fuzz FUZZ_SECONDS=600 FUZZ="records filters"
+FUZZ_SECONDS ?= 60
+FUZZ ?=
+# Part of the mutants: make mutants MUTANTS="--re src/plan/"
 MUTANTS ?=
 # Part of the benchmarks: make bench BENCH="--scale 1000 --filter library"
 BENCH ?=
 
+# Where make install puts files, below DESTDIR. A package has PREFIX=/usr.
+PREFIX ?= /usr/local
+bindir ?= $(PREFIX)/bin
+sbindir ?= $(PREFIX)/sbin
+datadir ?= $(PREFIX)/share
+mandir ?= $(datadir)/man
+docdir ?= $(datadir)/doc/taskdiag
+licensedir ?= $(datadir)/licenses/taskdiag
+bashdir ?= $(datadir)/bash-completion/completions
+zshdir ?= $(datadir)/zsh/site-functions
+fishdir ?= $(datadir)/fish/vendor_completions.d
+unitdir ?= $(PREFIX)/lib/systemd/system
+sysusersdir ?= $(PREFIX)/lib/sysusers.d
+# Where the programs were built, and a taskdiag that runs here: for another machine it is another one.
+PROGRAMS ?= target/release
+TASKDIAG ?= $(PROGRAMS)/taskdiag
+STRIP ?= strip
+
+# Tools that dev/setup.sh installs for this clone alone
+export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
+
 .DEFAULT_GOAL := help
-.PHONY: help build run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm bench lint format docs clean
+.PHONY: help build install uninstall deb rpm package-test run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm \
+	bench lint msrv advisories format docs api clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build target/release/taskdiag and taskdiagd
+build: ## Build target/release/taskdiag and taskdiagd, with their line tables in .debug files
 	@dev/setup.sh build
 	@$(CARGO) build --release --quiet --package taskdiag-cli --package taskdiagd
+	@dev/strip.sh target/release/taskdiag target/release/taskdiagd
+
+install: ## Install what make build has built: make install PREFIX=/usr DESTDIR=/tmp/root
+	@PREFIX="$(PREFIX)" bindir="$(bindir)" sbindir="$(sbindir)" mandir="$(mandir)" docdir="$(docdir)" licensedir="$(licensedir)" \
+		bashdir="$(bashdir)" zshdir="$(zshdir)" fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" \
+		DESTDIR="$(DESTDIR)" PROGRAMS="$(PROGRAMS)" TASKDIAG="$(TASKDIAG)" STRIP="$(STRIP)" dev/install.sh
+
+uninstall: ## Remove what make install has installed, with the same variables
+	@rm -f "$(DESTDIR)$(bindir)/taskdiag" "$(DESTDIR)$(sbindir)/taskdiagd" "$(DESTDIR)$(bashdir)/taskdiag" \
+		"$(DESTDIR)$(zshdir)/_taskdiag" "$(DESTDIR)$(fishdir)/taskdiag.fish" "$(DESTDIR)$(unitdir)"/taskdiagd.service \
+		"$(DESTDIR)$(unitdir)"/taskdiagd.socket "$(DESTDIR)$(sysusersdir)/taskdiagd.conf" \
+		"$(DESTDIR)$(mandir)"/man1/taskdiag.1 "$(DESTDIR)$(mandir)"/man1/taskdiag-*.1 "$(DESTDIR)$(mandir)/man8/taskdiagd.8"
+	@rm -rf "$(DESTDIR)$(docdir)" "$(DESTDIR)$(licensedir)"
+
+deb: build ## Make Debian packages in target/package
+	@dev/setup.sh package
+	@dev/package.sh deb
+
+rpm: build ## Make RPM packages in target/package
+	@dev/setup.sh package
+	@dev/package.sh rpm
+
+package-test: deb rpm ## Install both in a small Debian, try them, and remove them; as root
+	@dev/setup.sh package-test
+	@dev/package-test.sh
 
 run: build ## Print this machine's process table, and who answered
 	@target/release/taskdiag ps --stats
@@ -49,33 +97,57 @@ soak-broker: ## Attack the broker for SECONDS, and measure what others get meanw
 	@dev/setup.sh test
 	@SECONDS=$(SECONDS) $(CARGO) test --release --quiet --package taskdiagd --test soak_broker -- --ignored --nocapture
 
-fuzz: ## Feed the broker's encoder and the client's decoder with what nobody would send, FUZZ_RUNS times
-	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) $(CARGO) test --release --quiet --package taskdiagd --bin taskdiagd fuzz -- --nocapture
+fuzz: ## Run each fuzz target for FUZZ_SECONDS
+	@dev/setup.sh fuzz
+	@dev/fuzz.sh none $(FUZZ_SECONDS) $(FUZZ)
 
 fuzz-sanitized: ## The same under AddressSanitizer
-	@TASKDIAG_FUZZ_RUNS=$(FUZZ_RUNS) RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --release --quiet --package taskdiagd --bin taskdiagd \
-		--target "$$(rustc --print host-tuple)" --target-dir target/sanitized fuzz -- --nocapture
+	@dev/setup.sh fuzz
+	@dev/fuzz.sh address $(FUZZ_SECONDS) $(FUZZ)
 
 mutants: ## Change one thing after the other in what decides and parses, to see whether a unit test notices (hours)
 	@dev/setup.sh mutants
-	@$(CARGO) mutants --package taskdiag-core --package taskdiag-protocol --output target $(MUTANTS)
+	@RUST_BACKTRACE=0 PROPTEST_CASES=32 PROPTEST_MAX_SHRINK_ITERS=0 \
+		$(CARGO) mutants --package taskdiag-core --package taskdiag-protocol --output target $(MUTANTS)
 
 bench: ## Measure everything beside its competitors; rewrites docs/benchmarks.md
 	@dev/setup.sh bench
 	@dev/bench.sh $(BENCH)
 
-lint: ## Check formatting, lints, shell scripts and generated documents
+lint: ## Check formatting, lints, oldest Rust, documentation, public API, dependencies, scripts
 	@dev/setup.sh lint
 	@$(CARGO) fmt --all --check
+	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	@# Fails if fuzz/Cargo.lock is not current.
+	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
+	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
+	@dev/api.sh --check
+	@# Its one line when all is well goes to standard output, and what is wrong to standard error.
+	@$(CARGO) deny --log-level error check licenses bans sources >/dev/null
 	@shellcheck --external-sources dev/*.sh dev/vm/*.sh .ci/run
+	@dev/msrv.sh
+
+msrv: ## Check that the library and the programs build with the oldest supported Rust
+	@dev/setup.sh build
+	@dev/msrv.sh
+
+advisories: ## Check dependencies against the RustSec database, which takes the network
+	@dev/setup.sh lint
+	@$(CARGO) deny --log-level error check advisories
 
 format: ## Format the code
 	@$(CARGO) fmt --all
+	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
-docs: build ## Write the generated documents
+api: ## Write docs/public-api.txt, the public items of the library
+	@dev/setup.sh build
+	@dev/api.sh
+
+docs: build ## Write docs/fields.md and docs/schema/, from the table of fields and the command
 	@target/release/taskdiag fields --markdown > docs/fields.md
+	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
 
 clean: ## Remove what was built
 	@$(CARGO) clean --quiet

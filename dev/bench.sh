@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Measures taskdiag beside its competitors and rewrites docs/benchmarks.md: dev/bench.sh [taskdiag-bench's options]
+# Measures taskdiag beside its competitors and rewrites docs/benchmarks.md: dev/bench.sh [OPTION...]
 #
-# As root, on a machine with nothing else to do. --help lists the options; with any of them the document is left alone.
+# Run it as root on an idle machine. The options are those of taskdiag-bench (--help); with any
+# option the document stays as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Runs the tests that ask a kernel on Debian's kernels, in virtual machines: dev/matrix.sh [--full | --tests REGEX] KERNEL...
+# Runs tests on Debian's kernels, in virtual machines:
+# dev/matrix.sh [--full | --tests REGEX] KERNEL...
 #
-# The kernels are 6.1 and 6.12 (x86-64), arm64-4k and arm64-16k (6.12 with pages of 4 and 16 KiB). The tests are built on this
-# machine, and copied into each virtual machine with the shared libraries they need. What runs without options is what every
-# change needs: the library's tests whose outcome is the kernel's, on arm64 those that compare what BPF says with the kernel's own
-# text. With --full all tests run; with --tests those whose "PACKAGE NAME" it matches.
+# The kernels are 6.1 and 6.12 (x86-64), arm64-4k and arm64-16k (6.12 with pages of 4 and 16 KiB).
+# The tests are built on this machine, and copied into each virtual machine with the shared
+# libraries that they need. Without options the tests run that every change needs: those of the
+# library whose outcome depends on the kernel, and on arm64 only those that compare BPF with the
+# kernel's own text. With --full all tests run, with --tests those whose "PACKAGE NAME" matches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-full='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|isolation|memory|oracle)$'
+full='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle)$'
 case ${1:-} in
 --full)
     full=1 profile=emulated meant=. timeout=7200
@@ -23,9 +25,10 @@ export TASKDIAG_REQUIRE_BPF=1
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 mkdir -p target
 
-# Emulation is slow: a fraction of the repetitions, and patience.
+# Emulation is slow: fewer repetitions, and more patience.
 environment=(--env TASKDIAG_TEST_MARGIN=5 --env TASKDIAG_TEST_SCALE=10 --env PROPTEST_CASES=16)
-# Debian's security modules without Yama, with which the broker shows less than /proc (docs/kernel-support.md).
+# Debian's security modules but Yama, with which the broker shows less than /proc
+# (docs/kernel-support.md).
 modules=landlock,lockdown,loadpin,safesetid,integrity,apparmor,tomoyo,bpf
 
 # Builds what a kernel runs, and prints of each test the package, the name and the executable.
@@ -35,14 +38,15 @@ build() {
         target=(--target aarch64-unknown-linux-gnu)
         [ -n "$full" ] || packages=(--package taskdiag --test oracle)
     fi
-    cargo build --quiet --profile "$profile" "${target[@]}" --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+    cargo build --quiet --profile "$profile" "${target[@]}" --package taskdiag-cli --package taskdiagd --package taskdiag-zoo --package taskdiag-task-diag
     messages=$(cargo test --quiet --no-run --profile "$profile" "${target[@]}" "${packages[@]}" --message-format=json)
-    # The test of layouts is a compiler's work, not a matter of the kernel.
+    # The test of layouts depends on the compiler alone. The examples, which another test runs, are
+    # not in the image.
     sed -n 's/.*\/\([^/"]*\)\/Cargo.toml","target":{[^}]*"name":"\([^"]*\)".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
-        <<<"$messages" | awk -v meant="$meant" '$2 != "layout" && $2 !~ /^soak/ && $1 " " $2 ~ meant' | sort -u
+        <<<"$messages" | awk -v meant="$meant" '$2 != "layout" && $2 != "examples" && $2 !~ /^soak/ && $1 " " $2 ~ meant' | sort -u
 }
 
-# Becomes the virtual machine of a kernel, which runs the tests.
+# Replaces this process by the virtual machine of a kernel, which runs the tests.
 in_machine() {
     local kernel=$1 directory=$PWD/target script=target/matrix-$1-tests.sh files=() filter='' skip package name executable file
     if [[ $kernel == arm64-* ]]; then
@@ -51,7 +55,7 @@ in_machine() {
     fi
     # Where cargo puts what it builds by the profile `dev`.
     directory+=/${profile/#dev/debug}
-    for file in zoo taskdiag taskdiagd; do
+    for file in zoo taskdiag taskdiagd fork task_diag_all task_proc_all; do
         files+=(--file "$directory/$file")
     done
     # The command is compared with its documents, which are found from its package.
@@ -67,8 +71,9 @@ in_machine() {
         while read -r package name executable; do
             files+=(--file "$executable")
             echo "echo \"## \$(cut -d. -f1 /proc/uptime) s: $package, $name\""
-            # These compare with bpftool, which is not there.
+            # These compare with bpftool and lsof, which are not in the image.
             skip=''
+            [ "$package $name" != 'taskdiag files' ] || skip='--skip lsof_sees_the_same'
             if [ "$name" = taskdiag_bpf ]; then
                 skip='--skip host_agrees_with_bpftool --skip host_types_by_number'
                 # Programs that find tasks themselves are for Linux 6.2 and later.

@@ -1,11 +1,79 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a command of the Makefile needs, for the matrix also Rust's libraries for arm64, for mutants cargo-mutants:
-# dev/setup.sh build|test|mutants|matrix|vm|bench|lint
+# Installs what a command of the Makefile needs:
+# dev/setup.sh build|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint
 #
-# Says nothing when all is there. Where they can't be installed it says which are missing and goes on: a build without
-# clang is a build without the BPF source, which still works.
+# It installs Debian packages, Rust's libraries for arm64, components of Rust and commands of cargo.
+# It prints nothing if all are there. If it can't install packages it prints which are missing and
+# goes on: a build without clang works, but has no BPF programs.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
+packages=(gcc clang libbpf-dev) commands=() components=() rust_target=''
+case ${1:-} in
+build) ;;
+package) packages=(debhelper rpm) ;;
+package-test) packages=(mmdebstrap lintian rpm) ;;
+test) packages+=(bpftool procps util-linux lsof) ;;
+fuzz)
+    packages+=(g++)
+    commands=(fuzz)
+    ;;
+matrix)
+    packages+=(qemu-system-x86 qemu-system-arm cpio binutils xz-utils gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+    rust_target=aarch64-unknown-linux-gnu
+    ;;
+vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
+bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof htop btop) ;;
+lint)
+    packages+=(shellcheck)
+    commands=(deny)
+    components=(rustfmt clippy)
+    ;;
+mutants) commands=(mutants) ;;
+*)
+    echo "usage: $0 build|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint" >&2
+    exit 2
+    ;;
+esac
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Whether a Debian package is installed.
+has() {
+    # shellcheck disable=SC2016 # the braces are dpkg-query's
+    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
+}
+
+# Installs Debian packages, those that are missing.
+add_packages() {
+    local package missing=() as_root=()
+    if ! command -v dpkg-query >/dev/null; then
+        echo "setup: this is not Debian; needed are the likes of: $*" >&2
+        return
+    fi
+    for package; do
+        has "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "setup: missing: ${missing[*]}; as root: apt-get install ${missing[*]}" >&2
+            return
+        fi
+        as_root=(sudo)
+    fi
+    echo "setup: installing ${missing[*]}" >&2
+    local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}")
+    "${install[@]}" >"$log" 2>&1 && return
+    "${as_root[@]}" apt-get update --quiet=2 >>"$log" 2>&1 || true
+    "${install[@]}" >"$log" 2>&1 && return
+    cat "$log" >&2
+    echo "setup: could not install ${missing[*]}" >&2
+    exit 1
+}
+
+# Installs Rust's libraries for another machine.
 add_rust_target() {
     [ ! -d "$(rustc --print target-libdir --target "$1")" ] || return 0
     if ! command -v rustup >/dev/null; then
@@ -16,65 +84,34 @@ add_rust_target() {
     rustup --quiet target add "$1"
 }
 
+# Installs a component of Rust, unless its command is there.
+add_rust_component() {
+    ! cargo "${1/rustfmt/fmt}" --version >/dev/null 2>&1 || return 0
+    echo "setup: installing $1" >&2
+    rustup --quiet component add "$1"
+}
+
+# Installs a command of cargo into .cache/tools/, which is in the PATH of the Makefile: a built
+# program from dev/tools.txt in seconds, or else from its source, which takes minutes.
 add_cargo_command() {
-    ! cargo "$1" --version >/dev/null 2>&1 || return 0
+    ! PATH=$PWD/.cache/tools/bin:$PATH cargo "$1" --version >/dev/null 2>&1 || return 0
     echo "setup: installing cargo-$1" >&2
-    cargo install --quiet --locked "cargo-$1"
-}
-
-packages=(gcc clang libbpf-dev)
-case ${1:-} in
-build) ;;
-test) packages+=(bpftool procps util-linux) ;;
-matrix)
-    packages+=(qemu-system-x86 qemu-system-arm cpio binutils xz-utils gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
-    add_rust_target aarch64-unknown-linux-gnu
-    ;;
-vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem) ;;
-lint) packages+=(shellcheck) ;;
-mutants) add_cargo_command mutants ;;
-*)
-    echo "usage: $0 build|test|mutants|matrix|vm|bench|lint" >&2
-    exit 2
-    ;;
-esac
-
-if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is not Debian; needed are the likes of: ${packages[*]}" >&2
-    exit 0
-fi
-
-missing=()
-for package in "${packages[@]}"; do
-    # shellcheck disable=SC2016 # the braces are dpkg-query's
-    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
-    [ "$status" = installed ] || missing+=("$package")
-done
-[ ${#missing[@]} -gt 0 ] || exit 0
-
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    if ! command -v sudo >/dev/null; then
-        echo "setup: missing: ${missing[*]}; as root: apt-get install ${missing[*]}" >&2
-        exit 0
-    fi
-    as_root=(sudo)
-fi
-
-install() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}" >"$log" 2>&1
-}
-
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-echo "setup: installing ${missing[*]}" >&2
-if ! install; then
-    "${as_root[@]}" apt-get update --quiet=2 >>"$log" 2>&1 || true
-    if ! install; then
+    local listed=.cache/tools/cargo-$1
+    mkdir -p .cache/tools/bin
+    if grep -A 2 -- "-cargo-$1==" dev/tools.txt >"$listed.txt"; then
+        python3 -m pip --version >/dev/null 2>&1 || add_packages python3-pip
+        if python3 -m pip install --quiet --no-deps --only-binary :all: --require-hashes --upgrade --target "$listed" \
+            --requirement "$listed.txt" >"$log" 2>&1; then
+            ln -sf "../cargo-$1/bin/cargo-$1" .cache/tools/bin/
+            return
+        fi
         cat "$log" >&2
-        echo "setup: could not install ${missing[*]}" >&2
-        exit 1
+        echo "setup: building cargo-$1" >&2
     fi
-fi
+    cargo install --quiet --locked --root .cache/tools "cargo-$1"
+}
+
+add_packages "${packages[@]}"
+[ -z "$rust_target" ] || add_rust_target "$rust_target"
+for component in "${components[@]}"; do add_rust_component "$component"; done
+for command in "${commands[@]}"; do add_cargo_command "$command"; done

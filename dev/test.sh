@@ -15,6 +15,8 @@ cargo build --quiet --workspace --bins
 
 status=0
 cargo test --quiet --workspace --no-fail-fast >"$log" 2>&1 || status=$?
+# The library is also for those who build it without BPF.
+cargo test --quiet --package taskdiag --no-default-features --lib >>"$log" 2>&1 || status=$?
 
 read -r passed failed < <(awk '
     /^test result:/ { passed += $4; failed += $6 }

@@ -1,6 +1,6 @@
-//! Turns the BPF programs into recipes (`build/`), which the library embeds.
+//! Compiles the BPF programs into recipes (`build/`), which the library embeds.
 
-#[allow(dead_code)] // reads the kernel's types at run time, and the programs' own here
+#[allow(dead_code, unused_imports)] // the library uses the rest of it, to read the kernel's types
 #[path = "src/btf/mod.rs"]
 mod btf;
 #[path = "build/mod.rs"]
@@ -8,7 +8,7 @@ mod recipes;
 
 use recipes::Source;
 
-/// One entry for each object to embed: `recipe::NAME` in the library.
+/// The objects to embed, each as `recipe::NAME`.
 const SOURCES: &[Source] = &[
     Source {
         name: "TASK_CALLED",
@@ -35,6 +35,12 @@ const SOURCES: &[Source] = &[
         only_for_tests: false,
     },
     Source {
+        name: "FILES_WALK",
+        file: "files.bpf.c",
+        defines: &[],
+        only_for_tests: false,
+    },
+    Source {
         name: "LOADER_TEST",
         file: "tests/loader.bpf.c",
         defines: &[],
@@ -45,6 +51,6 @@ const SOURCES: &[Source] = &[
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build");
-    println!("cargo:rerun-if-changed=src/btf/mod.rs");
+    println!("cargo:rerun-if-changed=src/btf");
     recipes::write(SOURCES);
 }

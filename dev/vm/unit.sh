@@ -62,7 +62,8 @@ flock 9
 [[ -s $CACHE/$SUITE.cpio ]] || (debian)
 flock -u 9
 
-files=(--file "$PROGRAMS/taskdiag:/usr/bin/" --file "$PROGRAMS/taskdiagd:/usr/bin/")
+files=(--file "$PROGRAMS/taskdiag:/usr/bin/" --file "$PROGRAMS/taskdiagd:/usr/sbin/")
+files+=(--file "$UNITS/taskdiagd.conf:/usr/lib/sysusers.d/")
 for unit in "$UNITS/taskdiagd.service" "$UNITS/taskdiagd.socket" "$HERE/unit-checks.service"; do
   files+=(--file "$unit:/usr/lib/systemd/system/")
 done

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel's types, as far as we read them, and every difference between kernels.
+ * The kernel types that the programs read, and every difference between kernels.
  *
- * Only names and types matter here: offsets are relocated when a program is loaded (CO-RE). A type with a ___suffix is an
- * older or newer shape of the type before the suffix; the commit that changed it stands beside it.
+ * Only the names and types of members matter here: offsets are relocated when a program is loaded
+ * (CO-RE). A type with a ___suffix is an older or newer form of the type without it, with the
+ * commit that changed it.
  */
 #ifndef TASKDIAG_COMPAT_BPF_H
 #define TASKDIAG_COMPAT_BPF_H
@@ -78,7 +79,10 @@ typedef struct {
 
 enum { UCOUNT_RLIMIT_SIGPENDING = 2 };
 
-/* Limits have an array of their own since de399236e240 ("ucounts: Split rlimit and ucount values and max values", 6.0). */
+/*
+ * Has an array for rlimits since de399236e240 ("ucounts: Split rlimit and ucount values and max
+ * values", 6.0).
+ */
 struct ucounts {
 	atomic_long_t rlimit[4];
 };
@@ -157,7 +161,8 @@ struct tty_struct {
 	int index;
 	struct {
 		struct pid *pgrp;
-	} ctrl; /* since 64d608db38ff ("tty: cumulate and document tty_struct::ctrl* members", 5.14) */
+	/* Since 64d608db38ff ("tty: cumulate and document tty_struct::ctrl* members", 5.14) */
+	} ctrl;
 };
 
 typedef struct seqcount {
@@ -201,13 +206,13 @@ struct rlimit {
 	unsigned long rlim_cur, rlim_max;
 };
 
-/* All of it, as it lies: copied whole. */
+/* All members, in the kernel's order: it is copied as a whole. */
 struct task_io_accounting {
 	__u64 rchar, wchar, syscr, syscw;
 	__u64 read_bytes, write_bytes, cancelled_write_bytes;
 };
 
-/* Of kernels without PREEMPT_RT. */
+/* Without CONFIG_PREEMPT_RT. */
 struct rw_semaphore {
 	atomic_long_t count;
 };
@@ -232,10 +237,13 @@ struct signal_struct {
 	int group_exit_code;
 	unsigned int flags;
 	short oom_score_adj;
-	struct rw_semaphore exec_update_lock; /* since f7cfd871ae0c ("exec: Transform exec_update_mutex into a rw_semaphore", 5.11) */
+	/* Since f7cfd871ae0c ("exec: Transform exec_update_mutex into a rw_semaphore", 5.11) */
+	struct rw_semaphore exec_update_lock;
 };
 
-/* Counters with a part for each processor, since f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter", 6.2). */
+/*
+ * Counts resident pages since f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter", 6.2).
+ */
 struct percpu_counter {
 	__s64 count;
 	__s32 *counters;
@@ -249,6 +257,7 @@ struct dentry;
 
 struct super_block {
 	unsigned int s_dev;
+	unsigned long s_magic;
 	void *s_fs_info;
 };
 
@@ -256,6 +265,8 @@ struct inode {
 	unsigned short i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	unsigned int __i_nlink;
+	__s64 i_size;
 };
 
 struct vfsmount;
@@ -267,6 +278,8 @@ struct path {
 
 struct file {
 	unsigned int f_mode;
+	unsigned int f_flags;
+	__s64 f_pos;
 	void *private_data;
 	struct path f_path;
 	struct inode *f_inode;
@@ -299,6 +312,7 @@ struct dentry {
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
 	const struct dentry_operations *d_op;
 };
 
@@ -310,6 +324,7 @@ struct mount {
 	struct mount *mnt_parent;
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
+	int mnt_id;
 };
 
 struct fs_struct {
@@ -320,7 +335,7 @@ struct fs_struct {
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
-	unsigned long *open_fds;
+	unsigned long *open_fds, *close_on_exec;
 };
 
 struct files_struct {
@@ -336,7 +351,7 @@ struct maple_tree {
 	void *ma_root;
 };
 
-/* Of 64-bit kernels; nodes lie at multiples of their size, 256 bytes. */
+/* Of 64-bit kernels. Nodes are aligned to their size, 256 bytes. */
 struct maple_metadata {
 	unsigned char end;
 };
@@ -370,7 +385,7 @@ struct mm_struct {
 	struct user_namespace *user_ns;
 };
 
-/* Plain counters, until 6.2. */
+/* Before f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter", 6.2). */
 struct mm_rss_stat {
 	atomic64_t count[4];
 };
@@ -378,19 +393,26 @@ struct mm_struct___pre62 {
 	struct mm_rss_stat rss_stat;
 };
 
-/* Counts only writers that have done, from 6.4 to eb449bd96954 ("mm: convert mm_lock_seq to a proper seqcount", 6.14). */
+/*
+ * From 5e31275cc997 ("mm: add per-VMA lock and helper functions to control it", 6.4), counts
+ * writers that have finished; until eb449bd96954 ("mm: convert mm_lock_seq to a proper seqcount",
+ * 6.14).
+ */
 struct mm_struct___pre614 {
 	int mm_lock_seq;
 };
 
-/* A bitmap since "mm: convert core mm to mm_flags_*() accessors" (6.18). */
+/* Since "mm: convert core mm to mm_flags_*() accessors" (6.18). */
 struct mm_struct___bitmap {
 	mm_flags_t flags;
 };
 
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
 
-/* With CONFIG_ANON_VMA_NAME (5.17). */
+/*
+ * With CONFIG_ANON_VMA_NAME, since 9a10064f5625 ("mm: add a field to store names for private
+ * anonymous memory", 5.17).
+ */
 struct anon_vma_name {
 	char name[0];
 };
@@ -399,7 +421,7 @@ struct vm_operations_struct {
 	void *name, *pagesize;
 };
 
-/* What an open maps file leads to. The members moved into a struct in 6.18. */
+/* The private data of an open maps file leads to the mm, through a struct of its own since 6.18. */
 struct seq_file___open {
 	void *private;
 };
@@ -520,7 +542,11 @@ struct nsproxy {
 
 struct kthread {
 	void *data;
-	char *full_name; /* since d6986ce24fc0 ("kthread: dynamically allocate memory to store kthread's full name", 5.17) */
+	/*
+	 * Since d6986ce24fc0 ("kthread: dynamically allocate memory to store kthread's full name",
+	 * 5.17)
+	 */
+	char *full_name;
 };
 
 struct worker_pool;
@@ -555,12 +581,16 @@ struct task_struct {
 	unsigned long atomic_flags;
 	int pid, tgid;
 	struct task_struct *real_parent, *parent, *group_leader;
-	struct list_head tasks; /* of all processes, as they were made */
+	struct list_head tasks;
 	struct list_head thread_node;
 	struct pid *thread_pid;
 	struct hlist_node pid_links[4];
 	struct completion *vfork_done;
-	void *worker_private; /* a kthread's struct kthread, since e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread", 5.17) */
+	/*
+	 * A kthread's struct kthread, since e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it
+	 * can point to struct kthread", 5.17)
+	 */
+	void *worker_private;
 	__u64 utime, stime;
 	struct prev_cputime prev_cputime;
 	unsigned long nvcsw, nivcsw;
@@ -586,7 +616,8 @@ struct task_struct {
 	__u64 timer_slack_ns;
 	struct task_delay_info *delays;
 	__u64 self_exec_id;
-	unsigned int user_dumpable : 1; /* since "ptrace: slightly saner 'get_dumpable()' logic", which went into stable kernels (6.18) */
+	/* Since "ptrace: slightly saner 'get_dumpable()' logic", also in stable kernels (6.18) */
+	unsigned int user_dumpable : 1;
 };
 
 struct linux_binprm {
@@ -594,8 +625,8 @@ struct linux_binprm {
 };
 
 /*
- * Since "exit: move and extend sched_process_exit() tracepoint" (6.16) the tracepoint tells whether the last thread of a
- * process ends.
+ * Since "exit: move and extend sched_process_exit() tracepoint" (6.16), which added an argument:
+ * whether the last thread of the process exits.
  */
 struct trace_event_raw_sched_process_exit {
 	bool group_dead;
@@ -603,7 +634,7 @@ struct trace_event_raw_sched_process_exit {
 
 #pragma clang attribute pop
 
-/* The context of an iter/task program: the offsets are fixed, nothing to relocate. */
+/* The context of an iter/task program. Its offsets are UAPI, so they are not relocated. */
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -615,22 +646,17 @@ struct bpf_iter__task {
 	struct task_struct *task;
 };
 
-/* The same for iter/task_vma. */
-struct bpf_iter__task_vma {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	struct vm_area_struct *vma;
-};
-
-/* Since 6.2. */
+/* Since a35b9af4ec2c ("bpf: Add a kfunc for generic type cast", 6.2). */
 extern void *bpf_rdonly_cast(void *obj, __u32 btf_id) __ksym __weak;
+/* Since 9bb00b2895cb ("bpf: Add kfunc bpf_rcu_read_lock/unlock()", 6.2). */
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
 /*
- * The same task, no longer trusted, to load pointers from. For every pointer that is loaded from a trusted one the verifier
- * (6.2 and later) searches the kernel's type information several times from end to end, which made loading take 200 ms.
- * Plain values are better loaded from a trusted task: no check of the address is needed there.
+ * An untrusted pointer to the same task, from which to load pointers. For each pointer that a
+ * program loads from a trusted one, the verifier (6.2 and later) searches the kernel's BTF from end
+ * to end several times, which made loading take 200 ms. Other values are better loaded from the
+ * trusted pointer, which needs no check of the address.
  */
 static __always_inline struct task_struct *untrusted(struct task_struct *task)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The event: how one fork, exec or exit looks in bytes.
+ * The event: the bytes that describe one fork, exec or exit.
  *
- * The BPF programs write events into their ring buffer, the proc connector's messages are turned into the same ones. In host
- * byte order; every structure is a multiple of eight bytes long and has no hidden padding. `src/events/wire.rs` is the Rust
- * side of this file; its layout tests compare the two.
+ * The BPF programs write events to their ring buffer, and the library converts messages of the proc
+ * connector to the same events. Everything is in host byte order; every structure is a multiple of
+ * eight bytes long, without hidden padding. crates/taskdiag-core/src/event/wire.rs is the Rust side
+ * of this file; tests/layout.rs compares the two.
  */
 #ifndef TASKDIAG_EVENT_H
 #define TASKDIAG_EVENT_H
@@ -18,12 +19,13 @@ enum td_event_kind {
 /* Flags of an event. */
 #define TD_EVENT_THREAD (1u << 0)	 /* about one thread, not about a process */
 #define TD_EVENT_KERNEL_THREAD (1u << 1) /* PF_KTHREAD */
-#define TD_EVENT_CUT (1u << 2)		 /* the file name is longer than there was room for */
-#define TD_EVENT_CONNECTOR (1u << 3)	 /* from the proc connector, which knows less */
-#define TD_EVENT_GONE (1u << 4)		 /* and /proc did not have the rest any more */
+#define TD_EVENT_CUT (1u << 2)		 /* the file name was too long and is left out */
+#define TD_EVENT_CONNECTOR (1u << 3)	 /* from the proc connector, which sends fewer fields */
+/* The process ended before the other fields were read from /proc */
+#define TD_EVENT_GONE (1u << 4)
 
 struct td_event {
-	__u32 len; /* of the whole event, behind which its ring record may have unused bytes */
+	__u32 len; /* of the whole event; its ring record may be longer */
 	__u16 kind;
 	__u16 flags;
 	__u64 time_ns;	/* since boot */
@@ -39,7 +41,8 @@ struct td_event {
 
 struct td_event_fork {
 	struct td_event event;
-	__u32 caller_pid, caller_tid; /* the thread that called fork; not the parent where that asked for its own */
+	/* The thread that called fork; with CLONE_PARENT, its process is not the parent */
+	__u32 caller_pid, caller_tid;
 };
 
 struct td_event_exit {
@@ -50,13 +53,16 @@ struct td_event_exit {
 	__u64 peak_rss_pages;
 };
 
-/* Room for file names. Nearly all fit into the first, and all into the second: the kernel takes PATH_MAX, a NUL included. */
+/*
+ * The sizes of buffers for file names. Nearly all names fit the first, and all fit the second: the
+ * kernel accepts PATH_MAX bytes.
+ */
 #define TD_EVENT_NAME 256
 #define TD_EVENT_LONG_NAME (4096 + 8)
 
 struct td_event_exec {
 	struct td_event event;
-	char filename[TD_EVENT_NAME]; /* without a NUL: `len` tells where it ends */
+	char filename[TD_EVENT_NAME]; /* without a NUL: `len` says where it ends */
 };
 
 struct td_event_long_exec {
@@ -64,21 +70,22 @@ struct td_event_long_exec {
 	char filename[TD_EVENT_LONG_NAME];
 };
 
-/*
- * ---- between the library and its BPF programs ----
- */
+/* ---- between the library and its BPF programs ---- */
 
-/* Who reads. Found out by a program that runs in the reader, and made a constant of those that run in others. */
+/*
+ * The reader. A program that runs in the reader finds this out. It becomes a constant of the
+ * programs that run in the processes whose events they write.
+ */
 struct td_event_reader {
 	__u64 pid_ns;	   /* its pid namespace; 0 for the initial one */
-	__u64 boottime_ns; /* what its time namespace adds to times since boot */
+	__u64 boottime_ns; /* the offset of its time namespace */
 	__u32 level;	   /* of the pid namespace */
-	__u32 threads;	   /* 1: events about threads too */
+	__u32 threads;	   /* 1: also write events about threads */
 };
 
 struct td_event_state {
 	struct td_event_reader reader;
-	__u64 lost; /* events that there was no room for */
+	__u64 lost; /* events that did not fit into the ring */
 };
 
 #endif

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Forks, execs and exits as they happen: one event (event.h) each, in a ring buffer that the library reads.
+ * Forks, execs and exits: the programs write one event (event.h) for each to a ring buffer, which
+ * the library reads.
  *
- * These programs run within the fork, exec or exit of whoever does it, so they are short: no event that the reader does not
- * want is begun, and the reader is woken only by the event that it waits for, not by those behind.
+ * They run within the fork, exec or exit of a process, so they do little: they reserve no event
+ * that the reader does not want. The kernel wakes the reader only for the first unread event, not
+ * for those after it.
  */
 #include "compat.bpf.h"
 #include "event.h"
@@ -12,10 +14,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define NSEC_PER_SEC 1000000000ull
 #define EEXIST 17
-/* In signal_struct.flags: group_exit_code is how the process ended. */
+/* A flag of signal_struct.flags: group_exit_code is the exit code of the process. */
 #define SIGNAL_GROUP_EXIT 0x4
 
-/* Constants when the programs are loaded. */
+/* Set by the library before it loads the programs. */
 const volatile struct td_event_reader reader SEC(".rodata") = {};
 
 struct td_event_state state SEC(".bss");
@@ -25,7 +27,7 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* Processes of which the end has been told, see is_first_to_tell(). */
+/* Processes that already have an exit event: is_first_exit_event(). */
 struct process {
 	__u64 start_ns;
 	__u64 pid;
@@ -38,9 +40,9 @@ struct {
 	__type(value, __u64);
 } ended SEC(".maps");
 
-/* ---- numbers as the reader sees them ---- */
+/* ---- ids in the reader's pid namespace ---- */
 
-/* The number of `pid` in the reader's pid namespace, 0 where it has none there: pid_nr_ns(). */
+/* The number of `pid` in the reader's pid namespace, 0 if it has none there: pid_nr_ns(). */
 static __always_inline __u32 pid_nr(struct pid *pid)
 {
 	struct upid upid;
@@ -49,7 +51,10 @@ static __always_inline __u32 pid_nr(struct pid *pid)
 	    bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + reader.level * sizeof(upid)) ||
 	    (__u64)upid.ns != reader.pid_ns)
 		return 0;
-	/* volatile, or clang makes one load of this and the one above, which the verifier can't follow. */
+	/*
+	 * volatile, or clang merges this load with the one above, and the verifier rejects the
+	 * result.
+	 */
 	return *(volatile int *)&upid.nr;
 }
 
@@ -65,7 +70,7 @@ static __always_inline __u32 task_tid_nr(struct task_struct *task)
 
 /* ---- events ---- */
 
-static __always_inline void *begin(__u64 size)
+static __always_inline void *reserve_event(__u64 size)
 {
 	void *event = bpf_ringbuf_reserve(&events, size, 0);
 
@@ -74,9 +79,9 @@ static __always_inline void *begin(__u64 size)
 	return event;
 }
 
-/* Fills in what all events have. */
-static __always_inline void describe(struct td_event *event, __u32 len, __u16 kind, __u16 flags, __u32 pid,
-				     struct task_struct *task)
+/* Fills in the header of an event. */
+static __always_inline void fill_event(struct td_event *event, __u32 len, __u16 kind, __u16 flags, __u32 pid,
+				       struct task_struct *task)
 {
 	struct cred *cred = task->real_cred;
 
@@ -109,23 +114,26 @@ int on_fork(__u64 *ctx)
 	pid = task_tgid_nr(task);
 	if (!pid)
 		return 0;
-	fork = begin(sizeof(*fork));
+	fork = reserve_event(sizeof(*fork));
 	if (!fork)
 		return 0;
-	describe(&fork->event, sizeof(*fork), TD_EVENT_FORK, is_thread ? TD_EVENT_THREAD : 0, pid, task);
+	fill_event(&fork->event, sizeof(*fork), TD_EVENT_FORK, is_thread ? TD_EVENT_THREAD : 0, pid, task);
 	fork->caller_pid = task_tgid_nr(caller);
 	fork->caller_tid = task_tid_nr(caller);
 	bpf_ringbuf_submit(fork, 0);
 	return 0;
 }
 
-/* Puts the file name behind the event. Returns the event's length, or a negative number where the name does not fit. */
-static __always_inline long put_filename(void *filename, __u32 room, struct linux_binprm *bprm)
+/*
+ * Writes the file name after the event. Returns the length of the event, or a negative number if
+ * the name does not fit.
+ */
+static __always_inline long put_filename(void *filename, __u32 size, struct linux_binprm *bprm)
 {
-	long n = bpf_probe_read_kernel_str(filename, room, BPF_CORE_READ(bprm, filename));
+	long n = bpf_probe_read_kernel_str(filename, size, BPF_CORE_READ(bprm, filename));
 
-	/* n counts the NUL, and is the whole room also for a name that was cut. */
-	if (n < 1 || n >= room)
+	/* n includes the NUL, and equals size if the name was cut off. */
+	if (n < 1 || n >= size)
 		return -1;
 	return sizeof(struct td_event) + n - 1;
 }
@@ -142,61 +150,64 @@ int on_exec(__u64 *ctx)
 
 	if (!pid)
 		return 0;
-	exec = begin(sizeof(*exec));
+	exec = reserve_event(sizeof(*exec));
 	if (!exec)
 		return 0;
 	len = put_filename(exec->filename, sizeof(exec->filename), bprm);
 	if (len > 0) {
-		describe(&exec->event, len, TD_EVENT_EXEC, 0, pid, task);
+		fill_event(&exec->event, len, TD_EVENT_EXEC, 0, pid, task);
 		bpf_ringbuf_submit(exec, 0);
 		return 0;
 	}
 	whole = bpf_ringbuf_reserve(&events, sizeof(*whole), 0);
 	if (!whole) {
-		describe(&exec->event, sizeof(exec->event), TD_EVENT_EXEC, TD_EVENT_CUT, pid, task);
+		fill_event(&exec->event, sizeof(exec->event), TD_EVENT_EXEC, TD_EVENT_CUT, pid, task);
 		bpf_ringbuf_submit(exec, 0);
 		return 0;
 	}
 	len = put_filename(whole->filename, sizeof(whole->filename), bprm);
-	describe(&whole->event, len > 0 ? len : sizeof(whole->event), TD_EVENT_EXEC, len > 0 ? 0 : TD_EVENT_CUT, pid, task);
+	fill_event(&whole->event, len > 0 ? len : sizeof(whole->event), TD_EVENT_EXEC, len > 0 ? 0 : TD_EVENT_CUT, pid, task);
 	bpf_ringbuf_discard(exec, 0);
 	bpf_ringbuf_submit(whole, 0);
 	return 0;
 }
 
 /*
- * Whether this is the first thread to tell of the end of its process. Of several that end at the same time each may find
- * that no thread is alive any more.
+ * Whether a process has no exit event yet. If several threads exit at the same time, each of them
+ * may find that no thread is alive.
  *
- * A process that has one thread and never had one released needs no look-up. The order counts: a release begins the
- * sequence before it lowers the number.
+ * A process with one thread, of which none was ever released, needs no lookup. The order of the
+ * loads matters: __exit_signal() changes the sequence before it decrements nr_threads.
  */
-static __always_inline bool is_first_to_tell(struct task_struct *leader, struct signal_struct *signal)
+static __always_inline bool is_first_exit_event(struct task_struct *leader, struct signal_struct *signal)
 {
 	int threads = *(volatile int *)&signal->nr_threads;
 	__u32 sequence = *(volatile __u32 *)&signal->stats_lock.seqcount.seqcount.sequence;
 	struct process process = {};
-	__u64 told = 1;
+	__u64 value = 1;
 
 	if (threads == 1 && !sequence)
 		return true;
 	process.start_ns = leader->start_boottime;
 	process.pid = leader->pid;
-	/* An int until d7ba4cc900bf ("bpf: return long from bpf_map_ops funcs", 6.4): the upper half of the register means nothing. */
-	return (int)bpf_map_update_elem(&ended, &process, &told, BPF_NOEXIST) != -EEXIST;
+	/*
+	 * Before d7ba4cc900bf ("bpf: return long from bpf_map_ops funcs", 6.4) the upper half of
+	 * the register is undefined.
+	 */
+	return (int)bpf_map_update_elem(&ended, &process, &value, BPF_NOEXIST) != -EEXIST;
 }
 
-static __always_inline void tell_exit(struct task_struct *task, struct signal_struct *signal, __u16 flags)
+static __always_inline void put_exit(struct task_struct *task, struct signal_struct *signal, __u16 flags)
 {
 	__u32 pid = task_tgid_nr(task);
 	struct td_event_exit *exit;
 
 	if (!pid)
 		return;
-	exit = begin(sizeof(*exit));
+	exit = reserve_event(sizeof(*exit));
 	if (!exit)
 		return;
-	describe(&exit->event, sizeof(*exit), TD_EVENT_EXIT, flags, pid, task);
+	fill_event(&exit->event, sizeof(*exit), TD_EVENT_EXIT, flags, pid, task);
 	exit->status = task->exit_code;
 	if (!(flags & TD_EVENT_THREAD) && signal->flags & SIGNAL_GROUP_EXIT)
 		exit->status = signal->group_exit_code;
@@ -214,20 +225,20 @@ int on_exit(__u64 *ctx)
 	bool is_last;
 
 	if (reader.threads && task->pid != task->tgid)
-		tell_exit(task, signal, TD_EVENT_THREAD);
-	/* The tracepoint's second argument. */
+		put_exit(task, signal, TD_EVENT_THREAD);
+	/* ctx[1] is group_dead, the second argument of the tracepoint. */
 	if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
 		is_last = ctx[1];
 	else
-		is_last = !signal->live.counter && is_first_to_tell(task->group_leader, signal);
+		is_last = !signal->live.counter && is_first_exit_event(task->group_leader, signal);
 	if (is_last)
-		tell_exit(task->group_leader, signal, 0);
+		put_exit(task->group_leader, signal, 0);
 	return 0;
 }
 
 /* ---- the reader ---- */
 
-/* Runs in whoever reads the iterator, with a task or, at the end, without: notes who that is. */
+/* Runs in the process that reads the iterator, and writes its namespaces to `state`. */
 SEC("iter/task")
 int find_reader(struct bpf_iter__task *ctx)
 {

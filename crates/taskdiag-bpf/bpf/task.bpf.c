@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The task iterator: it writes one record (record.h) for each task of a pass.
+ * The task iterator, which writes one record (record.h) for each task of a pass.
  *
- * It is compiled in two shapes:
- *   TD_WALKS=1  the program finds its tasks itself, and keeps the records until the library fetches them. It belongs to one
- *               handle. Since 6.2;
- *   TD_WALKS=0  the kernel calls the program for each task, and it hands the record over at once. It serves many readers at a
- *               time, and can be pinned.
+ * It is compiled in two forms:
  *
- * It reads kernel memory only. The memory of another process may lie in a file whose file system never answers, and a program
- * that waits for it holds up whoever reads, and RCU.
+ * - TD_WALKS=1: the program finds its tasks itself, and keeps the records until the library fetches
+ *   them. It belongs to one handle and needs Linux 6.2.
+ * - TD_WALKS=0: the kernel calls the program for each task, and it returns the record at once. It
+ *   can be pinned and serve many readers at the same time.
  *
- * A program can be preempted, so that other readers run it meanwhile on the same processor. Per-CPU scratch memory would mix one
- * process's bytes into another's record; all scratch is the reader's own (td_reader).
+ * It reads kernel memory only. The memory of another process may be mapped from a file whose file
+ * system never answers, and a program that waits for it would hold up its reader and RCU.
  *
- * The verifier follows every path through a program, and two that meet are one only if all they carry along is alike. So
- * what outlives a group is kept in the reader's memory and not in variables: the verifier does not look at what is there.
- * That, and leaving out the groups that a handle never asked for (`td_constants`), is what loading time depends on.
+ * A program can be preempted, and another reader may run it on the same processor meanwhile.
+ * Per-CPU scratch memory would then mix the bytes of two processes, so each reader has scratch
+ * memory of its own (td_reader).
  *
- * Nothing here takes a lock. What is freed without RCU (an mm, namespaces, a terminal) is read first and verified afterwards; a
- * value that could be torn is deferred: the record says so, and the library asks procfs for that group of that task.
+ * The verifier follows every path through a program, and treats two paths that meet as one only if
+ * all their variables are alike. So values that outlive a group are in the reader's memory and not
+ * in variables, because the verifier does not track that memory. The time to load depends on that,
+ * and on leaving out the groups that the handle never asked for (td_constants).
+ *
+ * Nothing here takes a lock. What is freed without RCU (an mm, namespaces, a terminal) is read
+ * first and checked afterwards. A value that may be torn is deferred: the record says so, and the
+ * library reads that group of that task from procfs.
  */
 #if TD_WALKS
 #include "task/walk.bpf.h"

@@ -1,27 +1,27 @@
-//! CO-RE relocations: from numbers in the object's own type information to names.
+//! CO-RE relocations: replaces the type ids of the object's own BTF by names.
 
 use crate::btf::{
     without_flavour, Base, Field, FieldFact, FieldPath, Kind, LoadClass, Shape, Step, Type, TypeId, Types,
 };
 
-/// One record of `.BTF.ext`: `struct bpf_core_relo`.
+/// A record of `.BTF.ext`: `struct bpf_core_relo`.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'d> {
-    /// Index of the instruction within its section.
+    /// The index of the instruction in its section.
     pub instruction: usize,
     pub type_id: TypeId,
     pub access: &'d str,
     pub kind: u32,
 }
 
-/// What a record asks for, with names for numbers.
+/// What a record asks for, with names instead of type ids.
 #[derive(Debug)]
 pub enum Question<'d> {
     Field {
         root: Root<'d>,
         path: Path<'d>,
         fact: FieldFact,
-        /// How the compiler took it, `None` if that has no size.
+        /// The field in the object; `None` if it has no size.
         compiled: Option<Field>,
     },
     Type {
@@ -35,10 +35,10 @@ pub enum Question<'d> {
     },
 }
 
-/// The type a record starts from.
+/// The type that a record starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root<'d> {
-    /// In the object's types: two flavours of one kernel type are two roots.
+    /// The id in the object's BTF. Two flavours of one kernel type have different ids.
     pub id: TypeId,
     pub name: &'d str,
     pub kind: Kind,
@@ -55,7 +55,7 @@ pub struct Path<'d> {
 /// Reads the CO-RE records of the section `section` from `.BTF.ext`.
 pub fn records<'d>(ext: &[u8], strings: &Strings<'d>, section: &str) -> Result<Vec<Record<'d>>, String> {
     const RECORD_LEN: usize = 16;
-    let truncated = || ".BTF.ext is cut off".to_owned();
+    let truncated = || ".BTF.ext is incomplete".to_owned();
     let word = |offset: usize| -> Result<usize, String> {
         let bytes = ext
             .get(offset..)
@@ -70,7 +70,7 @@ pub fn records<'d>(ext: &[u8], strings: &Strings<'d>, section: &str) -> Result<V
     }
     let record_len = word(start)?;
     if record_len < RECORD_LEN {
-        return Err("records of .BTF.ext are too short".to_owned());
+        return Err("the records of .BTF.ext are too short".to_owned());
     }
     let mut found = Vec::new();
     let mut offset = start + 4;
@@ -106,7 +106,7 @@ impl<'d> Strings<'d> {
         start()
             .and_then(|start| btf.get(start..))
             .map(Self)
-            .ok_or_else(|| ".BTF is cut off".to_owned())
+            .ok_or_else(|| ".BTF is incomplete".to_owned())
     }
 
     fn at(&self, offset: usize) -> Result<&'d str, String> {
@@ -120,7 +120,7 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// The numbers of `enum bpf_core_relo_kind`.
+/// Translates a record. Its kind is a number of `enum bpf_core_relo_kind`.
 pub fn question<'d>(types: &Types<'d>, record: &Record<'d>) -> Result<Question<'d>, String> {
     let root = root(types, record.type_id)?;
     let numbers = access_numbers(record.access)?;
@@ -144,7 +144,7 @@ pub fn question<'d>(types: &Types<'d>, record: &Record<'d>) -> Result<Question<'
 fn access_numbers(access: &str) -> Result<Vec<u32>, String> {
     access
         .split(':')
-        .map(|number| number.parse().map_err(|_| format!("access string {access:?}")))
+        .map(|number| number.parse().map_err(|_| format!("invalid access string {access:?}")))
         .collect()
 }
 
@@ -157,7 +157,7 @@ fn root<'d>(types: &Types<'d>, id: TypeId) -> Result<Root<'d>, String> {
     );
     if !nameable || name.is_empty() {
         return Err(format!(
-            "a relocation against type {id}, a {:?} called {name:?}, which can't be looked for by name",
+            "a relocation refers to type {id}, a {:?} with the name {name:?}, which can't be found by name",
             found.kind()
         ));
     }
@@ -200,7 +200,7 @@ fn field<'d>(types: &Types<'d>, root: Root<'d>, numbers: &[u32], fact: FieldFact
     let location = types
         .locate(root.id, &borrowed)
         .map_err(|error| error.to_string())?
-        .ok_or("the object's own type lacks the field")?;
+        .ok_or("the type in the object lacks the field")?;
     let compiled = types.measure(&location).ok();
     Ok(Question::Field {
         root,
@@ -210,19 +210,20 @@ fn field<'d>(types: &Types<'d>, root: Root<'d>, numbers: &[u32], fact: FieldFact
     })
 }
 
-/// Member numbers become names; anonymous members are left out, as other kernels may nest them differently.
+/// Replaces the indexes of members by their names. Leaves out anonymous members, because other
+/// kernels may nest them differently.
 fn path<'d>(types: &Types<'d>, root: TypeId, numbers: &[u32]) -> Result<Path<'d>, String> {
-    let (root_index, rest) = numbers.split_first().ok_or("no access string")?;
+    let (root_index, rest) = numbers.split_first().ok_or("the access string is empty")?;
     let mut steps = Vec::new();
     let mut current = root;
     for &number in rest {
-        let owner = resolve(types, current)?.ok_or("a step into void")?;
+        let owner = resolve(types, current)?.ok_or("void has no members")?;
         if let Some((element, _)) = owner.array() {
             steps.push(Step::Element(number));
             current = element;
             continue;
         }
-        let member = owner.member(number).ok_or("a step to a member that is not there")?;
+        let member = owner.member(number).ok_or("the member does not exist")?;
         let name = text(types.name(member.name_offset))?;
         if !name.is_empty() {
             let shape = shape(types, member.type_id)?;
@@ -242,12 +243,9 @@ fn enumerator<'d>(
     numbers: &[u32],
     fact: &'static str,
 ) -> Result<Question<'d>, String> {
-    let owner = resolve(types, root.id)?.ok_or("an enumerator of void")?;
-    let number = *numbers.first().ok_or("no access string")? as usize;
-    let (name_offset, _) = owner
-        .enumerators()
-        .nth(number)
-        .ok_or("an enumerator that is not there")?;
+    let owner = resolve(types, root.id)?.ok_or("void has no enumerators")?;
+    let number = *numbers.first().ok_or("the access string is empty")? as usize;
+    let (name_offset, _) = owner.enumerators().nth(number).ok_or("the enumerator does not exist")?;
     Ok(Question::Enumerator {
         root,
         name: text(without_flavour(types.name(name_offset)))?,
@@ -255,7 +253,7 @@ fn enumerator<'d>(
     })
 }
 
-/// Size and class of the loads made for a field.
+/// The size and class of the loads of a field.
 pub fn load(compiled: Option<&Field>) -> (u32, LoadClass) {
     compiled.map_or((0, LoadClass::Fixed), |field| (field.load_size(), field.load_class))
 }

@@ -3,7 +3,7 @@
 use super::program::{Attach, Described, Program, Recipe};
 use super::Source;
 
-/// The constant of one source: the recipe, or why there is none.
+/// The constant of a source: its recipe, or why it has none.
 pub fn recipe(source: &Source, recipe: &Result<Recipe, String>) -> String {
     let attribute = if source.only_for_tests { "#[cfg(test)]\n" } else { "" };
     let head = format!(
@@ -65,7 +65,7 @@ fn program(program: &Program) -> String {
     )
 }
 
-/// The kernel has a function for each iterator, and a type for each tracepoint.
+/// The kernel's BTF has a function for each iterator and a typedef for each tracepoint.
 fn attach(attach: &Attach) -> String {
     match attach {
         Attach::Iterator(target) => format!("Attach::Iterator(\"bpf_iter_{target}\")"),
@@ -74,12 +74,13 @@ fn attach(attach: &Attach) -> String {
     }
 }
 
+/// Ids of the types that function_types() writes: the prototype without arguments, `long`, the
+/// prototypes with one and more arguments, and the functions.
 const PROTOTYPE: u32 = 2;
 const LONG: u32 = 3;
-/// Prototypes of functions with one argument, with two, and so on.
 const GLOBAL_PROTOTYPE: u32 = 4;
-const MOST_ARGUMENTS: usize = 5;
-const FIRST_FUNCTION: u32 = GLOBAL_PROTOTYPE + MOST_ARGUMENTS as u32;
+const MAX_ARGUMENTS: usize = 5;
+const FIRST_FUNCTION: u32 = GLOBAL_PROTOTYPE + MAX_ARGUMENTS as u32;
 
 fn functions_text(functions: &[Described]) -> String {
     let records: Vec<_> = functions
@@ -94,8 +95,8 @@ fn functions_text(functions: &[Described]) -> String {
     )
 }
 
-/// A BTF with nothing but the functions. The kernel wants to know of each that it exists, that it returns a number, and whether it is
-/// global: it verifies those for themselves, and what it then knows of their arguments is that they are numbers.
+/// A BTF that has only the functions. The kernel needs to know of each whether it is global: it
+/// verifies global functions separately, for arguments that are any numbers.
 fn function_types(functions: &[Described]) -> Vec<u8> {
     const INTEGER: u32 = 1;
     let mut strings = b"\0int\0long\0".to_vec();
@@ -104,9 +105,9 @@ fn function_types(functions: &[Described]) -> Vec<u8> {
     types.extend([int_name, 1 << 24, 4, 1 << 24 | 32]);
     types.extend([0, 13 << 24, INTEGER]);
     types.extend([long_name, 1 << 24, 8, 64]);
-    for arguments in 1..=MOST_ARGUMENTS {
+    for arguments in 1..=MAX_ARGUMENTS {
         types.extend([0, 13 << 24 | arguments as u32, INTEGER]);
-        // Each has to have a name.
+        // Each argument must have a name.
         (0..arguments).for_each(|_| types.extend([long_name, LONG]));
     }
     for function in functions {

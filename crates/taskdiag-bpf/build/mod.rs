@@ -1,5 +1,5 @@
-//! From C to recipes: clang makes an ELF object of each program source, which is reduced to what the library needs at run
-//! time and written as Rust constants (`$OUT_DIR/recipes.rs`, included by `src/source/bpf/recipe.rs`).
+//! From C to recipes. clang compiles each source to an ELF object. What the library needs of it at
+//! run time is written as Rust constants to `$OUT_DIR/recipes.rs`, which `src/recipe.rs` includes.
 
 mod clang;
 mod core_relocation;
@@ -11,20 +11,24 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One program source, compiled with some definitions.
+/// A C source, compiled with some definitions.
 pub struct Source {
-    /// Name of the recipe, a Rust constant.
+    /// The name of the recipe, a Rust constant.
     pub name: &'static str,
-    /// Path below `bpf/`.
+    /// The path below `bpf/`.
     pub file: &'static str,
     /// Definitions for the preprocessor, `NAME=VALUE`.
     pub defines: &'static [&'static str],
-    /// The library itself does without it.
+    /// Whether only tests use it.
     pub only_for_tests: bool,
 }
 
-/// Without this variable a build without clang succeeds: the library then says why it has no BPF.
+/// The environment variable that makes a build fail if the BPF programs can't be compiled. Without
+/// it the library is built, and says why it has no BPF programs.
 const REQUIRE_BPF: &str = "TASKDIAG_REQUIRE_BPF";
+
+/// Set by cargo where the programs are wanted.
+const PROGRAMS: &str = "CARGO_FEATURE_PROGRAMS";
 
 /// Writes the recipes of all sources.
 pub fn write(sources: &[Source]) {
@@ -35,9 +39,12 @@ pub fn write(sources: &[Source]) {
     let text: String = sources
         .iter()
         .map(|source| {
-            let recipe = cook(source, &out_dir);
+            if env::var_os(PROGRAMS).is_none() {
+                return emit::recipe(source, &Err("the feature `bpf` is off".to_owned()));
+            }
+            let recipe = compile(source, &out_dir);
             if let Err(reason) = &recipe {
-                complain(source, reason);
+                report(source, reason);
             }
             emit::recipe(source, &recipe)
         })
@@ -45,19 +52,19 @@ pub fn write(sources: &[Source]) {
     fs::write(out_dir.join("recipes.rs"), text).expect("OUT_DIR is writable");
 }
 
-fn cook(source: &Source, out_dir: &Path) -> Result<program::Recipe, String> {
+fn compile(source: &Source, out_dir: &Path) -> Result<program::Recipe, String> {
     let object = out_dir.join(format!("{}.bpf.o", source.name.to_lowercase()));
     clang::compile(source, &object)?;
     let bytes = fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?;
     program::recipe(&bytes)
 }
 
-fn complain(source: &Source, reason: &str) {
+fn report(source: &Source, reason: &str) {
     let what = format!("BPF program {} ({})", source.name, source.file);
     if env::var_os(REQUIRE_BPF).is_some_and(|value| value == "1") {
         panic!("{what}: {reason}");
     }
     for line in reason.lines() {
-        println!("cargo:warning={what} left out: {line}");
+        println!("cargo:warning={what} is left out: {line}");
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a BPF object file, as the ELF has them.
+//! Reads a BPF object file, an ELF.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use object::{
     SectionIndex, SymbolIndex, SymbolKind,
 };
 
-/// Bytes of an instruction.
+/// The size of an instruction in bytes.
 pub const INSTRUCTION_LEN: usize = 8;
 
 /// A BPF object.
@@ -16,16 +16,16 @@ pub struct ObjectFile<'d> {
     elf: ElfFile64<'d, Endianness>,
 }
 
-/// A function: a piece of a code section.
+/// A function in a code section.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub name: String,
     pub section: SectionIndex,
-    /// First instruction within the section.
+    /// The index of its first instruction in the section.
     pub start: usize,
-    /// Number of instructions.
+    /// The number of its instructions.
     pub len: usize,
-    /// Not static: the kernel verifies it for itself, once, however often it is called.
+    /// Whether it is not static. The kernel verifies global functions separately and once.
     pub is_global: bool,
 }
 
@@ -33,14 +33,14 @@ pub struct Function {
 #[derive(Clone, Debug)]
 pub struct Symbol {
     pub name: String,
-    /// `None` for something outside the object.
+    /// Its section; `None` if it is not in the object.
     pub section: Option<SectionIndex>,
-    /// Offset in bytes within its section.
+    /// Its offset in the section, in bytes.
     pub value: u64,
     pub weak: bool,
 }
 
-/// A section with variables.
+/// A section of variables.
 pub struct Data<'d> {
     pub name: String,
     pub size: u64,
@@ -59,11 +59,11 @@ impl<'d> ObjectFile<'d> {
         Ok(Self { elf })
     }
 
-    /// Content of the section `name`.
+    /// The content of the section `name`.
     pub fn section(&self, name: &str) -> Result<&'d [u8], String> {
         self.elf
             .section_by_name(name)
-            .ok_or_else(|| format!("no section {name}"))?
+            .ok_or_else(|| format!("the object has no section {name}"))?
             .data()
             .map_err(|error| format!("section {name}: {error}"))
     }
@@ -83,7 +83,7 @@ impl<'d> ObjectFile<'d> {
             .map(|symbol| {
                 Ok(Function {
                     name: symbol.name().map_err(|error| error.to_string())?.to_owned(),
-                    section: symbol.section_index().ok_or("a function without section")?,
+                    section: symbol.section_index().ok_or("a function has no section")?,
                     start: symbol.address() as usize / INSTRUCTION_LEN,
                     len: symbol.size() as usize / INSTRUCTION_LEN,
                     is_global: symbol.is_global(),
@@ -101,27 +101,27 @@ impl<'d> ObjectFile<'d> {
         let bytes = code
             .get(function.start * INSTRUCTION_LEN..)
             .and_then(|rest| rest.get(..function.len * INSTRUCTION_LEN))
-            .ok_or_else(|| format!("function {} runs past its section", function.name))?;
+            .ok_or_else(|| format!("function {} extends past the end of its section", function.name))?;
         let words = bytes
             .chunks_exact(INSTRUCTION_LEN)
             .filter_map(|word| word.first_chunk());
         Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    /// The ELF relocations of a section, by instruction.
+    /// The symbols to which the relocations of a section refer, by the index of the instruction.
     pub fn relocations(&self, section: SectionIndex) -> Result<BTreeMap<usize, Symbol>, String> {
         let section = self.elf.section_by_index(section).map_err(|error| error.to_string())?;
         section
             .relocations()
             .map(|(offset, relocation)| {
                 let RelocationTarget::Symbol(index) = relocation.target() else {
-                    return Err("a relocation without symbol".to_owned());
+                    return Err("a relocation has no symbol".to_owned());
                 };
                 match relocation.flags() {
                     RelocationFlags::Elf {
                         r_type: object::elf::R_BPF_64_64 | object::elf::R_BPF_64_32,
                     } => Ok((offset as usize / INSTRUCTION_LEN, self.symbol(index)?)),
-                    other => Err(format!("unknown relocation {other:?}")),
+                    other => Err(format!("a relocation has an unknown type: {other:?}")),
                 }
             })
             .collect()
@@ -137,11 +137,11 @@ impl<'d> ObjectFile<'d> {
         })
     }
 
-    /// A section with variables.
+    /// A section of variables.
     pub fn data(&self, index: SectionIndex) -> Result<Data<'d>, String> {
         let section = self.elf.section_by_index(index).map_err(|error| error.to_string())?;
         let SectionFlags::Elf { sh_flags } = section.flags() else {
-            return Err("not an ELF section".to_owned());
+            return Err("a section is not of an ELF file".to_owned());
         };
         Ok(Data {
             name: self.section_name(index)?.to_owned(),

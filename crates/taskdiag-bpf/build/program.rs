@@ -1,4 +1,5 @@
-//! Puts programs together: a function of a program section, and behind it the subprograms of `.text` it reaches.
+//! Assembles programs. A program is a function of a program section, followed by the subprograms of
+//! `.text` that it calls.
 
 use object::SectionIndex;
 
@@ -6,7 +7,7 @@ use super::core_relocation::{self, Path, Question, Record, Root, Strings};
 use super::object_file::{Function, ObjectFile, Symbol};
 use crate::btf::{Field, FieldFact, Kind, Kinds, LoadClass, Types, Wanted};
 
-/// A recipe before it is written down: see `src/source/bpf/recipe.rs`, whose names these are.
+/// A recipe before it is written as Rust text. `src/recipe.rs` has the same names.
 pub struct Recipe {
     pub licence: Vec<u8>,
     pub programs: Vec<Program>,
@@ -17,17 +18,18 @@ pub struct Program {
     pub name: String,
     pub attach: Attach,
     pub instructions: Vec<u64>,
-    /// (instruction, `Target` as Rust text)
+    /// The index of the instruction, and the `Target` as Rust text.
     pub relocations: Vec<(usize, String)>,
-    /// What the kernel has to know of each function, if it has to know them.
+    /// The functions, if the kernel needs to know them.
     pub functions: Option<Vec<Described>>,
 }
 
-/// A function of a program.
+/// The description of a function for the kernel.
 pub struct Described {
+    /// The index of its first instruction.
     pub start: usize,
     pub name: String,
-    /// How many numbers it is called with, if it is global.
+    /// The number of its arguments, if it is global.
     pub arguments: Option<usize>,
 }
 
@@ -39,8 +41,8 @@ pub enum Attach {
     Nothing,
 }
 
-/// What relocations refer to by index. Entries are Rust text, so that equal ones are found and nothing borrows from the
-/// object file.
+/// What relocations refer to by index. Entries are Rust text, so that equal entries are recognized
+/// and nothing borrows from the object file.
 #[derive(Default)]
 pub struct Tables {
     pub maps: Vec<String>,
@@ -52,9 +54,9 @@ pub struct Tables {
 
 const CALL: u8 = 0x85;
 const LOAD_IMMEDIATE_64: u8 = 0x18;
-/// In the source register of a call: to a subprogram.
+/// The source register of a call to a subprogram (`BPF_PSEUDO_CALL`).
 const PSEUDO_CALL: u64 = 1;
-/// In the source register of a 64-bit load: address of a subprogram.
+/// The source register of a 64-bit load of a subprogram's address (`BPF_PSEUDO_FUNC`).
 const PSEUDO_FUNC: u64 = 4;
 
 fn opcode(instruction: u64) -> u8 {
@@ -77,7 +79,7 @@ fn with_immediate(instruction: u64, value: i32) -> u64 {
     instruction & 0xffff_ffff | u64::from(value as u32) << 32
 }
 
-/// Makes a recipe of an object file.
+/// Makes the recipe of an object file.
 pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
     let object = ObjectFile::parse(bytes)?;
     let btf = object.section(".BTF")?;
@@ -95,7 +97,7 @@ pub fn recipe(bytes: &[u8]) -> Result<Recipe, String> {
         if let Some(attach) = program_section(section) {
             programs.push(builder.program(&function, attach)?);
         } else if section != ".text" {
-            return Err(format!("{}: what is a section {section}?", function.name));
+            return Err(format!("{}: the section {section} is not supported", function.name));
         }
     }
     Ok(Recipe {
@@ -126,14 +128,14 @@ struct Builder<'d> {
     tables: Tables,
 }
 
-/// A program being put together.
+/// A program that is being assembled.
 #[derive(Default)]
 struct Assembly {
     instructions: Vec<u64>,
     relocations: Vec<(usize, String)>,
-    /// Where each function was put.
+    /// The functions, and the index of the first instruction of each.
     placed: Vec<(usize, Function)>,
-    /// Instructions that refer to subprograms, and the first instruction of those in `.text`.
+    /// The instructions that refer to subprograms, and where these start in `.text`.
     references: Vec<(usize, usize)>,
     has_callbacks: bool,
 }
@@ -184,13 +186,14 @@ impl<'d> Builder<'d> {
         assembly.placed.iter().map(describe).collect()
     }
 
-    /// How many arguments a function is declared with. We tell the kernel that they are 64-bit numbers.
+    /// The number of arguments that a function is declared with. function_types() declares them to
+    /// the kernel as numbers of 64 bits.
     fn arguments(&self, name: &str) -> Result<usize, String> {
         let wanted = Wanted {
             name,
             kinds: Kinds::compatible_with(Kind::Function),
         };
-        let missing = || format!("{name} is not in the object's type information");
+        let missing = || format!("the object's BTF has no function {name}");
         let (_, found) = Types::scan(self.btf, &[wanted]).map_err(|error| error.to_string())?;
         let id = *found[0].first().ok_or_else(missing)?;
         let prototype = self
@@ -207,10 +210,10 @@ impl<'d> Builder<'d> {
                 function.start == start && self.object.section_name(function.section).as_deref() == Ok(".text")
             })
             .cloned()
-            .ok_or_else(|| format!("no function begins at instruction {start} of .text"))
+            .ok_or_else(|| format!("no function starts at instruction {start} of .text"))
     }
 
-    /// Appends a function and translates all that refers to something outside it.
+    /// Appends a function, and translates what refers to something outside it.
     fn place(&mut self, function: &Function, assembly: &mut Assembly) -> Result<usize, String> {
         let base = assembly.instructions.len();
         let code = self.object.instructions(function)?;
@@ -224,7 +227,10 @@ impl<'d> Builder<'d> {
                 self.call(function, index, symbol, at, assembly)?;
             } else if let Some(symbol) = symbol {
                 if opcode(instruction) != LOAD_IMMEDIATE_64 {
-                    return Err(format!("{}: relocation of {instruction:#x}", function.name));
+                    return Err(format!(
+                        "{}: an instruction with a relocation is not supported: {instruction:#x}",
+                        function.name
+                    ));
                 }
                 self.address(symbol, at, assembly)?;
             }
@@ -248,7 +254,8 @@ impl<'d> Builder<'d> {
         core_relocation::records(ext, &Strings::of(self.btf)?, section)
     }
 
-    /// A call of a subprogram, or of a kernel function if the symbol is none of ours.
+    /// Translates a call of a subprogram or, if the symbol is not in the object, of a kernel
+    /// function.
     fn call(
         &mut self,
         function: &Function,
@@ -261,7 +268,10 @@ impl<'d> Builder<'d> {
         let target = match symbol {
             None => {
                 if self.object.section_name(function.section)? != ".text" {
-                    return Err(format!("{}: a call within a program section", function.name));
+                    return Err(format!(
+                        "{}: calls within a program section are not supported",
+                        function.name
+                    ));
                 }
                 (function.start + index) as i64 + relative
             }
@@ -276,7 +286,7 @@ impl<'d> Builder<'d> {
         Ok(())
     }
 
-    /// A 64-bit load of the address of something.
+    /// Translates a 64-bit load of an address.
     fn address(&mut self, symbol: &Symbol, at: usize, assembly: &mut Assembly) -> Result<(), String> {
         let Some(section) = symbol.section else {
             let number = self.kernel_symbol(symbol)?;
@@ -294,7 +304,7 @@ impl<'d> Builder<'d> {
                 assembly.references.push((at, place / 8));
                 return Ok(());
             }
-            ".maps" if symbol.name.is_empty() => return Err("a map without a name of its own (static)".to_owned()),
+            ".maps" if symbol.name.is_empty() => return Err("static maps are not supported".to_owned()),
             ".maps" => {
                 let number = intern(&mut self.tables.maps, format!("{:?}", symbol.name));
                 format!("Target::Map({number})")
@@ -323,7 +333,7 @@ impl<'d> Builder<'d> {
     fn kernel_symbol(&mut self, symbol: &Symbol) -> Result<usize, String> {
         let kind = self
             .declared_kind(&symbol.name)
-            .ok_or_else(|| format!("{} is neither here nor a typed __ksym", symbol.name))?;
+            .ok_or_else(|| format!("{} is neither defined nor a typed __ksym", symbol.name))?;
         let entry = format!(
             "KernelSymbol {{ name: {:?}, kind: Kind::{kind:?}, weak: {} }}",
             symbol.name, symbol.weak
@@ -331,8 +341,9 @@ impl<'d> Builder<'d> {
         Ok(intern(&mut self.tables.kernel_symbols, entry))
     }
 
-    /// Whether the object declares a kernel variable or a function of that name. A variable without type (`void`) can
-    /// only be found in /proc/kallsyms, which we do not read.
+    /// The kind of the kernel symbol that the object declares with this name. Variables without a
+    /// type (`void`) do not count: they can only be found in `/proc/kallsyms`, which we do not
+    /// read.
     fn declared_kind(&self, name: &str) -> Option<Kind> {
         let wanted = [Kind::Variable, Kind::Function].map(|kind| Wanted {
             name,
@@ -396,7 +407,7 @@ impl<'d> Builder<'d> {
 }
 
 impl Assembly {
-    /// Where the function that begins at `start` of `.text` was put, if it was.
+    /// The position of the function that starts at `start` in `.text`, if it was placed already.
     fn position(&self, start: usize, main: SectionIndex) -> Option<usize> {
         self.placed
             .iter()
@@ -405,7 +416,7 @@ impl Assembly {
     }
 }
 
-/// Index of an entry in a table, which gets it if it had not.
+/// The index of an entry in a table. Adds the entry if the table lacks it.
 fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
     table.iter().position(|known| *known == entry).unwrap_or_else(|| {
         table.push(entry);
@@ -413,8 +424,8 @@ fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
     })
 }
 
-/// Checks that the compiler put into the instruction what we take the question to be: a wrong reading of the record would
-/// otherwise show only as a wrong value on another kernel.
+/// Checks that the compiler's value in the instruction is the one that the record asks for. If a
+/// record was misunderstood, only a wrong value on another kernel would show it.
 fn check_compiled(instruction: u64, fact: FieldFact, compiled: Option<&Field>) -> Result<(), String> {
     let Some(field) = compiled.filter(|field| !field.is_bit_field) else {
         return Ok(());
@@ -427,6 +438,6 @@ fn check_compiled(instruction: u64, fact: FieldFact, compiled: Option<&Field>) -
     if expected == found {
         Ok(())
     } else {
-        Err(format!("{fact:?} is {expected}, but {found} in the instruction"))
+        Err(format!("{fact:?} is {expected}, but the instruction has {found}"))
     }
 }

@@ -1,4 +1,4 @@
-//! BPF instructions: the few properties relocation needs.
+//! The properties of BPF instructions that relocation needs.
 
 const CLASS_MASK: u8 = 0x07;
 const CLASS_LD: u8 = 0x00;
@@ -12,42 +12,44 @@ const SIZE_MASK: u8 = 0x18;
 const LOAD_IMMEDIATE_64: u8 = 0x18;
 const CALL: u8 = 0x85;
 
-/// What the second operand register says of the number in a 64-bit load or a call (`BPF_PSEUDO_*`).
+/// What the source register says about the number of a 64-bit load (`BPF_PSEUDO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Meaning {
-    /// A plain number (or, in a call, a helper's).
+    /// It is a plain number.
     Number = 0,
-    /// A map's file descriptor.
+    /// It is the descriptor of a map.
     MapFd = 1,
-    /// A map's file descriptor, and an offset into its first value; in a call, a subprogram.
+    /// It is the descriptor of a map, and an offset in the map's first value.
     MapValue = 2,
-    /// The number of a kernel variable's type.
+    /// It is the BTF id of a kernel variable.
     KernelType = 3,
 }
 
-/// In a call: the number is that of a kernel function's type (`BPF_PSEUDO_KFUNC_CALL`).
+/// The source register of a call whose number is the BTF id of a kernel function
+/// (`BPF_PSEUDO_KFUNC_CALL`).
 const KERNEL_CALL: u8 = 2;
 
-/// Number of a helper that does not exist. Only when the verifier reaches such a call does it refuse the program.
+/// The number of a helper that does not exist. The verifier refuses a program only if it can reach
+/// a call of it.
 const POISON: i32 = 0x0bad_2310;
-/// How the verifier's log shows a poisoned instruction.
+/// A poisoned instruction in the verifier's log.
 pub const POISON_IN_LOG: &str = "(85) call unknown#195896080";
 
 /// One instruction, as the kernel reads it on a little-endian machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction(pub u64);
 
-/// What kind of instruction a number is put into, and how.
+/// How an instruction holds a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Arithmetic with a 32-bit number.
+    /// Arithmetic with a number of 32 bits.
     Immediate,
-    /// Load or store: the number is an offset.
+    /// A load or store, with an offset.
     Memory,
-    /// First half of a load of a 64-bit number.
+    /// The first half of a load of a 64-bit number.
     Wide,
-    /// Nothing that takes a number.
+    /// Another instruction, without a number.
     Other,
 }
 
@@ -74,12 +76,12 @@ impl Instruction {
         Self(self.0 & !0xffff_0000 | u64::from(offset as u16) << 16)
     }
 
-    /// A 64-bit load whose number means something.
+    /// The same 64-bit load with another meaning of its number.
     pub fn with_meaning(self, meaning: Meaning) -> Self {
         self.with_source_register(meaning as u8)
     }
 
-    /// A call of the kernel function of this type.
+    /// A call of the kernel function with this BTF id.
     pub fn calling_kernel(self, function: i32) -> Self {
         self.with_source_register(KERNEL_CALL)
             .with_offset(0)
@@ -90,7 +92,7 @@ impl Instruction {
         Self(self.0 & !0xf000 | u64::from(register & 0xf) << 12)
     }
 
-    /// Size of a load or store in bytes.
+    /// The size of a load or store in bytes.
     pub fn access_size(self) -> u32 {
         match self.opcode() & SIZE_MASK {
             0x00 => 4,
@@ -100,7 +102,7 @@ impl Instruction {
         }
     }
 
-    /// The same load or store of another size; `None` if no instruction has that size.
+    /// The same load or store of another size. `None` if there is no instruction for that size.
     pub fn with_access_size(self, size: u32) -> Option<Self> {
         let bits: u64 = match size {
             4 => 0x00,
@@ -112,7 +114,7 @@ impl Instruction {
         Some(Self(self.0 & !u64::from(SIZE_MASK) | bits))
     }
 
-    /// A call that no verifier accepts.
+    /// A call that the verifier refuses.
     pub fn poisoned() -> Self {
         Self(u64::from(CALL)).with_immediate(POISON)
     }

@@ -1,7 +1,8 @@
-//! A pinned program: loaded once, used by every handle until it is unpinned.
+//! Pinned programs, which handles of any process can use without loading one.
 //!
-//! They see every task, whatever its owner, so the pins are root's alone. Their place names the version of the record and of
-//! the programs themselves: a library never meets programs that are not its own.
+//! A program reads every task, whoever owns it, so only root can open the pins. Their path contains
+//! the versions of the record and of the program, so a library finds only programs that it could
+//! have loaded itself.
 
 use std::ffi::CString;
 use std::fs;
@@ -17,18 +18,19 @@ use taskdiag_core::field::Groups;
 use taskdiag_core::record;
 use taskdiag_sys::bpf::object_pin;
 
-use crate::pass::{kernel_btf, load_called, PINNED, READERS};
+use crate::load::kernel_btf;
+use crate::pass::{load_called, PINNED, READERS};
 use crate::recipe;
 
 const BPF_FS: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
-/// The directory that programs are pinned in.
+/// The directory of the pinned programs.
 pub fn directory() -> PathBuf {
     Path::new(BPF_FS).join(format!("taskdiag-{}-{:016x}", record::ABI, digest()))
 }
 
-/// Tells versions of the programs apart (FNV-1a over their instructions).
+/// A version of the programs: the FNV-1a hash of their instructions.
 fn digest() -> u64 {
     let programs = recipe::TASK_CALLED.iter().flat_map(|recipe| recipe.programs);
     programs
@@ -38,7 +40,7 @@ fn digest() -> u64 {
         })
 }
 
-/// Pins the programs and returns their directory. They stay until [`unpin`] or the next boot.
+/// Pins the programs, and returns their directory. They stay until [`unpin`] or the next boot.
 pub fn pin() -> Result<PathBuf> {
     let directory = directory();
     mount_bpf_fs()?;
@@ -48,11 +50,11 @@ pub fn pin() -> Result<PathBuf> {
         .mode(0o700)
         .create(&directory)
         .map_err(|error| failed(&directory, error))?;
-    // The map of readers comes last: its presence says that all is there.
+    // The map of readers comes last, so that the pins are complete if it exists.
     let objects = [(PINNED, program.as_fd()), (READERS, readers.as_fd())];
     for (name, object) in objects {
         let path = directory.join(name);
-        let text = CString::new(path.as_os_str().as_bytes()).expect("our own paths have no NUL");
+        let text = CString::new(path.as_os_str().as_bytes()).expect("the path has no NUL");
         if let Err(error) = object_pin(object, &text) {
             let _ = remove(&directory);
             return Err(failed(&path, error));
@@ -61,7 +63,7 @@ pub fn pin() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Removes the pinned programs and returns where they were; `None` if there were none.
+/// Removes the pinned programs, and returns their directory. `None` if there were none.
 pub fn unpin() -> Result<Option<PathBuf>> {
     let directory = directory();
     match remove(&directory) {
@@ -73,12 +75,13 @@ pub fn unpin() -> Result<Option<PathBuf>> {
 
 fn remove(directory: &Path) -> io::Result<bool> {
     for name in [READERS, PINNED] {
-        absent_is_fine(fs::remove_file(directory.join(name)))?;
+        was_removed(fs::remove_file(directory.join(name)))?;
     }
-    absent_is_fine(fs::remove_dir(directory))
+    was_removed(fs::remove_dir(directory))
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<bool> {
+/// False if there was nothing to remove.
+fn was_removed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -86,7 +89,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Mounts bpffs where it belongs, if nothing is there.
+/// Mounts the BPF file system, unless it is mounted.
 pub fn mount_bpf_fs() -> Result<()> {
     match rustix::fs::statfs(BPF_FS) {
         Ok(found) if found.f_type == BPF_FS_MAGIC => Ok(()),
@@ -99,7 +102,7 @@ pub fn mount_bpf_fs() -> Result<()> {
         )
         .map_err(|error| {
             Error::io(
-                format!("mounting the BPF file system on {BPF_FS} (only root can)"),
+                format!("mounting the BPF file system on {BPF_FS} (only root can do that)"),
                 io::Error::from(error),
             )
         }),

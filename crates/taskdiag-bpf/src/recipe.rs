@@ -1,61 +1,61 @@
-//! What the build makes of a BPF object file: everything a program needs at run time, and nothing that has to be parsed.
+//! Recipes: BPF objects in the form that the library embeds, which needs no parsing.
 //!
-//! The build script (`build/`) compiles `bpf/*.bpf.c` and writes these as constants. Types are named, not numbered, so
-//! the program's own type information is not needed any more.
+//! The build script (`build/`) compiles `bpf/*.bpf.c` and writes recipes as constants. They refer
+//! to types by name, so the object's own BTF is not needed at run time.
 
 use std::ffi::CStr;
 
 use crate::btf::{FieldFact, FieldPath, Kind, LoadClass, Shape};
 
-/// One object file, compiled with one set of definitions.
+/// An object file.
 #[derive(Debug)]
 pub struct Recipe {
     /// The name in the build script's table.
     pub name: &'static str,
-    /// The object's licence, which decides what helpers the kernel allows it.
+    /// The licence, which decides which helpers the kernel allows.
     pub licence: &'static CStr,
-    /// Its programs.
+    /// The programs.
     pub programs: &'static [Program],
-    /// Names of the maps its programs refer to.
+    /// The names of the maps that the programs use.
     pub maps: &'static [&'static str],
-    /// Its global variables.
+    /// The sections of global variables.
     pub data: &'static [DataSection],
-    /// Kernel types its programs adapt themselves to.
+    /// The kernel types to which the programs adapt themselves.
     pub roots: &'static [Root],
-    /// Fields of those.
+    /// The fields of these types that the programs use.
     pub fields: &'static [FieldAccess],
-    /// Kernel variables and functions they use.
+    /// The kernel variables and functions that the programs use.
     pub kernel_symbols: &'static [KernelSymbol],
 }
 
-/// One BPF program.
+/// A BPF program.
 #[derive(Debug)]
 pub struct Program {
-    /// Name of its C function.
+    /// The name of its C function.
     pub name: &'static str,
     /// What it is attached to.
     pub attach: Attach,
-    /// Instructions, its subprograms' after its own.
+    /// Its instructions, followed by those of its subprograms.
     pub instructions: &'static [u64],
-    /// What to change in them.
+    /// The instructions to change when it is loaded.
     pub relocations: &'static [Relocation],
-    /// Needed only by programs that hand a subprogram to the kernel.
+    /// Its functions, if it passes one of them to the kernel as a callback.
     pub functions: Option<Functions>,
 }
 
-/// What a program is attached to: the name of what stands for it in the kernel's BTF.
+/// What a program is attached to, with the name that stands for it in the kernel's BTF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// An iterator, a function such as `bpf_iter_task`.
+    /// An iterator; the name is that of a function, such as `bpf_iter_task`.
     Iterator(&'static str),
-    /// A raw tracepoint, a typedef such as `btf_trace_sched_process_fork`.
+    /// A tracepoint; the name is that of a typedef, such as `btf_trace_sched_process_fork`.
     Tracepoint(&'static str),
     /// Nothing: a system call runs it.
     Nothing,
 }
 
 impl Attach {
-    /// The name; empty where there is none.
+    /// The name, which may be empty.
     pub fn name(self) -> &'static str {
         match self {
             Attach::Iterator(name) | Attach::Tracepoint(name) => name,
@@ -63,7 +63,7 @@ impl Attach {
         }
     }
 
-    /// What the name is of.
+    /// The kind of the type with that name.
     pub fn kind(self) -> Kind {
         match self {
             Attach::Iterator(_) | Attach::Nothing => Kind::Function,
@@ -72,109 +72,109 @@ impl Attach {
     }
 }
 
-/// Type information that tells the kernel which functions a program is made of.
+/// The functions of a program, for the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
-    /// A BTF of its own.
+    /// A BTF with the functions.
     pub btf: &'static [u8],
-    /// (first instruction, type) of each function: the kernel's `struct bpf_func_info`.
+    /// The first instruction and the type of each function: `struct bpf_func_info`.
     pub records: &'static [[u32; 2]],
 }
 
-/// Global variables of one kind, kept in a map with a single value.
+/// A section of global variables, which is a map with one value.
 #[derive(Debug)]
 pub struct DataSection {
-    /// `.bss`, `.data`, `.rodata` …; the name the map is asked for by.
+    /// The name: `.bss`, `.data` or `.rodata`.
     pub name: &'static str,
-    /// Programs may write to it.
+    /// Whether programs may write to it.
     pub writable: bool,
-    /// Its length.
+    /// Its size in bytes.
     pub size: u32,
-    /// First value; empty when that is all zero.
+    /// Its initial content; empty if that is all zeros.
     pub content: &'static [u8],
 }
 
-/// A kernel type, by name.
+/// A kernel type.
 #[derive(Debug)]
 pub struct Root {
-    /// Name without flavour.
+    /// The name, without flavour.
     pub name: &'static str,
-    /// Struct, union, enumeration or typedef.
+    /// The kind: struct, union, enumeration or typedef.
     pub kind: Kind,
-    /// What the program takes it for.
+    /// The shape in the program.
     pub shape: Shape<'static>,
 }
 
-/// A part of a kernel type, and what the compiler took it for.
+/// A field of a kernel type.
 #[derive(Debug)]
 pub struct FieldAccess {
-    /// Index into [`Recipe::roots`].
+    /// The type, an index in [`Recipe::roots`].
     pub root: u16,
-    /// The way from there.
+    /// The path from the type to the field.
     pub path: FieldPath<'static>,
-    /// Size of the loads and stores the compiler made of it.
+    /// The size of the loads and stores in the program.
     pub load_size: u32,
-    /// Whether those may change.
+    /// Whether that size may change.
     pub load_class: LoadClass,
 }
 
 /// A kernel variable or function.
 #[derive(Debug)]
 pub struct KernelSymbol {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// [`Kind::Variable`] or [`Kind::Function`].
     pub kind: Kind,
-    /// May be missing: its address is 0 then.
+    /// Whether it may be missing; its address is 0 then.
     pub weak: bool,
 }
 
-/// A place to change, and how.
+/// An instruction to change.
 #[derive(Clone, Copy, Debug)]
 pub struct Relocation {
-    /// Index of the instruction.
+    /// The index of the instruction.
     pub instruction: u32,
-    /// What belongs there.
+    /// What it refers to.
     pub target: Target,
 }
 
-/// What belongs in an instruction. Numbers are indices into the recipe's lists.
+/// What an instruction refers to. Numbers are indexes in the recipe's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A map.
     Map(u16),
     /// The address of a global variable.
     Variable {
-        /// Its section.
+        /// The section.
         data: u16,
-        /// Where it is in there.
+        /// The offset in the section.
         offset: u32,
     },
-    /// Address of a kernel variable or function.
+    /// The address of a kernel variable or function.
     KernelSymbol(u16),
-    /// Call of a kernel function.
+    /// A call of a kernel function.
     KernelCall(u16),
     /// A fact about a field.
     Field {
         /// The field.
         field: u16,
-        /// What is asked about it.
+        /// The fact.
         fact: FieldFact,
     },
     /// A fact about a type.
     Type {
         /// The type.
         root: u16,
-        /// What is asked about it.
+        /// The fact.
         fact: TypeFact,
     },
     /// A fact about an enumerator.
     Enumerator {
         /// The enumeration.
         root: u16,
-        /// The enumerator, without flavour.
+        /// The name of the enumerator, without flavour.
         name: &'static str,
-        /// What is asked about it.
+        /// The fact.
         fact: EnumeratorFact,
     },
 }
@@ -182,25 +182,25 @@ pub enum Target {
 /// What a program can ask about a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeFact {
-    /// Whether there is such a type.
+    /// Whether the kernel has it.
     Exists,
-    /// Its size in bytes.
+    /// The size in bytes.
     Size,
-    /// Its number in the kernel's BTF.
+    /// The id in the kernel's BTF.
     Id,
 }
 
 /// What a program can ask about an enumerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnumeratorFact {
-    /// Whether there is such an enumerator.
+    /// Whether the kernel has it.
     Exists,
-    /// Its value.
+    /// The value.
     Value,
 }
 
-/// The build script's constants.
-#[allow(unused_imports)] // needed only by recipes that could be compiled
+/// The constants that the build script wrote.
+#[allow(unused_imports)] // a build without clang needs none of them
 mod compiled {
     use super::*;
     use crate::btf::Base::*;

@@ -1,4 +1,4 @@
-//! Whether this thread may load programs.
+//! Whether this thread may load BPF programs.
 
 use std::fs;
 
@@ -6,10 +6,11 @@ use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::support::Fact;
 
-/// Inode number of the initial user namespace, the same on every kernel since 3.8 (`PROC_USER_INIT_INO`).
+/// The target of `/proc/self/ns/user` in the initial user namespace (`PROC_USER_INIT_INO`, since
+/// Linux 3.8).
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Those of the two capabilities it takes to load programs that this thread lacks.
+/// The capabilities for loading programs that this thread lacks.
 pub fn missing_capabilities() -> Vec<&'static str> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     if held.contains(CapabilitySet::SYS_ADMIN) {
@@ -21,15 +22,15 @@ pub fn missing_capabilities() -> Vec<&'static str> {
         .collect()
 }
 
-/// What this thread may do now.
+/// The effective capabilities of this thread. `None` if they can't be read.
 pub fn effective_capabilities() -> Option<CapabilitySet> {
     Some(capabilities(None).ok()?.effective)
 }
 
-/// What to do about a missing capability: `others` is for those who are not root.
+/// What to do about a missing capability. `others` is the remedy for other users than root.
 pub fn capability_remedy(others: &'static str) -> &'static str {
     if geteuid().is_root() {
-        "this root was started without: in containers, --cap-add gives it back"
+        "root lacks it here; in containers, --cap-add adds it"
     } else {
         others
     }
@@ -50,9 +51,9 @@ pub fn bpf_load() -> Fact {
     }
     match fs::read_link("/proc/self/ns/user") {
         Ok(namespace) if namespace.as_os_str() != INITIAL_USER_NAMESPACE => Fact::no(
-            "CAP_BPF and CAP_PERFMON count only in the initial user namespace",
-            "run outside of the container",
+            "CAP_BPF and CAP_PERFMON are needed in the initial user namespace",
+            "run outside the container",
         ),
-        _ => Fact::yes("CAP_BPF and CAP_PERFMON are held"),
+        _ => Fact::yes("this thread has CAP_BPF and CAP_PERFMON"),
     }
 }

@@ -1,4 +1,4 @@
-//! Events by tracepoints: loads the programs, attaches them, reads what they write.
+//! Events from tracepoints: loads and attaches the programs, and reads their ring.
 
 use std::io::{ErrorKind as IoErrorKind, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -9,40 +9,40 @@ use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, SharedMemory, Tas
 use taskdiag_sys::ring::{Broken, RingBuffer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::load::LoadError;
-use super::pass::{built, find, kernel_btf, load_error, NamedMap};
-use super::recipe;
-use super::relocate::Linker;
+use crate::load::{built, find, kernel_btf, load_error, NamedMap};
+use crate::recipe;
+use crate::relocate::Linker;
 
 /// `struct td_event_reader` of `bpf/event.h`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Reader {
-    /// `struct td_event_reader` of `bpf/event.h`: the reader's pid namespace.
+    /// The address of the reader's pid namespace; 0 for the initial one.
     pub pid_ns: u64,
-    /// What its clock is ahead of the host's.
+    /// The offset of its time namespace.
     pub boottime_ns: u64,
-    /// How deep the namespace lies.
+    /// The level of its pid namespace.
     pub level: u32,
-    /// Whether threads are told of.
+    /// 1 if it wants events about threads too.
     pub threads: u32,
 }
 
-/// Size of `struct td_event_state`, and where `lost` stands in it, behind the reader.
+/// The size of `struct td_event_state`.
 pub const STATE_SIZE: usize = 32;
-/// Where the count of lost events lies in the shared memory.
+/// The offset of `lost` in `struct td_event_state`.
 pub const LOST: usize = size_of::<Reader>();
 
-/// Entries of `ended`: far more than processes can be in the middle of their end at a time.
+/// The number of entries of `ended`: far more than there are processes that are exiting at the same
+/// time.
 const ENDED_ENTRIES: u32 = 1024;
 
-/// Programs that are attached, and their ring.
+/// The attached programs and their ring.
 #[derive(Debug)]
 pub struct Tracing {
     ring: RingBuffer,
     state: SharedMemory,
     programs: Vec<OwnedFd>,
-    /// The programs run as long as these are open.
+    /// Closing these detaches the programs.
     _links: Vec<OwnedFd>,
 }
 
@@ -51,24 +51,27 @@ impl Tracing {
     pub fn open(options: &Options) -> Result<Tracing> {
         let recipe = built(&recipe::EVENTS)?;
         let btf = kernel_btf()?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
-        let not_made = |error| Error::io("making a BPF map", error);
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
+        let not_created = |error| Error::io("creating a BPF map", error);
         let data = |writable: bool| {
             let mut sections = recipe.data.iter();
             let section = sections.find(|data| data.writable == writable);
             section.ok_or_else(|| Error::new(ErrorKind::Malformed, "the BPF programs lack a section of variables"))
         };
-        let ring = RingBuffer::create("events", options.ring_bytes).map_err(not_made)?;
+        let ring = RingBuffer::create("events", options.ring_bytes).map_err(not_created)?;
         let bss = data(true)?;
-        let state = bss.create(bss.content).map_err(not_made)?;
+        let state = bss.create(bss.content).map_err(not_created)?;
         let shared = state
             .share(STATE_SIZE)
             .map_err(|error| Error::io("mapping a BPF map", error))?;
-        let mut maps: Vec<NamedMap> = vec![(bss.name, state), ("ended", ended().map_err(not_made)?)];
+        let mut maps: Vec<NamedMap> = vec![(bss.name, state), ("ended", ended().map_err(not_created)?)];
 
         let constants = data(false)?;
         let reader = find_reader(&mut linker, &maps, &shared, options)?;
-        maps.push((constants.name, constants.create(reader.as_bytes()).map_err(not_made)?));
+        maps.push((
+            constants.name,
+            constants.create(reader.as_bytes()).map_err(not_created)?,
+        ));
         let find = |name: &str| match name {
             "events" => Some(ring.as_fd()),
             _ => find(&maps, name),
@@ -81,9 +84,8 @@ impl Tracing {
         let programs = programs
             .into_iter()
             .filter(|(kind, _)| options.kinds.contains(*kind))
-            .map(|(_, name)| linker.load(name, &find))
-            .collect::<std::result::Result<Vec<_>, LoadError>>()
-            .map_err(load_error)?;
+            .map(|(_, name)| linker.load(name, &find).map_err(load_error))
+            .collect::<Result<Vec<_>>>()?;
         let attach = |program: &OwnedFd| bpf::attach_tracepoint(program.as_fd());
         let links = programs.iter().map(attach).collect::<std::io::Result<_>>();
         Ok(Tracing {
@@ -94,22 +96,23 @@ impl Tracing {
         })
     }
 
-    /// Readable when there are events.
+    /// A descriptor that is readable when there are events.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 
-    /// Takes back what was handed out, and sees what is new.
+    /// Returns the memory of the events that were read to the ring, and makes new events available.
     pub fn turn(&mut self) {
         self.ring.turn();
     }
 
-    /// The bytes of the next event that was there at the last turn.
+    /// The bytes of the next event that was there at the last turn().
     pub fn next(&self) -> Option<std::result::Result<&[u8], Broken>> {
         self.ring.next()
     }
 
-    /// How many events the programs could not write, and whether those are all that are missing for certain.
+    /// The number of events that the programs could not write, and whether it is exact. Before
+    /// Linux 5.12 the kernel does not count runs that it skips.
     pub fn lost(&self) -> (u64, bool) {
         let no_room = self.state.read::<u64>(LOST).unwrap_or(0);
         let missed: std::io::Result<u64> = self
@@ -135,7 +138,7 @@ fn ended() -> std::io::Result<Map> {
     })
 }
 
-/// Asks the kernel who we are: the place of our pid namespace in the tree, and what our time namespace adds.
+/// Finds out this process's namespaces in the kernel, by running a program in it.
 fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory, options: &Options) -> Result<Reader> {
     let program = linker
         .load("find_reader", &|name| find(maps, name))
@@ -143,7 +146,8 @@ fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory,
     let link = bpf::link_tasks(program.as_fd(), TaskScope::All);
     let link = link.map_err(|error| Error::io("attaching a BPF iterator", error))?;
     let mut pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
-    // It writes nothing: one read goes over all tasks, or the first million, and the program runs at least at their end.
+    // The program writes nothing, so one read visits all tasks, or the first million. The program
+    // runs at least once, at their end.
     match pass.read(&mut [0; 8]) {
         Err(error) if error.kind() != IoErrorKind::WouldBlock => {
             return Err(Error::io("reading a BPF iterator", error))

@@ -1,4 +1,5 @@
-//! The program that walks over mappings (`bpf/vma.bpf.c`): loads it, and takes its records apart. `vma_walk` runs it.
+//! The program that reads mappings (`bpf/vma.bpf.c`): loads it, and decodes its records.
+//! [`vma_walk`](crate::vma_walk) runs it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -8,14 +9,14 @@ use taskdiag_sys::bpf::{Map, MapFlags, MapKind, MapSpec, SharedMemory};
 use taskdiag_sys::host;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::pass::{built, kernel_btf, load_error};
-use super::recipe;
-use super::relocate::Linker;
+use crate::load::{built, kernel_btf, load_error};
+use crate::recipe;
+use crate::relocate::Linker;
 use crate::rights;
 
-/// Flags of a [`Record`]; those below are permissions.
+/// A flag of a [`Record`]: the mapping is of a file. The lower bits are its permissions.
 pub const FILE: u16 = 1 << 5;
-/// The text alone tells what it is of.
+/// A flag of a [`Record`]: only the text of the maps file has the right values.
 pub const DEFER: u16 = 1 << 9;
 
 /// `struct td_vma`: a mapping, followed by its name.
@@ -38,7 +39,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes the first record and its name off `bytes`; `None` if no whole one is there.
+    /// The record at the start of `bytes`, its name, and the bytes after it. `None` unless there is
+    /// a whole record.
     pub fn split_first(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
         let (record, _) = Record::read_from_prefix(bytes).ok()?;
         let (whole, rest) = bytes.split_at_checked(record.len as usize)?;
@@ -47,7 +49,7 @@ impl Record {
     }
 }
 
-/// `struct td_vma_pass`: what the library tells the program, and what that tells of a pass.
+/// `struct td_vma_pass`: the settings and results of a pass.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 #[allow(missing_docs)] // bpf/vma.h has the meanings
@@ -57,13 +59,13 @@ pub struct Settings {
     pub names: u32,
     pub page_shift: u32,
     pub backing_mode: u32,
-    pub saw_first: u32,
+    pub saw_init: u32,
     pub next_name: u32,
     pub pid: u32,
 }
 
 impl Settings {
-    /// What does not change from pass to pass: how this host differs from others.
+    /// The settings for this host, which are the same for all passes.
     pub fn of_this_host() -> Settings {
         let version = host::kernel_version().unwrap_or_default();
         Settings {
@@ -73,7 +75,7 @@ impl Settings {
         }
     }
 
-    /// Begins a pass, in which nothing is known of names from before.
+    /// Begins a pass, which forgets the names of earlier passes.
     pub fn begin(&mut self, filter: u32, names: bool) {
         self.filter = filter;
         self.names = names.into();
@@ -86,19 +88,19 @@ pub const KEY_SIZE: u32 = 48;
 /// The size of `struct td_vma_name`.
 pub const NAME_SIZE: u32 = 8;
 
-/// Files whose paths are remembered within a pass.
+/// The number of files whose names are remembered during a pass.
 const NAMES: u32 = 16_384;
 
-/// Loads the program, its memory being of that size.
+/// Loads the program. Its memory must have this size.
 pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
     let recipe = built(&recipe::VMA_WALK)?;
     let right = rights::bpf_load();
     if right.verdict == Verdict::No {
-        let message = format!("BPF can't be loaded: {}; {}", right.why, right.remedy);
+        let message = format!("BPF programs can't be loaded: {}", right.sentence());
         return Err(Error::new(ErrorKind::Denied, message));
     }
     let btf = kernel_btf()?;
-    let mut linker = Linker::new(recipe, btf.bytes()).map_err(|error| load_error(error.into()))?;
+    let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
     let names = Map::create(&MapSpec {
         kind: MapKind::Hash,
         name: "names",
@@ -107,18 +109,18 @@ pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
         max_entries: NAMES,
         flags: MapFlags::NO_PREALLOCATION,
     })
-    .map_err(making)?;
+    .map_err(not_created)?;
     let section = match recipe.data {
         [section] if section.size as usize == size => section,
         _ => {
             return Err(Error::new(
                 ErrorKind::Malformed,
-                "the BPF program is not laid out as vma.h says",
+                "the variables of the BPF program do not match vma.h",
             ))
         }
     };
-    let data = section.create(section.content).map_err(making)?;
-    let memory = data.share(size).map_err(making)?;
+    let data = section.create(section.content).map_err(not_created)?;
+    let memory = data.share(size).map_err(not_created)?;
     let find = |name: &str| {
         if name == section.name {
             Some(data.as_fd())
@@ -130,7 +132,8 @@ pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
     Ok((program, memory))
 }
 
-/// The flag of files that stand behind those of another file system, which came with mappings of overlayfs in 6.8 and moved in 6.14.
+/// `FMODE_BACKING`, the mode of files that back those of another file system (overlayfs). Linux 6.8
+/// introduced it, and 6.14 moved it.
 fn backing_mode(version: (u32, u32)) -> u32 {
     match version {
         (0..6, _) | (6, 0..8) => 0,
@@ -139,13 +142,16 @@ fn backing_mode(version: (u32, u32)) -> u32 {
     }
 }
 
-/// The answer made no sense.
+/// The error for records that can't be decoded.
 pub fn torn() -> Error {
-    Error::new(ErrorKind::Malformed, "a record of a BPF program is torn")
+    Error::new(
+        ErrorKind::Malformed,
+        "the BPF program wrote an incomplete record of a mapping",
+    )
 }
 
-fn making(error: std::io::Error) -> Error {
-    Error::io("making a BPF map", error)
+fn not_created(error: std::io::Error) -> Error {
+    Error::io("creating a BPF map", error)
 }
 
 #[cfg(test)]
@@ -154,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    /// Check that a record comes back with its name, and that a part of one is none.
+    /// Check that a record is decoded with its name, and that a part of one is not.
     #[test]
-    fn records_are_taken_apart() {
+    fn records_are_decoded() {
         let record = Record {
             len: 72,
             pid: 1,
@@ -181,13 +187,13 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any bytes are survived, and that every record takes some of them.
+        /// Check that any bytes can be decoded, and that decoding ends.
         #[test]
-        fn any_bytes_are_survived(bytes: Vec<u8>) {
+        fn any_bytes_decode(bytes: Vec<u8>) {
             let mut rest = &bytes[..];
-            while let Some((_, _, behind)) = Record::split_first(rest) {
-                prop_assert!(behind.len() < rest.len());
-                rest = behind;
+            while let Some((_, _, after)) = Record::split_first(rest) {
+                prop_assert!(after.len() < rest.len());
+                rest = after;
             }
         }
     }

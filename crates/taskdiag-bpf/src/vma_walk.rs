@@ -1,6 +1,8 @@
-//! Walks over mappings: the program of `bpf/vma.bpf.c` that finds processes and mappings itself, run by a system call.
+//! Walks over mappings: runs the program of `bpf/vma.bpf.c`, which finds processes and mappings
+//! itself.
 //!
-//! It tells the numbers of names: what has the same number has the same name. The names are the library's to find out.
+//! The program gives names of files an id; mappings with the same id have the same name. The
+//! library finds out the name of each id.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -11,23 +13,24 @@ use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::vma::{self, torn, Record, Settings};
+use crate::vma::{self, torn, Record, Settings};
 
-/// `struct td_vma_walk` up to its arrays.
+/// The state of a walk: `struct td_vma_walk` of `bpf/vma.h`, after its first member and up to its
+/// arrays.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-#[allow(missing_docs)] // the header's
+#[allow(missing_docs)] // bpf/vma.h has the meanings
 pub struct Position {
-    pub question: u32,
+    pub op: u32,
     pub fd: u32,
     pub count: u32,
     pub blocks: u32,
     pub state: u32,
     pub filled: u32,
-    pub last: u32,
-    pub met: u32,
-    pub behind: u32,
-    pub begun: u32,
+    pub cursor: u32,
+    pub found: u32,
+    pub pid_leaf_end: u32,
+    pub process_start: u32,
     pub leaf_end: u32,
     pub has_branch: u32,
     pub leaves: u32,
@@ -47,28 +50,28 @@ pub struct Position {
     pub looked_up: u64,
 }
 
-/// Processes that are looked at together.
+/// The number of processes that are read together: `TD_VMA_BLOCK`.
 pub const BLOCK: usize = 64;
-/// The most addresses of one run.
+/// The maximum number of addresses of a run: `TD_VMA_ADDRESSES`.
 pub const ADDRESSES: usize = 4096;
-/// Room for records.
+/// The size of the memory for records: `TD_VMA_RECORDS`.
 pub const RECORDS: usize = 512 << 10;
 
-/// The size of its memory of names.
+/// The size of `recent` in `struct td_vma_walk`.
 const RECENT_SIZE: usize = 128 * (vma::KEY_SIZE + vma::NAME_SIZE) as usize;
 
-/// Where `struct td_vma_walk` has its position.
+/// The offset of `op`, the first member of [`Position`], in `struct td_vma_walk`.
 pub const POSITION: usize = size_of::<Settings>();
-/// Where it has addresses.
+/// The offset of `addresses` there.
 pub const ADDRESSES_AT: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 4) + 2 * 256 + RECENT_SIZE;
-/// Where it has records.
+/// The offset of `records` there.
 pub const RECORDS_AT: usize = ADDRESSES_AT + ADDRESSES * 8;
-/// Its size.
+/// The size of that structure.
 pub const WALK_SIZE: usize = RECORDS_AT + RECORDS;
 
-/// `enum td_vma_question`.
-#[allow(missing_docs)]
-pub mod question {
+/// `enum td_vma_op`.
+#[allow(missing_docs)] // bpf/vma.h has the meanings
+pub mod op {
     pub const MACHINE: u32 = 0;
     pub const LIST: u32 = 1;
     pub const LOOK_UP: u32 = 2;
@@ -76,7 +79,7 @@ pub mod question {
 }
 
 /// `enum td_vma_state`.
-#[allow(missing_docs)]
+#[allow(missing_docs)] // bpf/vma.h has the meanings
 pub mod state {
     pub const NOWHERE: u32 = 0;
     pub const GOES_ON: u32 = 1;
@@ -85,43 +88,45 @@ pub mod state {
     pub const GONE: u32 = 4;
 }
 
-/// Blocks before a pause: some hundred processes, as many as there is room for.
+/// The number of blocks of a run: some hundred processes, for which there is enough memory for
+/// records.
 const BLOCKS: u32 = 64;
 
-/// How a question about one memory ended.
+/// How reading an address space ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The answer is whole, and was true at one time.
+    /// The answer is complete, and was true at one moment.
     Whole,
-    /// The memory was mapped anew meanwhile.
+    /// Mappings changed meanwhile.
     Changed,
-    /// There is no memory any more.
+    /// The address space is gone.
     Gone,
 }
 
-/// Which mappings of a memory are meant.
+/// Which mappings of an address space to read.
 #[derive(Clone, Copy, Debug)]
 pub enum Which<'a> {
     /// Those that have all these flags.
     Passing(u32),
-    /// Those that these addresses lie in, which are in order.
+    /// Those that contain these addresses, which must be ascending.
     At(&'a [u64]),
 }
 
-/// The program in the kernel, for one handle.
+/// The loaded program of one handle.
 #[derive(Debug)]
 pub struct VmaWalk {
     program: OwnedFd,
     memory: SharedMemory,
     settings: Settings,
-    /// The process that loaded it; a child has the same memory, but not for itself.
+    /// The process that loaded it. A child of it shares the memory, so it must not use the program.
     owner: Owner,
 }
 
 impl VmaWalk {
-    /// Loads the program. `None` if this kernel is not one whose mappings can be walked.
+    /// Loads the program. `None` if it can't read the mappings of this kernel.
     pub fn load() -> Result<Option<VmaWalk>> {
-        // Names are asked for by PROCMAP_QUERY (Linux 6.11); there are other reasons, and they are tried.
+        // Names need PROCMAP_QUERY (Linux 6.11). A first run shows whether all else is as the
+        // program expects.
         if host::kernel_version().is_none_or(|version| version < (6, 11)) {
             return Ok(None);
         }
@@ -142,14 +147,15 @@ impl VmaWalk {
         self.owner.is_this_process()
     }
 
-    /// Begins a pass: numbers of names from before mean nothing any more.
+    /// Begins a pass. The ids of names from earlier passes become invalid.
     pub fn begin_pass(&mut self, filter: u32, names: bool) {
         self.settings.begin(filter, names);
         self.write(0, self.settings);
     }
 
-    /// Gives the mappings of all processes to `each`, in the order of processes and addresses. A process of which the text has to be
-    /// asked has a record that says so, which may be its last one. Returns whether process 1 was met.
+    /// Passes the mappings of all processes to `each`, by ascending pid and address. If the text of
+    /// a process has to be read, it has a record with the flag [`vma::DEFER`], after which more of
+    /// its records may be missing. Returns whether the pass found process 1.
     pub fn machine(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<bool> {
         self.begin(Position {
             blocks: BLOCKS,
@@ -165,31 +171,32 @@ impl VmaWalk {
             }
         }
         let settings: Settings = self.memory.read(0).expect(LAID_OUT);
-        Ok(settings.saw_first != 0)
+        Ok(settings.saw_init != 0)
     }
 
-    /// Gives mappings of the memory that a maps file of ours is of to `each`. What it was given means nothing if the memory changed.
+    /// Passes mappings of the address space of a maps file to `each`. If the outcome is not
+    /// `Whole`, they mean nothing.
     pub fn memory(
         &mut self,
         maps: BorrowedFd<'_>,
         which: Which<'_>,
         mut each: impl FnMut(&Record, &[u8]),
     ) -> Result<Outcome> {
-        let (question, filter, mut addresses) = match which {
-            Which::Passing(filter) => (question::LIST, filter, &[][..]),
-            Which::At(addresses) => (question::LOOK_UP, 0, addresses),
+        let (op, filter, mut addresses) = match which {
+            Which::Passing(filter) => (op::LIST, filter, &[][..]),
+            Which::At(addresses) => (op::LOOK_UP, 0, addresses),
         };
         self.write(offset_of!(Settings, filter), filter);
         let mut position = Position {
-            question,
+            op,
             blocks: 1,
             fd: maps.as_raw_fd() as u32,
             ..Position::default()
         };
         loop {
             let (now, later) = addresses.split_at(addresses.len().min(ADDRESSES));
-            for (place, &address) in (ADDRESSES_AT..).step_by(size_of::<u64>()).zip(now) {
-                self.write(place, address);
+            for (offset, &address) in (ADDRESSES_AT..).step_by(size_of::<u64>()).zip(now) {
+                self.write(offset, address);
             }
             position.count = now.len() as u32;
             self.begin(position);
@@ -202,28 +209,29 @@ impl VmaWalk {
                     if addresses.is_empty() {
                         return Ok(Outcome::Whole);
                     }
-                    // Not at the beginning: the memory has to be as it was.
+                    // Not 0, which is the start: the mappings must not have changed since then.
                     position.from = position.looked_up.max(1);
                 }
-                other => return settled(other),
+                other => return incomplete(other),
             }
         }
     }
 
-    /// Where the last question about a memory left the program.
+    /// The state after the last operation, for [`is_unchanged`](VmaWalk::is_unchanged).
     pub fn position(&self) -> Position {
         self.memory.read(POSITION).expect(LAID_OUT)
     }
 
-    /// Whether a memory is still mapped as it was when a question about it was answered, which left the program at `position`.
+    /// Whether the mappings of an address space have not changed since the operation that left the
+    /// program at `position`.
     pub fn is_unchanged(&mut self, maps: BorrowedFd<'_>, mut position: Position) -> Result<bool> {
-        position.question = question::CHECK;
+        position.op = op::CHECK;
         position.blocks = 1;
         position.fd = maps.as_raw_fd() as u32;
         self.begin(position);
         match self.run()?.state {
             state::ENDED => Ok(true),
-            other => settled(other).map(|_| false),
+            other => incomplete(other).map(|_| false),
         }
     }
 
@@ -238,7 +246,7 @@ impl VmaWalk {
 
     fn fetch(&self, position: Position, each: &mut impl FnMut(&Record, &[u8])) -> Result<()> {
         let len = (position.filled as usize).min(RECORDS);
-        // SAFETY: only our program writes there, and only when we run it; nobody else has that.
+        // SAFETY: only our program writes there, and it runs only in run().
         let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
         let mut bytes = records.expect(LAID_OUT);
         while !bytes.is_empty() {
@@ -249,14 +257,15 @@ impl VmaWalk {
         Ok(())
     }
 
-    fn write<T: IntoBytes>(&mut self, place: usize, value: T) {
-        self.memory.write(place, value).expect(LAID_OUT);
+    fn write<T: IntoBytes>(&mut self, offset: usize, value: T) {
+        self.memory.write(offset, value).expect(LAID_OUT);
     }
 }
 
-const LAID_OUT: &str = "the memory is of WALK_SIZE, and all places are within and aligned";
+const LAID_OUT: &str = "all offsets are aligned and less than WALK_SIZE, the size of the memory";
 
-fn settled(state: u32) -> Result<Outcome> {
+/// The outcome of an operation that did not complete.
+fn incomplete(state: u32) -> Result<Outcome> {
     match state {
         state::CHANGED => Ok(Outcome::Changed),
         state::GONE => Ok(Outcome::Gone),
@@ -267,6 +276,6 @@ fn settled(state: u32) -> Result<Outcome> {
 fn unknown(state: u32) -> Error {
     Error::new(
         ErrorKind::Malformed,
-        format!("the BPF program stopped in state {state}"),
+        format!("the BPF program that reads mappings stopped in state {state}"),
     )
 }

@@ -1,60 +1,61 @@
-//! Walks: passes of the program that goes from task to task itself, along the kernel's tree of numbers.
+//! Walks: passes in which the BPF program finds the tasks itself, in the kernel's IDR of pid
+//! numbers.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::snapshot::{Found, Snapshot};
+use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_sys::bpf::{self, SharedMemory};
 use taskdiag_sys::host;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::pass::{Config, BEFORE_SCRATCH};
+use crate::reader::{Config, BEFORE_SCRATCH};
 
-/// Where a walk stands: `struct td_walk` of `bpf/record.h`, up to its arrays.
+/// The state of a walk: `struct td_walk` of `bpf/record.h`, up to its arrays.
 #[derive(Clone, Copy, Debug, Default, IntoBytes, FromBytes, Immutable)]
 #[repr(C)]
-#[allow(missing_docs)] // the header's
+#[allow(missing_docs)] // bpf/record.h has the meanings
 pub struct Position {
     pub state: u32,
     pub listed: u32,
-    pub last: u32,
+    pub cursor: u32,
     pub filled: u32,
-    pub met: u32,
-    pub at: u32,
-    pub tries: u32,
+    pub found: u32,
+    pub next: u32,
+    pub attempts: u32,
     pub gone: u32,
-    pub behind: u32,
-    pub spent: u32,
-    pub every: u32,
-    pub look: u32,
-    pub stretch_ns: u64,
-    pub began_ns: u64,
-    pub longest_ns: u64,
+    pub leaf_end: u32,
+    pub steps: u32,
+    pub check_every: u32,
+    pub next_check: u32,
+    pub max_run_ns: u64,
+    pub run_start_ns: u64,
+    pub longest_run_ns: u64,
     pub root: u64,
     pub head: u64,
     pub node: u64,
 }
 
-/// Tasks that are looked at together.
+/// The number of tasks that are read together: `TD_BLOCK`.
 pub const BLOCK: usize = 64;
 
-/// The most processes that one walk can be told to visit.
+/// The maximum number of processes in the list of a walk: `TD_LISTED`.
 pub const LISTED: usize = 1024;
 
-/// Where `struct td_reader` of the program that walks has its records.
+/// The offset of `scratch` in `struct td_reader` of a program that walks.
 pub const SCRATCH: usize = BEFORE_SCRATCH;
 const SCRATCH_SIZE: usize = (512 << 10) + 8192;
 const PATH_AND_NAME_SIZE: usize = 1024 + 256 + 256;
-/// Where it has the position.
+/// The offset of `walk` there.
 pub const POSITION: usize = SCRATCH + SCRATCH_SIZE + PATH_AND_NAME_SIZE;
-/// Where it has the list of processes.
+/// The offset of `walk.list` there.
 pub const LIST: usize = POSITION + size_of::<Position>() + BLOCK * (8 + 8 + 8 + 4);
-/// Its size.
+/// The size of that structure.
 pub const READER_SIZE: u32 = (LIST + LISTED * size_of::<u32>()) as u32;
 
 /// `enum td_walk_state`.
-#[allow(missing_docs)]
+#[allow(missing_docs)] // bpf/record.h has the meanings
 pub mod state {
     pub const NOWHERE: u32 = 0;
     pub const GOES_ON: u32 = 1;
@@ -62,13 +63,14 @@ pub mod state {
     pub const LOST: u32 = 3;
 }
 
-/// How long one run keeps RCU waiting, in nanoseconds. What it made is still in the processor's cache when it is fetched.
-const STRETCH_NS: u64 = 400_000;
+/// How long one run may keep RCU waiting, in nanoseconds. The records of so short a run are still
+/// in the processor's cache when they are fetched.
+const MAX_RUN_NS: u64 = 400_000;
 
-/// After so many visits the program looks at the clock.
-const EVERY: u32 = 64;
+/// The number of steps between two looks at the clock. A visit takes one step or more.
+const CHECK_EVERY: u32 = 64;
 
-/// How often a walk that lost its way begins again.
+/// How often a walk that got lost starts again.
 const ATTEMPTS: u32 = 16;
 
 /// Whether this kernel may have what walks need (Linux 6.2).
@@ -76,36 +78,37 @@ pub fn is_possible() -> bool {
     host::kernel_version().is_some_and(|version| version >= (6, 2))
 }
 
-/// The memory of a program that walks: its `td_reader`.
+/// A program that walks, through the memory that it shares with us: its `td_reader`.
 #[derive(Debug)]
 pub struct Walk {
     memory: SharedMemory,
-    stretch_ns: u64,
-    every: u32,
+    max_run_ns: u64,
+    check_every: u32,
 }
 
 impl Walk {
-    /// Of the memory that it shares with its program.
+    /// A program that has this memory.
     pub fn new(memory: SharedMemory) -> Walk {
         Walk {
             memory,
-            stretch_ns: STRETCH_NS,
-            every: EVERY,
+            max_run_ns: MAX_RUN_NS,
+            check_every: CHECK_EVERY,
         }
     }
 
-    /// Tells the program what to do with the tasks it visits.
+    /// Sets what the program reads of tasks.
     pub fn configure(&mut self, config: Config) {
         self.write(0, config);
     }
 
-    /// Whether the program finds the tree of numbers.
+    /// Whether the program can read this kernel's IDR.
     pub fn finds_tasks(&mut self, link: BorrowedFd<'_>) -> Result<bool> {
         self.begin(&[rustix::process::getpid().as_raw_nonzero().get() as u32]);
         Ok(self.run_once(link)?.state == state::ENDED)
     }
 
-    /// Visits the processes of `pids`, or all if there are none, and appends their records and rows to `snapshot`, until that has `most`.
+    /// Visits the processes in `pids`, or all if it is empty, and appends their records and rows to
+    /// `snapshot`. Ends early once that has `most` rows or more.
     pub fn run(
         &mut self,
         link: BorrowedFd<'_>,
@@ -127,16 +130,16 @@ impl Walk {
                 if self.run_listed(link, listed, most, snapshot)? {
                     return Ok(());
                 }
-                snapshot.go_back_to(before);
+                snapshot.rewind(before);
             }
             Err(Error::new(
                 ErrorKind::System,
-                "tasks end faster than they can be visited; procfs may answer",
+                "threads end faster than BPF can visit them; use the source procfs",
             ))
         })
     }
 
-    /// Makes one walk. False if it lost its way.
+    /// Makes one walk. False if it got lost, because the thread after which to continue has ended.
     fn run_listed(
         &mut self,
         link: BorrowedFd<'_>,
@@ -150,7 +153,7 @@ impl Walk {
             snapshot.counters.reads += 1;
             let counters = &mut snapshot.counters;
             counters.gone += u64::from(position.gone);
-            counters.longest_run_ns = counters.longest_run_ns.max(position.longest_ns);
+            counters.longest_run_ns = counters.longest_run_ns.max(position.longest_run_ns);
             self.fetch(position, snapshot)?;
             match position.state {
                 state::GOES_ON if snapshot.rows.len() >= most => return Ok(true),
@@ -163,24 +166,24 @@ impl Walk {
     }
 
     fn begin(&mut self, listed: &[u32]) {
-        for (place, &pid) in (LIST..).step_by(size_of::<u32>()).zip(listed) {
-            self.write(place, pid);
+        for (offset, &pid) in (LIST..).step_by(size_of::<u32>()).zip(listed) {
+            self.write(offset, pid);
         }
-        let place = Position {
+        let start = Position {
             listed: listed.len() as u32,
-            every: self.every,
-            stretch_ns: self.stretch_ns,
+            check_every: self.check_every,
+            max_run_ns: self.max_run_ns,
             ..Position::default()
         };
-        self.write(POSITION, place);
+        self.write(POSITION, start);
     }
 
-    /// Runs the program once: reading to the end of an iterator of a single task runs it at that end.
+    /// Runs the program once. It runs when an iterator over a single task is read to its end.
     fn run_once(&mut self, link: BorrowedFd<'_>) -> Result<Position> {
         let pass = bpf::iterate(link).map_err(|error| Error::io("starting a BPF iterator", error))?;
-        let mut nothing = [0; 8];
+        let mut unused = [0; 8];
         loop {
-            match rustix::io::read(&pass, &mut nothing) {
+            match rustix::io::read(&pass, &mut unused) {
                 Ok(_) => break,
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(Error::io("reading a BPF iterator", error)),
@@ -189,32 +192,32 @@ impl Walk {
         Ok(self.position())
     }
 
-    /// Takes the records of the last run over.
+    /// Copies the records of the last run to the snapshot.
     fn fetch(&self, position: Position, snapshot: &mut Snapshot) -> Result<()> {
         let filled = SCRATCH..SCRATCH + (position.filled as usize).min(SCRATCH_SIZE);
-        // SAFETY: only our program writes there, and only when we run it.
+        // SAFETY: only our program writes there, and it runs only in run_once().
         let fresh = unsafe { self.memory.bytes(filled) }.expect(LAID_OUT);
-        let (records, mut found) = Found::of(snapshot);
+        let (records, mut indexer) = Indexer::split(snapshot);
         let offset = records.len();
         records.extend_from_slice(fresh);
-        found.index(fresh, offset)
+        indexer.index(fresh, offset)
     }
 
     fn position(&self) -> Position {
         self.memory.read(POSITION).expect(LAID_OUT)
     }
 
-    fn write<T: IntoBytes>(&mut self, place: usize, value: T) {
-        self.memory.write(place, value).expect(LAID_OUT);
+    fn write<T: IntoBytes>(&mut self, offset: usize, value: T) {
+        self.memory.write(offset, value).expect(LAID_OUT);
     }
 }
 
-const LAID_OUT: &str = "the memory is of READER_SIZE, and all places are within and aligned";
+const LAID_OUT: &str = "all offsets are aligned and less than READER_SIZE, the size of the memory";
 
 fn malformed(state: u32) -> Error {
     Error::new(
         ErrorKind::Malformed,
-        format!("the BPF program stopped in state {state}"),
+        format!("the BPF program that finds tasks stopped in state {state}; use the source procfs"),
     )
 }
 
@@ -228,8 +231,8 @@ mod tests {
     use taskdiag_core::query::Scope;
     use taskdiag_core::record::{attr, Header, Record, View};
 
-    use super::super::pass::WalkingProgram;
     use super::*;
+    use crate::pass::tests::WalkingProgram;
 
     struct Sleepers(Vec<Child>);
 
@@ -257,30 +260,32 @@ mod tests {
         snapshot.tasks().map(|task| task.record().header().pid.get()).collect()
     }
 
-    /// Check that a walk that pauses as often as it can finds what lives all the time, in order, and nothing twice.
+    /// Check that a walk in many short runs finds each process that exists all the time, in order
+    /// and once.
     #[test]
     fn pauses_lose_nothing() {
         let mut program = WalkingProgram::load(Groups::NONE);
         let sleepers = Sleepers::start(100);
-        for (stretch_ns, every) in [(0, 1), (0, 7), (0, EVERY), (STRETCH_NS, EVERY)] {
+        for (max_run_ns, check_every) in [(0, 1), (0, 7), (0, CHECK_EVERY), (MAX_RUN_NS, CHECK_EVERY)] {
             let (walk, _) = program.walk();
-            (walk.stretch_ns, walk.every) = (stretch_ns, every);
+            (walk.max_run_ns, walk.check_every) = (max_run_ns, check_every);
             let snapshot = program.pass(Scope::Processes, &[], Groups::NONE);
             let found = pids(&snapshot);
             assert!(
                 found.is_sorted_by(|one, next| one < next),
-                "{stretch_ns} {every} {found:?}"
+                "{max_run_ns} {check_every} {found:?}"
             );
             for child in &sleepers.0 {
-                assert!(found.contains(&child.id()), "{} {stretch_ns} {every}", child.id());
+                assert!(found.contains(&child.id()), "{} {max_run_ns} {check_every}", child.id());
             }
-            if stretch_ns == 0 {
-                assert!(snapshot.counters.reads >= 100 / u64::from(every));
+            if max_run_ns == 0 {
+                assert!(snapshot.counters.reads >= 100 / u64::from(check_every));
             }
         }
     }
 
-    /// Check that more processes can be listed than fit in one list, and that those which are not there leave no trace.
+    /// Check that more processes can be listed than fit into one walk, and that missing ones have
+    /// no records.
     #[test]
     fn lists_can_be_long() {
         let mut program = WalkingProgram::load(Groups::NONE);
@@ -290,10 +295,9 @@ mod tests {
         assert_eq!(pids(&program.pass(Scope::Processes, &listed, Groups::NONE)), [own]);
     }
 
-    /// Check that a walk along a process's threads says that it is lost where the thread to go on from is gone, and that a new
-    /// one finds them.
+    /// Check that a walk over threads gets lost if the thread after which to continue is gone.
     #[test]
-    fn lost_walks_begin_again() {
+    fn walks_get_lost() {
         let mut program = WalkingProgram::load(Groups::NONE);
         let all = program.pass(Scope::ThreadsOf(process::id()), &[], Groups::NONE);
         assert!(pids(&all).iter().all(|&pid| pid == process::id()) && !all.is_empty());
@@ -301,10 +305,10 @@ mod tests {
         let (walk, link) = program.walk();
         walk.begin(&[process::id()]);
         let gone = Position {
-            every: EVERY,
-            stretch_ns: STRETCH_NS,
+            check_every: CHECK_EVERY,
+            max_run_ns: MAX_RUN_NS,
             listed: 1,
-            last: 0x3fff_ffff,
+            cursor: 0x3fff_ffff,
             ..Position::default()
         };
         walk.write(POSITION, gone);
@@ -312,13 +316,14 @@ mod tests {
         assert_eq!((position.state, position.filled), (state::LOST, 0));
     }
 
-    /// Check that all bytes of records are written for them: none of them is what lay in the program's memory before, whatever that was.
+    /// Check that the program writes all bytes of records: none keeps what was in its memory
+    /// before.
     #[test]
-    fn records_have_nothing_of_what_was_there() {
+    fn records_have_no_stale_bytes() {
         let groups = Groups::ALL.or(Groups::ACCESS).or(Groups::VIEW);
         let mut program = WalkingProgram::load(groups);
         let _sleepers = Sleepers::start(20);
-        // So many that a value which moves is not all of them in turn.
+        // With so many, no changing value takes all of them in turn.
         const POISONS: [u8; 5] = [0xa5, 0x5a, 0xc3, 0x96, 0x69];
         for scope in [Scope::Processes, Scope::Threads] {
             let poisoned = POISONS.map(|poison| {
@@ -340,30 +345,30 @@ mod tests {
                     continue;
                 }
                 compared += 1;
-                // What is behind the security data of a task is whatever the kernel has there, and that may be this test's own
-                // memory. The broker looks at it, and sends it to nobody.
+                // The kernel's memory after the security data of a task can have anything, also
+                // this test's bytes. The broker looks at it, and never sends it.
                 let (record, _) = Record::split_first(bytes).unwrap();
                 let views = record.attributes().filter(|attribute| attribute.kind == attr::VIEW);
                 let security = views.flat_map(|view| {
-                    let begins = view.payload.as_ptr_range().start as usize - bytes.as_ptr() as usize;
-                    begins + offset_of!(View, security)..begins + size_of::<View>()
+                    let start = view.payload.as_ptr_range().start as usize - bytes.as_ptr() as usize;
+                    start + offset_of!(View, security)..start + size_of::<View>()
                 });
                 let security: Vec<usize> = security.collect();
-                let is_left = |at: &usize| {
+                let is_stale = |at: &usize| {
                     bytes[*at] == POISONS[0]
                         && others
                             .iter()
                             .zip(&POISONS[1..])
                             .all(|(other, poison)| other[*at] == *poison)
                 };
-                let left: Vec<usize> = (0..bytes.len())
-                    .filter(|at| is_left(at) && !security.contains(at))
+                let stale: Vec<usize> = (0..bytes.len())
+                    .filter(|at| is_stale(at) && !security.contains(at))
                     .collect();
-                assert!(left.is_empty(), "{tid}: bytes {left:?} of {bytes:02x?}");
+                assert!(stale.is_empty(), "{tid}: bytes {stale:?} of {bytes:02x?}");
             }
             assert!(compared > 20, "{compared} of {}", first.len());
             let longest = first.values().map(Vec::len).max();
-            assert!(longest > Some(1000), "{longest:?}: all groups are more");
+            assert!(longest > Some(1000), "{longest:?}: all groups need more bytes");
             for record in Record::each(&poisoned[0].records) {
                 let mut at = size_of::<Header>();
                 for attribute in record.attributes() {

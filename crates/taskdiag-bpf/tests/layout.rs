@@ -1,15 +1,18 @@
-//! Check that the records of `src/record.rs` are those of `bpf/record.h`, as a C compiler sees them, and the events of
-//! `src/events/wire.rs` those of `bpf/event.h`.
+//! Check that a C compiler gives the structures of `bpf/record.h`, `bpf/event.h`, `bpf/vma.h` and
+//! `bpf/files.h` the layout that they have in Rust.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::{Command, Stdio};
 
+use taskdiag_bpf::tracing;
 use taskdiag_core::event::wire;
 use taskdiag_core::record;
 
-/// Lists (C expression, Rust value) for the size and the offsets of structures that both sides have.
+/// Lists (C expression, Rust value) for the size and the offsets of structures.
 macro_rules! structures {
     ($module:ident: $($rust:ident $c:literal: $($field:ident $(as $c_field:ident)?),*;)*) => {
         vec![$(
@@ -27,7 +30,7 @@ fn layout() -> Vec<(String, usize)> {
         record:
         Header "td_record": len, flags, pid, tid, start_ns;
         AttrHeader "td_attr": len, kind as type, flags;
-        Base "td_base": ppid, tracer_pid, pgid, sid, exit_signal, threads_count, state, reserved, comm;
+        Base "td_base": ppid, tracer_pid, pgid, sid, exit_signal, threads_count, state, reserved, flags, comm;
         Tty "td_tty": tty_nr, tpgid;
         Cred "td_cred": uid, euid, suid, fsuid, gid, egid, sgid, fsgid, cap_inheritable, cap_permitted, cap_effective,
             cap_bounding, cap_ambient, no_new_privs, seccomp;
@@ -64,7 +67,14 @@ fn layout() -> Vec<(String, usize)> {
         "sizeof(struct td_limits)".to_owned(),
         record::LIMITS * size_of::<record::Limit>(),
     ));
-    let constants = [
+    layout.extend(constants());
+    layout.extend(mapping_layout());
+    layout
+}
+
+/// The constants of `bpf/record.h`.
+fn constants() -> impl Iterator<Item = (String, usize)> {
+    [
         ("TD_ABI", record::ABI),
         ("TD_KERNEL_THREAD", record::KERNEL_THREAD),
         ("TD_NO_MM", record::NO_MM),
@@ -128,6 +138,8 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_ATTR_LAYOUT", record::attr::LAYOUT.into()),
         ("TD_ATTR_PERSONALITY", record::attr::PERSONALITY.into()),
         ("TD_ATTR_ROLLUP", record::attr::ROLLUP.into()),
+        ("TD_ATTR_WCHAN", record::attr::WCHAN.into()),
+        ("TD_ATTR_SECURITY_LABEL", record::attr::SECURITY_LABEL.into()),
         ("TD_ATTR_ACCESS", record::attr::ACCESS.into()),
         ("TD_ATTR_VIEW", record::attr::VIEW.into()),
         ("TD_ATTR_USER_NS", record::attr::USER_NS.into()),
@@ -143,19 +155,18 @@ fn layout() -> Vec<(String, usize)> {
         ("TD_DUMPABLE_ROOT", record::dumpable::ROOT),
         ("TD_DUMPABLE_NO_MM", record::dumpable::NO_MM),
         ("TD_DUMPABLE_NO_MM_INIT", record::dumpable::NO_MM_INIT),
-    ];
-    layout.extend(constants.map(|(name, value)| (name.to_owned(), value as usize)));
-    layout.extend(mapping_layout());
-    layout
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value as usize))
 }
 
-/// The same for `bpf/vma.h`.
+/// The layout of `bpf/vma.h`.
 fn mapping_layout() -> Vec<(String, usize)> {
     use taskdiag_bpf::vma as record;
 
     let mut layout = structures! {
         record:
-        Settings "td_vma_pass": filter, epoch, names, page_shift, backing_mode, saw_first, next_name, pid;
+        Settings "td_vma_pass": filter, epoch, names, page_shift, backing_mode, saw_init, next_name, pid;
         Record "td_vma": len, pid, name_id, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size;
     };
     let constants = [("TD_VMA_FILE", record::FILE), ("TD_VMA_DEFER", record::DEFER)];
@@ -165,16 +176,17 @@ fn mapping_layout() -> Vec<(String, usize)> {
     layout
 }
 
-/// Check the same of the memory of the program that walks over mappings.
+/// Check the memory of the program that reads mappings.
 #[test]
-fn walks_over_mappings_are_laid_out_alike() {
+fn walks_over_mappings_have_the_same_layout() {
     use taskdiag_bpf::vma_walk as walk;
 
     let mut layout = structures! {
-        walk: Position "td_vma_walk": question, fd, count, blocks, state, filled, last, met, behind, begun, leaf_end, has_branch,
-            leaves, has_leaf, slot, slots_count, address, task, mm, start_ns, exec_id, sequence, from, root, branch_max, leaf_max, looked_up;
+        walk: Position "td_vma_walk": op, fd, count, blocks, state, filled, cursor, found, pid_leaf_end, process_start, leaf_end,
+            has_branch, leaves, has_leaf, slot, slots_count, address, task, mm, start_ns, exec_id, sequence, from, root,
+            branch_max, leaf_max, looked_up;
     };
-    // What lies behind the structure's beginning.
+    // The C structure is longer, and its first member comes before these.
     layout.remove(0);
     layout.iter_mut().for_each(|(_, offset)| *offset += walk::POSITION);
     let number = |name: &str, value: usize| (name.to_owned(), value);
@@ -185,10 +197,10 @@ fn walks_over_mappings_are_laid_out_alike() {
         number("TD_VMA_BLOCK", walk::BLOCK),
         number("TD_VMA_ADDRESSES", walk::ADDRESSES),
         number("TD_VMA_RECORDS", walk::RECORDS),
-        number("TD_VMA_MACHINE", walk::question::MACHINE as usize),
-        number("TD_VMA_LIST", walk::question::LIST as usize),
-        number("TD_VMA_LOOK_UP", walk::question::LOOK_UP as usize),
-        number("TD_VMA_CHECK", walk::question::CHECK as usize),
+        number("TD_VMA_MACHINE", walk::op::MACHINE as usize),
+        number("TD_VMA_LIST", walk::op::LIST as usize),
+        number("TD_VMA_LOOK_UP", walk::op::LOOK_UP as usize),
+        number("TD_VMA_CHECK", walk::op::CHECK as usize),
         number("TD_VMA_NOWHERE", walk::state::NOWHERE as usize),
         number("TD_VMA_GOES_ON", walk::state::GOES_ON as usize),
         number("TD_VMA_ENDED", walk::state::ENDED as usize),
@@ -198,38 +210,92 @@ fn walks_over_mappings_are_laid_out_alike() {
     check(&["vma.h"], layout, &[]);
 }
 
+/// Check the records and the memory of the program that reads open files.
+#[test]
+fn open_files_have_the_same_layout() {
+    use taskdiag_bpf::files;
+
+    let mut layout = structures! {
+        files: Position "td_files_walk": wants, uses, listed, check_every, max_run_ns, types, deleted, matches_count, has_advanced, matches,
+            next, fd, has_links, state, filled, steps,
+            next_check, attempts, run_start_ns, longest_run_ns, address, task, files, table, slots, open_fds, close_on_exec,
+            word, max_fds, leaf_end, process_filled, process_fd, process_has_links, position, mount, dentry, root_mount,
+            root_dentry, arrived;
+    };
+    // The C structure is longer.
+    layout.remove(0);
+    layout.extend(structures! {
+        files: Match "td_file_match": dev_major, dev_minor, inode;
+        Record "td_file": len, index, fd, used_as as use, flags, open_flags, mnt_id, offset, size, inode, dev_major,
+            dev_minor, nlink, mode, name, name_len, start_ns;
+    });
+    let number = |name: &str, value: usize| (name.to_owned(), value);
+    layout.extend([
+        number("sizeof(struct td_files_walk)", files::WALK_SIZE),
+        number("offsetof(struct td_files_walk, list)", files::LIST_AT),
+        number("offsetof(struct td_files_walk, records)", files::RECORDS_AT),
+        number("TD_FILES_LISTED", files::LISTED),
+        number("TD_FILES_MATCHES", files::MATCHES),
+        number("TD_FILES_RECORDS", files::RECORDS),
+        number("TD_FILE_FD", files::used_as::FD.into()),
+        number("TD_FILE_CWD", files::used_as::CWD.into()),
+        number("TD_FILE_ROOT", files::used_as::ROOT.into()),
+        number("TD_FILE_EXE", files::used_as::EXE.into()),
+        number("TD_FILE_PROCESS", files::used_as::PROCESS.into()),
+        number("TD_FILE_END", files::used_as::END.into()),
+        number("TD_FILE_DEFER_STAT", files::DEFER_STAT.into()),
+        number("TD_FILE_DEFER_NAME", files::DEFER_NAME.into()),
+        number("TD_FILE_DEFER_ALL", files::DEFER_ALL.into()),
+        number("TD_FILE_DEFER_SPACE", files::DEFER_SPACE.into()),
+        number("TD_FILE_NAMES", files::wants::NAMES as usize),
+        number("TD_FILE_FLAGS", files::wants::FLAGS as usize),
+        number("TD_FILE_STAT", files::wants::STAT as usize),
+        number("TD_FILE_SPACE", files::wants::SPACE as usize),
+        number("TD_NAME_NONE", files::name::NONE.into()),
+        number("TD_NAME_WHOLE", files::name::WHOLE.into()),
+        number("TD_NAME_SOCKET", files::name::SOCKET.into()),
+        number("TD_NAME_PIPE", files::name::PIPE.into()),
+        number("TD_NAME_ANON", files::name::ANON.into()),
+        number("TD_NAME_SIMPLE", files::name::SIMPLE.into()),
+        number("TD_FILES_NOWHERE", files::state::NOWHERE as usize),
+        number("TD_FILES_GOES_ON", files::state::GOES_ON as usize),
+        number("TD_FILES_ENDED", files::state::ENDED as usize),
+    ]);
+    check(&["files.h"], layout, &[]);
+}
+
 fn event_layout() -> Vec<(String, usize)> {
     let mut layout = structures! {
         wire:
         Header "td_event": len, kind, flags, time_ns, start_ns, pid, tid, ppid, uid, euid, reserved, comm;
     };
-    let behind = size_of::<wire::Header>();
+    let header = size_of::<wire::Header>();
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([
-        number("sizeof(struct td_event_fork)", behind + size_of::<wire::Fork>()),
+        number("sizeof(struct td_event_fork)", header + size_of::<wire::Fork>()),
         number(
             "offsetof(struct td_event_fork, caller_pid)",
-            behind + offset_of!(wire::Fork, caller_pid),
+            header + offset_of!(wire::Fork, caller_pid),
         ),
         number(
             "offsetof(struct td_event_fork, caller_tid)",
-            behind + offset_of!(wire::Fork, caller_tid),
+            header + offset_of!(wire::Fork, caller_tid),
         ),
-        number("sizeof(struct td_event_exit)", behind + size_of::<wire::Exit>()),
+        number("sizeof(struct td_event_exit)", header + size_of::<wire::Exit>()),
         number(
             "offsetof(struct td_event_exit, status)",
-            behind + offset_of!(wire::Exit, status),
+            header + offset_of!(wire::Exit, status),
         ),
         number(
             "offsetof(struct td_event_exit, runtime_ns)",
-            behind + offset_of!(wire::Exit, runtime_ns),
+            header + offset_of!(wire::Exit, runtime_ns),
         ),
         number(
             "offsetof(struct td_event_exit, peak_rss_pages)",
-            behind + offset_of!(wire::Exit, peak_rss_pages),
+            header + offset_of!(wire::Exit, peak_rss_pages),
         ),
-        number("offsetof(struct td_event_exec, filename)", behind),
-        number("offsetof(struct td_event_long_exec, filename)", behind),
+        number("offsetof(struct td_event_exec, filename)", header),
+        number("offsetof(struct td_event_long_exec, filename)", header),
         number("TD_EVENT_FORK", wire::FORK.into()),
         number("TD_EVENT_EXEC", wire::EXEC.into()),
         number("TD_EVENT_EXIT", wire::EXIT.into()),
@@ -238,35 +304,34 @@ fn event_layout() -> Vec<(String, usize)> {
         number("TD_EVENT_CUT", wire::CUT.into()),
         number("TD_EVENT_CONNECTOR", wire::CONNECTOR.into()),
         number("TD_EVENT_GONE", wire::GONE.into()),
-        // Of those that only the library's BPF source uses.
-        number("offsetof(struct td_event_state, lost)", 24),
-        number("sizeof(struct td_event_state)", 32),
+        number("offsetof(struct td_event_state, lost)", tracing::LOST),
+        number("sizeof(struct td_event_state)", tracing::STATE_SIZE),
     ]);
     layout
 }
 
-/// Check that sizes, offsets and constants are the same on both sides: static assertions, compiled by the C compiler.
+/// Check the sizes, offsets and constants of records.
 #[test]
-fn records_are_laid_out_alike() {
+fn records_have_the_same_layout() {
     check(&["record.h", "vma.h"], layout(), &[]);
 }
 
-/// Check the same of events.
+/// Check the sizes, offsets and constants of events.
 #[test]
-fn events_are_laid_out_alike() {
+fn events_have_the_same_layout() {
     check(&["event.h"], event_layout(), &[]);
 }
 
-/// Check the same of the memory of a program that walks.
+/// Check the memory of the programs that read tasks.
 #[test]
-fn walks_are_laid_out_alike() {
-    use taskdiag_bpf::{pass, walk};
+fn walks_have_the_same_layout() {
+    use taskdiag_bpf::{reader, walk};
 
     let mut layout = structures! {
-        walk: Position "td_walk": state, listed, last, filled, met, at, tries, gone, behind, spent, every, look, stretch_ns, began_ns,
-            longest_ns, root, head, node;
+        walk: Position "td_walk": state, listed, cursor, filled, found, next, attempts, gone, leaf_end, steps, check_every,
+            next_check, max_run_ns, run_start_ns, longest_run_ns, root, head, node;
     };
-    // Of the structure's beginning.
+    // The C structure is longer.
     layout.remove(0);
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([
@@ -282,10 +347,11 @@ fn walks_are_laid_out_alike() {
         number("TD_WALK_LOST", walk::state::LOST as usize),
     ]);
     check(&["record.h"], layout, &["-DTD_WALKS=1"]);
-    let called = [("sizeof(struct td_reader)".to_owned(), pass::READER_SIZE as usize)];
+    let called = [("sizeof(struct td_reader)".to_owned(), reader::CALLED_SIZE as usize)];
     check(&["record.h"], called.to_vec(), &[]);
 }
 
+/// Compiles a static assertion for each expression.
 fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
     let mut source = "#include <linux/types.h>\n#include <stddef.h>\n".to_owned();
     for header in headers {
@@ -302,10 +368,10 @@ fn check(headers: &[&str], layout: Vec<(String, usize)>, options: &[&str]) {
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("cc, which Rust links with, is there");
-    let mut input = compiler.stdin.take().expect("a pipe");
-    input.write_all(source.as_bytes()).expect("cc reads");
+        .expect("cc is installed, because Rust links with it");
+    let mut input = compiler.stdin.take().expect("the standard input is a pipe");
+    input.write_all(source.as_bytes()).expect("cc reads its input");
     drop(input);
-    let output = compiler.wait_with_output().expect("cc");
+    let output = compiler.wait_with_output().expect("cc ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

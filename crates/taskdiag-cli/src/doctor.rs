@@ -4,54 +4,80 @@ use std::fmt::Write as _;
 
 use clap::Args as ClapArgs;
 use rustix::thread::{capabilities, CapabilitySet};
-use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Query, Snapshot, SourceId, Verdict};
+use taskdiag::{Absent, Fact, Field, Fields, Group, Handle, Kind, Query, Snapshot, SourceId, Value, Verdict};
 
-use crate::library::SourceOptions;
+use crate::listing::{Format, Formats, Machine};
 use crate::outcome::{Failure, Outcome};
-use crate::output::table::{Align, Table};
-use crate::output::{cell, json, Output};
+use crate::output::document::{member, Head};
+use crate::output::named::{key, Cell, RowKey, Rows};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::terminal::Style;
+use crate::output::{json, people, Output};
+use crate::source::SourceOptions;
 
-/// Say what this host can answer with, why, and what to do about what it can't
+/// Say what can answer on this host, what can't and why, and what to do about it
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
     from: SourceOptions,
-    /// As a JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten, next_help_heading = "Output")]
+    formats: Formats,
+    /// No header above CSV
+    #[arg(long, visible_alias = "no-headers", help_heading = "Output")]
+    no_header: bool,
 }
 
-/// All that there is to say.
+/// What rows have.
+pub const KEYS: [RowKey; 4] = [
+    key("fact", Kind::Text, "What is asked about this host."),
+    key("verdict", Kind::Text, "`yes`, `no` or `unknown`."),
+    key("why", Kind::Text, "How that is known, or why it is not so."),
+    key(
+        "remedy",
+        Kind::Text,
+        "What to do about it; absent if there is nothing to do.",
+    ),
+];
+
+/// What is found out.
 #[derive(Debug)]
 struct Report {
-    /// The host and the caller, as names and values.
-    host: Vec<(&'static str, String)>,
     facts: Vec<(&'static str, Fact)>,
-    /// Who would answer each group, asked for all processes now.
+    /// Which source would answer each group, in a query about all processes now.
     plan: Vec<(Group, Result<SourceId, String>)>,
+    /// How many tasks there are, if that is known.
+    tasks: Option<usize>,
+    machine: String,
+    kernel: String,
+    euid: u32,
+    /// The capabilities that matter here and are held.
+    capabilities: Result<Vec<&'static str>, String>,
 }
 
 impl Report {
     fn new(mut handle: Handle) -> Report {
         // In a pid namespace, /proc/loadavg has the tasks of the whole machine.
         let threads = Handle::new().one_shot().query(&Query::threads().fields(Field::Tid));
-        let plan = Group::ALL.into_iter().map(|group| {
+        // Nobody has to be asked for derived fields.
+        let read = Group::ALL.into_iter().filter(|group| *group != Group::Derived);
+        let plan = read.map(|group| {
             let fields: Fields = Field::ALL
                 .iter()
                 .copied()
                 .filter(|field| field.group() == group)
                 .collect();
-            let answer = match handle.plan(&Query::processes().fields(fields)) {
-                Ok(plan) => match plan.answer(group).unwrap_or(Err(Absent::Unsupported)) {
+            let answer = match handle.explain(&Query::processes().fields(fields)) {
+                Ok(explanation) => match explanation.plan().answer(group).unwrap_or(Err(Absent::Unsupported)) {
                     Ok(source) => Ok(source),
                     Err(reason) => Err(reason.to_string()),
                 },
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(format!("{error:#}")),
             };
             (group, answer)
         });
         let plan: Vec<_> = plan.collect();
-        // What only trying can tell. It comes after the plan, which is about a command that has nothing loaded.
+        // Some facts can only be tried. That comes after the plan, which is about a command that
+        // has loaded nothing.
         if handle.support().bpf_load.verdict != Verdict::No {
             let _ = handle.prepare(Fields::all());
         }
@@ -62,14 +88,18 @@ impl Report {
         let support = handle.support();
         let facts = support
             .facts()
-            .into_iter()
             .map(|(name, fact)| (name, fact.clone()))
             .chain(events.facts().map(|(name, fact)| (name, fact.clone())))
             .collect();
+        let system = rustix::system::uname();
         Report {
-            host: host(threads.map(|threads| tasks(&threads)).ok()),
             facts,
             plan,
+            tasks: threads.map(|threads| tasks(&threads)).ok(),
+            machine: system.machine().to_string_lossy().into_owned(),
+            kernel: system.release().to_string_lossy().into_owned(),
+            euid: rustix::process::geteuid().as_raw(),
+            capabilities: held_capabilities(),
         }
     }
 
@@ -80,74 +110,66 @@ impl Report {
     }
 }
 
-/// How many there are, without the threads that read for this command: of itself there is one.
+/// How many tasks there are. This command counts as one, without the threads that read for it.
 fn tasks(threads: &Snapshot) -> usize {
     let own = std::process::id();
     1 + threads.tasks().filter(|task| task.pid() != Ok(own)).count()
 }
 
-/// The host and the caller, with the tasks that it can ask about, if that is known.
-fn host(tasks: Option<usize>) -> Vec<(&'static str, String)> {
-    let system = rustix::system::uname();
-    let mut host = vec![
-        ("taskdiag", env!("CARGO_PKG_VERSION").to_owned()),
-        ("kernel", system.release().to_string_lossy().into_owned()),
-        ("machine", system.machine().to_string_lossy().into_owned()),
-    ];
-    if let Some(tasks) = tasks {
-        host.push(("tasks", tasks.to_string()));
-    }
-    host.push(("euid", rustix::process::geteuid().as_raw().to_string()));
+/// The effective capabilities of the caller that matter here.
+fn held_capabilities() -> Result<Vec<&'static str>, String> {
     let names = [
         ("CAP_BPF", CapabilitySet::BPF),
         ("CAP_PERFMON", CapabilitySet::PERFMON),
         ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
         ("CAP_SYS_PTRACE", CapabilitySet::SYS_PTRACE),
     ];
-    let effective = match capabilities(None) {
-        Ok(sets) => {
-            let held: Vec<&str> = names
-                .into_iter()
-                .filter(|(_, set)| sets.effective.contains(*set))
-                .map(|(name, _)| name)
-                .collect();
-            if held.is_empty() {
-                "none that matter here".to_owned()
-            } else {
-                held.join(" ")
-            }
-        }
-        Err(errno) => format!("unknown: {errno}"),
-    };
-    host.push(("capabilities", effective));
-    host
+    let sets = capabilities(None).map_err(|errno| errno.to_string())?;
+    let held = names.into_iter().filter(|(_, set)| sets.effective.contains(*set));
+    Ok(held.map(|(name, _)| name).collect())
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let report = Report::new(args.from.handle());
-    let mut output = Output::new();
-    if args.json {
-        as_json(&report, output.buffer())
-    } else {
-        as_text(&report, &mut output)?
+    match args.formats.format() {
+        Format::Table => write_text(&report)?,
+        Format::Machine(machine) => write_rows(&report, machine, !args.no_header)?,
     }
-    output.finish()?;
     match report.why_not() {
         None => Ok(Outcome::Complete),
-        Some(why) => Err(Failure::Unanswered(format!("processes can't be asked about: {why}"))),
+        Some(why) => Err(Failure::Unanswered(format!(
+            "nothing can answer about processes: {why}"
+        ))),
     }
 }
 
-fn as_text(report: &Report, output: &mut Output) -> std::io::Result<()> {
-    let mut rows: Vec<[String; 2]> = Vec::new();
-    for (name, value) in &report.host {
-        rows.push([(*name).to_owned(), value.clone()]);
+fn write_text(report: &Report) -> std::io::Result<()> {
+    let mut output = Output::new();
+    let mut about = vec![
+        ["taskdiag".to_owned(), env!("CARGO_PKG_VERSION").to_owned()],
+        ["kernel".to_owned(), report.kernel.clone()],
+        ["machine".to_owned(), report.machine.clone()],
+    ];
+    if let Some(tasks) = report.tasks {
+        about.push(["tasks".to_owned(), tasks.to_string()]);
     }
-    two_columns(output, &rows)?;
+    about.push(["euid".to_owned(), report.euid.to_string()]);
+    let capabilities = match &report.capabilities {
+        Ok(held) if held.is_empty() => "none that matter here".to_owned(),
+        Ok(held) => held.join(" "),
+        Err(why) => format!("unknown: {why}"),
+    };
+    about.push(["capabilities".to_owned(), capabilities]);
+    two_columns(&mut output, &about)?;
 
-    output.buffer().extend_from_slice(b"\nWhat this host has:\n");
-    let mut table = Table::new([Align::Left; 3], report.facts.len());
+    title(&mut output, "What this host has:")?;
+    let mut table = Table::new([Align::Left; 3], report.facts.len()).wrapping();
+    table.style(1, |verdict| match verdict {
+        b"yes" => Style::Green,
+        b"no" => Style::Red,
+        _ => Style::Yellow,
+    });
     for (name, fact) in &report.facts {
         let mut why = fact.why.clone().into_owned();
         if !fact.remedy.is_empty() {
@@ -157,11 +179,9 @@ fn as_text(report: &Report, output: &mut Output) -> std::io::Result<()> {
             table.cell(|out| out.extend_from_slice(text.as_bytes()));
         }
     }
-    table.write(output, None)?;
+    table.write(&mut output, terminal_width())?;
 
-    output
-        .buffer()
-        .extend_from_slice(b"\nWho would answer now, asked once about all processes:\n");
+    title(&mut output, "Who would answer a single query about all processes now:")?;
     let mut by_source: Vec<(String, Vec<&str>)> = Vec::new();
     for (group, answer) in &report.plan {
         let source = match answer {
@@ -177,51 +197,58 @@ fn as_text(report: &Report, output: &mut Output) -> std::io::Result<()> {
         .into_iter()
         .map(|(source, groups)| [format!("  {source}"), groups.join(" ")])
         .collect();
-    two_columns(output, &rows)
+    two_columns(&mut output, &rows)?;
+    output.finish()
+}
+
+fn title(output: &mut Output, text: &str) -> std::io::Result<()> {
+    output.buffer().push(b'\n');
+    let mut table = Table::new([Align::Left], 1).wrapping();
+    table.style(0, |_| Style::Bold);
+    table.cell(|out| out.extend_from_slice(text.as_bytes()));
+    table.write(output, terminal_width())
 }
 
 fn two_columns(output: &mut Output, rows: &[[String; 2]]) -> std::io::Result<()> {
-    let mut table = Table::new([Align::Left; 2], rows.len());
+    let mut table = Table::new([Align::Left; 2], rows.len()).wrapping();
     for text in rows.iter().flatten() {
         table.cell(|out| out.extend_from_slice(text.as_bytes()));
     }
-    table.write(output, None)
+    table.write(output, terminal_width())
 }
 
-fn as_json(report: &Report, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"schema\":1,\"command\":\"doctor\",\"host\":");
-    json::object(out, &report.host, |(name, value)| {
-        (name, move |out: &mut Vec<u8>| json::string(out, value))
-    });
-    out.extend_from_slice(b",\"sources\":");
-    let answered = report
-        .plan
-        .iter()
-        .filter_map(|(group, answer)| Some((group, answer.as_ref().ok()?)));
-    json::object(out, answered, |(group, source)| {
-        (group.name(), move |out: &mut Vec<u8>| json::string(out, source.name()))
-    });
-    out.extend_from_slice(b",\"unanswered\":");
-    let unanswered = report
-        .plan
-        .iter()
-        .filter_map(|(group, answer)| Some((group, answer.as_ref().err()?)));
-    json::object(out, unanswered, |(group, why)| {
-        (group.name(), move |out: &mut Vec<u8>| json::string(out, why))
-    });
-    out.extend_from_slice(b",\"counters\":{},\"rows\":[");
-    for (index, (name, fact)) in report.facts.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",\n" } else { b"\n" });
-        let parts = [
-            ("fact", *name),
-            ("verdict", fact.verdict.as_str()),
-            ("why", &fact.why),
-            ("remedy", &fact.remedy),
-        ];
-        let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
-        json::object(out, parts, |(name, text)| {
-            (name, move |out: &mut Vec<u8>| json::string(out, text))
-        });
+fn cell(text: &str) -> Cell<'_> {
+    if text.is_empty() {
+        Err("none")
+    } else {
+        Ok(Value::Text(text.as_bytes()))
     }
-    cell::formatted(out, format_args!("\n]}}\n"));
+}
+
+fn write_rows(report: &Report, machine: Machine, header: bool) -> std::io::Result<()> {
+    let answered = report.plan.iter();
+    let answered = answered.filter_map(|(group, answer)| Some((group.name(), answer.as_ref().ok()?.name())));
+    let tasks = report.tasks.map(|tasks| ("tasks", tasks as u64));
+    let head = Head::new("doctor", answered.collect(), tasks);
+    let mut rows = Rows::begin(machine, &head, KEYS.map(|key| key.name).to_vec(), header);
+    for (name, fact) in &report.facts {
+        rows.row(&[name, fact.verdict.as_str(), &fact.why, &fact.remedy].map(cell))?;
+    }
+    rows.finish_with(|out| {
+        member(out, "version", |out| json::string(out, env!("CARGO_PKG_VERSION")));
+        member(out, "machine", |out| json::string(out, &report.machine));
+        member(out, "euid", |out| people::number(out, report.euid));
+        if let Ok(held) = &report.capabilities {
+            member(out, "capabilities", |out| {
+                json::list(out, held.iter(), |out, name| json::string(out, name))
+            });
+        }
+        let unanswered = report.plan.iter();
+        let unanswered = unanswered.filter_map(|(group, answer)| Some((group.name(), answer.as_ref().err()?)));
+        member(out, "unanswered", |out| {
+            json::object(out, unanswered, |(group, why)| {
+                (group, move |out: &mut Vec<u8>| json::string(out, why))
+            });
+        });
+    })
 }

@@ -1,104 +1,213 @@
 //! `taskdiag fields`.
 
 use std::io::Write;
+use std::sync::LazyLock;
 
 use clap::Args as ClapArgs;
-use taskdiag::{Field, Group};
-use taskdiag_core::field::Info;
+use taskdiag::{Field, Group, Kind, Value};
 use taskdiag_core::proc_values::{self, Coverage};
 
+use crate::listing::{Format, Formats};
 use crate::outcome::{Failure, Outcome};
-use crate::output::table::{Align, Table};
-use crate::output::{json, Output};
+use crate::output::document::Head;
+use crate::output::named::{self, key, Cell, RowKey, Rows};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::Output;
 
 /// List all fields: their names, groups, units, and where /proc has them
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// As a JSON document
-    #[arg(long)]
-    json: bool,
-    /// As Markdown: what `docs/fields.md` is made with
-    #[arg(long, conflicts_with = "json")]
+    /// As Markdown, which is docs/fields.md
+    #[arg(long, conflicts_with_all = ["json", "jsonl", "csv", "fields", "sort", "limit"])]
     markdown: bool,
+    /// Sort by these; a minus in front puts the largest first [default: in the order of `-o all`]
+    #[arg(long, value_name = "[-]KEY,…", allow_hyphen_values = true)]
+    sort: Vec<String>,
+    /// At most this many rows, after sorting
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// What to show, in this order: name, group, kind, origin, since, access, meaning, or `all`; a
+    /// plus in front adds
+    #[arg(short = 'o', long = "fields", value_name = "[+]KEY,…", help_heading = "Output")]
+    fields: Vec<String>,
+    #[command(flatten, next_help_heading = "Output")]
+    formats: Formats,
+    /// No header above tables and CSV
+    #[arg(long, visible_alias = "no-headers", help_heading = "Output")]
+    no_header: bool,
 }
+
+/// What rows have.
+pub const KEYS: [RowKey; 7] = [
+    key("name", Kind::Text, "The name, everywhere."),
+    key("group", Kind::Text, "The group: fields that are read together."),
+    key("kind", Kind::Text, "What the values are, with their unit."),
+    key(
+        "origin",
+        Kind::Text,
+        "Where /proc/PID has the value as text, or which fields it is made of.",
+    ),
+    key(
+        "since",
+        Kind::Text,
+        "The first kernel that has it there; absent if all supported ones do.",
+    ),
+    key(
+        "access",
+        Kind::Text,
+        "What it takes to see it of another user's task; absent if nothing.",
+    ),
+    key("meaning", Kind::Text, "What it means."),
+];
+
+/// The columns of the table without `-o`: name, group, kind and meaning.
+const USUAL: [usize; 4] = [0, 1, 2, 6];
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
-    let mut output = Output::new();
-    match args {
-        Args { json: true, .. } => as_json(output.buffer()),
-        Args { markdown: true, .. } => as_markdown(output.buffer())?,
-        _ => as_table(&mut output)?,
+    if args.markdown {
+        let mut output = Output::new();
+        as_markdown(output.buffer())?;
+        output.finish()?;
+        return Ok(Outcome::Complete);
     }
-    output.finish()?;
+    let chosen = named::chosen(&args.fields, &KEYS)?;
+    let sort = named::sort_keys(&args.sort, &KEYS)?;
+    let mut fields = Field::ALL.to_vec();
+    fields.sort_by(|a, b| named::compare(&sort, a, b, cell));
+    fields.truncate(args.limit.unwrap_or(usize::MAX));
+    let header = !args.no_header;
+    match args.formats.format() {
+        Format::Table if args.fields.is_empty() => write_table(&fields, header)?,
+        Format::Table => {
+            let shown = chosen.keys(&USUAL);
+            let keys: Vec<RowKey> = shown.iter().map(|&index| KEYS[index]).collect();
+            let rows = fields
+                .iter()
+                .map(|field| shown.iter().map(|&index| cell(field, index)).collect());
+            named::write_table(&keys, rows, false, header)?;
+        }
+        Format::Machine(machine) => {
+            let shown = chosen.keys(&(0..KEYS.len()).collect::<Vec<usize>>());
+            let keys = shown.iter().map(|&index| KEYS[index].name).collect();
+            let mut rows = Rows::begin(machine, &Head::new("fields", Vec::new(), []), keys, header);
+            for field in &fields {
+                let cells: Vec<Cell<'_>> = shown.iter().map(|&index| cell(field, index)).collect();
+                rows.row(&cells)?;
+            }
+            rows.finish()?;
+        }
+    }
     Ok(Outcome::Complete)
 }
 
-/// The parts of a field's description, with their names.
-fn parts(info: &Info) -> [(&'static str, &'static str); 7] {
-    [
-        ("name", info.name),
-        ("group", info.group.name()),
-        ("kind", info.kind.as_str()),
-        ("origin", info.origin),
-        ("since", info.since),
-        ("access", info.access()),
-        ("meaning", info.meaning),
-    ]
+/// The value of a field under one of [`KEYS`].
+fn cell(field: &Field, index: usize) -> Cell<'_> {
+    let info = field.info();
+    let parts = [
+        info.name,
+        info.group.name(),
+        info.kind.as_str(),
+        origin(*field),
+        info.since,
+        info.access(),
+        info.meaning,
+    ];
+    match parts[index] {
+        "" => Err("none"),
+        text => Ok(Value::Text(text.as_bytes())),
+    }
 }
 
-fn as_table(output: &mut Output) -> std::io::Result<()> {
-    let headings = ["NAME", "GROUP", "KIND", "IN /PROC/PID", "SINCE", "ACCESS", "MEANING"];
-    let mut table = Table::new(headings.map(|_| Align::Left), Field::ALL.len());
-    for heading in headings {
-        table.cell(|out| out.extend_from_slice(heading.as_bytes()));
+/// Where `/proc` has a field, or what it is made of.
+fn origin(field: Field) -> &'static str {
+    static MADE_OF: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let names = |field: &Field| {
+            field
+                .info()
+                .made_of
+                .iter()
+                .map(|field| field.name())
+                .collect::<Vec<_>>()
+        };
+        Field::ALL
+            .iter()
+            .map(|field| format!("from {}", names(field).join(", ")))
+            .collect()
+    });
+    match field.info().made_of {
+        [] => field.info().origin,
+        _ => &MADE_OF[field as usize],
     }
-    for field in Field::ALL {
-        for (_, part) in parts(field.info()) {
-            let part = if part.is_empty() { "-" } else { part };
-            table.cell(|out| out.extend_from_slice(part.as_bytes()));
+}
+
+/// The table for people, whose meanings go on in the next line where they are long.
+fn write_table(fields: &[Field], header: bool) -> std::io::Result<()> {
+    let mut table = Table::new(USUAL.map(|_| Align::Left), fields.len()).wrapping();
+    if header {
+        table.headings(["NAME", "GROUP", "KIND", "MEANING"]);
+    }
+    for field in fields {
+        for index in USUAL {
+            table.cell(|out| match cell(field, index) {
+                Ok(Value::Text(text)) => out.extend_from_slice(text),
+                _ => out.push(b'-'),
+            });
         }
     }
-    table.write(output, None)
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    output.finish()
 }
 
-fn as_json(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"schema\":1,\"command\":\"fields\",\"sources\":{},\"counters\":{},\"rows\":[");
-    for (index, field) in Field::ALL.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",\n" } else { b"\n" });
-        let parts = parts(field.info()).into_iter().filter(|(_, part)| !part.is_empty());
-        json::object(out, parts, |(name, part)| {
-            (name, move |out: &mut Vec<u8>| json::string(out, part))
-        });
-    }
-    out.extend_from_slice(b"\n]}\n");
-}
-
-/// What stands above the tables of `docs/fields.md`.
+/// The introduction of `docs/fields.md`.
 const INTRODUCTION: &str = "\
-<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field.rs instead. -->
+<!-- Made by `taskdiag fields --markdown`; change crates/taskdiag-core/src/field/table.rs instead. -->
 
 # Fields
 
-Every value that taskdiag knows. The names are the same everywhere: in `-o` and `--sort`, as the keys of JSON rows, as methods
-of `Task` in the library. A unit is in the name: `_bytes`, `_ns`, `_count`.
+All values that taskdiag knows. The names are the same everywhere: in `-o` and `--sort`, as keys of
+JSON rows, as methods of `Task` in the library, in filters ([filters.md](filters.md)). The unit is
+in the name: `_bytes`, `_ns`, `_count`.
 
-- *In /proc/PID*: where the kernel has the value as text.
-- *Since*: the first kernel that has it there; empty for kernels older than any that taskdiag supports.
-- *Access*: what it takes to see the value of somebody else's task there: `trace` is the right to trace it (the same user, or
-  `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`; empty is nothing, unless `/proc` is mounted with `hidepid`. Before 6.2
-  `fd_count` takes the right to trace, too.
+- *In /proc/PID*: where the kernel has the value as text. Derived fields have *made of* instead: the
+  fields that their values are made of, which are read for them.
+- *Since*: the first kernel that has it there; empty if all supported kernels have it.
+- *Access*: what it takes to see the value of another user's task: `trace` is the right to trace it
+  (the same user, or `CAP_SYS_PTRACE`), `nice` is `CAP_SYS_NICE`; empty is nothing, unless `/proc` is
+  mounted with `hidepid`. Before Linux 6.2 `fd_count` needs the right to trace as well.
 
-`-o` takes the name of a group for all of its fields, and `all` for all there are but those of group `rollup`, which cost more the
-more memory a process has and have to be named ([memory.md](memory.md)). A field comes before a group of the same name. Fields of a
-group cost about the same and are read together: what no chosen field belongs to is not read.
+`-o` takes the name of a group for all of its fields, and `all` for every field that is cheap. These
+are not, and must be named:
+
+- the group `rollup`, which takes longer the more memory a process has ([memory.md](memory.md));
+- the group `text`, which only `/proc` has, in files of their own for each task;
+- `environ`, which is in the memory of processes, is large, and may hold secrets;
+- `user` and `group`, for which the user database of this host may ask the network;
+- `container_name` and `container_runtime`, for which files of container runtimes may be read.
+
+If a field and a group have the same name, the name means the field. The fields of a group cost
+about the same and are read together; a group of which no field is chosen is not read.
+
+A derived field is absent if a field that it is made of is absent, for the same reason. A task that
+has no terminal, unit, container or pod has an empty text there, which filters can compare:
+`container_id == ''`.
+
+Names of users, groups and containers are looked up once each, by a thread of their own, and again
+after five minutes. An answer waits for them ten times as long as for a process: 2 seconds, unless
+`--patience` says otherwise. A name that is not there then is absent as `no answer`, and comes with
+a later answer.
+
+Containers and pods are found by the names of cgroups in the unified hierarchy, whoever made these.
+If hierarchies of version 1 are in use as well, containers may be in those alone. The fields are
+then absent as `unsupported` for a task that is in no container of the unified hierarchy.
 ";
 
-/// What stands above the list of the kernel's values.
+/// The introduction of the list of the kernel's values.
 const VALUES: &str = "
 # The values of /proc/PID
 
-Every value of `stat`, `status` and other files, with the field that it is, or why it is none.
+Every value of `stat`, `status` and other files: the field that has it, or why no field has it.
 
 | file | value | field |
 |---|---|---|
@@ -127,16 +236,30 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(INTRODUCTION.as_bytes());
     for group in Group::ALL {
         write!(out, "\n## {}\n\n", group.name())?;
-        out.extend_from_slice(
-            b"| name | values | in /proc/PID | since | access | meaning |\n|---|---|---|---|---|---|\n",
-        );
+        let place = if group == Group::Derived {
+            "made of"
+        } else {
+            "in /proc/PID"
+        };
+        writeln!(
+            out,
+            "| name | values | {place} | since | access | meaning |\n|---|---|---|---|---|---|"
+        )?;
         for info in Field::ALL
             .iter()
             .map(|field| field.info())
             .filter(|info| info.group == group)
         {
             write!(out, "| `{}` |", info.name)?;
-            for part in [info.kind.as_str(), info.origin, info.since, info.access(), info.meaning] {
+            let place = match info.made_of {
+                [] => info.origin.to_owned(),
+                fields => fields
+                    .iter()
+                    .map(|field| format!("`{field}`"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            for part in [info.kind.as_str(), &place, info.since, info.access(), info.meaning] {
                 match part {
                     "" => out.extend_from_slice(b" |"),
                     part => write!(out, " {} |", part.replace('|', "\\|"))?,

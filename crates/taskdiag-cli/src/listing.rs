@@ -5,21 +5,24 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Scope, Snapshot, Task};
-use taskdiag_core::plan::{BpfWay, Explanation};
+use taskdiag::{Absent, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
+use taskdiag_core::plan::BpfWay;
 
-use crate::library::SourceOptions;
-use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
-use crate::output::named::Total;
+use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome, WhoMay};
+use crate::output::document::{self, Document, Head, Sample};
+use crate::output::named::{write_total, Total};
 use crate::output::names::Names;
-use crate::output::{cell, csv, json, Absences, Extra, Output};
+use crate::output::{csv, json, Absences, Extra, NoValues, Output};
+use crate::source::SourceOptions;
+
+pub use crate::output::format::{Format, Formats, Machine};
 
 /// The options of every listing.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct Options {
-    /// Fields to show, in this order; a group stands for its fields, `all` for all fields but
-    /// those of group rollup. See `taskdiag fields`
+    /// Fields to show, in this order; a group stands for its fields, `all` for every field that is
+    /// cheap. See `taskdiag fields`
     #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
     pub fields: Vec<String>,
     #[command(flatten)]
@@ -29,68 +32,21 @@ pub struct Options {
     /// Exact numbers in tables: bytes and nanoseconds
     #[arg(long)]
     pub bytes: bool,
-    /// Users, groups, capabilities and signals by their names
+    /// Names of users, groups, capabilities and signals: instead of numbers in tables, beside them in JSON and CSV
     #[arg(long)]
     pub names: bool,
     /// No header above tables and CSV
-    #[arg(long)]
+    #[arg(long, visible_alias = "no-headers")]
     pub no_header: bool,
     /// Say on standard error who answered, how many tasks, and in how long
     #[arg(long)]
     pub stats: bool,
 }
 
-/// The options that choose a format.
-#[derive(Clone, Copy, Debug, Args)]
-#[group(multiple = false)]
-pub struct Formats {
-    /// One JSON document: rows, sources, counters. A missing value has no key but a reason under "absent"
-    #[arg(long)]
-    json: bool,
-    /// The rows alone as JSON, one a line
-    #[arg(long)]
-    jsonl: bool,
-    /// Comma-separated values (RFC 4180): missing values are empty cells, members of lists have a space between them
-    #[arg(long)]
-    csv: bool,
-}
-
-/// How the rows are to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// An aligned table.
-    Table,
-    /// For programs.
-    Machine(Machine),
-}
-
-/// How rows are written for programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
-    /// One document.
-    Json,
-    /// A document a row.
-    Jsonl,
-    /// Comma-separated values.
-    Csv,
-}
-
 impl Options {
     /// How the rows are to be written.
     pub fn format(&self) -> Format {
         self.formats.format()
-    }
-}
-
-impl Formats {
-    /// How the rows are to be written.
-    pub fn format(self) -> Format {
-        match self {
-            Formats { json: true, .. } => Format::Machine(Machine::Json),
-            Formats { jsonl: true, .. } => Format::Machine(Machine::Jsonl),
-            Formats { csv: true, .. } => Format::Machine(Machine::Csv),
-            _ => Format::Table,
-        }
     }
 }
 
@@ -167,14 +123,17 @@ impl Answers {
         match counters.undecided {
             0 => {}
             count => partial(format_args!(
-                "{count} task{} left out: what they are filtered by may not be seen ({}), or is not there (`taskdiag doctor` \
+                "{count} task{} left out: what {} filtered by may not be seen ({}), or is not there (`taskdiag doctor` \
                  says what is)",
                 if count == 1 { "" } else { "s" },
+                if count == 1 { "it is" } else { "they are" },
                 who_may()
             )),
         }
-        if counters.no_answer > 0 {
-            partial(format_args!("{}", no_answer_from(&self.silent())));
+        // A process that a filter left out is none that was asked for, or it is counted above.
+        let silent = self.silent();
+        if counters.no_answer > 0 && !silent.is_empty() {
+            partial(format_args!("{}", no_answer_from(&silent)));
         }
         match counters.malformed {
             0 => {}
@@ -197,7 +156,7 @@ impl Answers {
 
     /// Says which part of the filter was decided where, and what was read for whom.
     pub fn say_explanation(&self, explanation: &Explanation) {
-        let Explanation { plan, first, last } = explanation;
+        let (plan, first, last) = (explanation.plan(), explanation.decided_first(), explanation.filter());
         let counters = self.snapshot.counters();
         let groups: Vec<&str> = self.snapshot.answers().map(|(group, _)| group.name()).collect();
         let groups = if groups.is_empty() {
@@ -249,7 +208,6 @@ impl Answers {
             .snapshot
             .counters()
             .named()
-            .into_iter()
             .filter(|(name, count)| {
                 matches!(
                     *name,
@@ -279,70 +237,36 @@ impl Answers {
         absences: &mut Absences,
     ) -> io::Result<()> {
         let mut output = Output::new();
-        match machine {
-            Machine::Csv => {
-                if listing.header {
-                    csv::header(output.buffer(), listing.fields, listing.extra_name().as_slice());
-                }
-                let mut names = listing.names.then(Names::default);
-                for (index, task) in listing.tasks.iter().enumerate() {
-                    let extra = listing.extra(index);
-                    csv::row(
-                        output.buffer(),
-                        listing.fields,
-                        task,
-                        extra.as_slice(),
-                        names.as_mut(),
-                        absences,
-                    );
-                    output.row_ended()?;
-                }
+        let head = Head::new(command, self.sources().collect(), self.snapshot.counters().named());
+        let columns = || {
+            let fields = csv::columns(listing.fields, listing.names);
+            fields.into_iter().chain(listing.extra_names().map(str::to_owned))
+        };
+        let mut document = Document::begin(output.buffer(), machine, &head, listing.header.then(columns));
+        let mut names = listing.names.then(Names::default);
+        let mut rows = json::Rows::new(listing.fields, listing.names);
+        match (listing.sample, machine) {
+            (Some(sample), Machine::Jsonl) => document::sample(output.buffer(), sample, listing.tasks.len()),
+            (Some(_), Machine::Csv) if listing.tasks.is_empty() => {
+                let (extras, none) = (listing.extras(0), NoValues::default());
+                document.row(output.buffer(), |out| {
+                    csv::row(out, listing.fields, &none, &extras, names.as_mut(), absences)
+                });
             }
-            Machine::Jsonl => {
-                let mut rows = json::Rows::new(listing.fields, listing.names);
-                for (index, task) in listing.tasks.iter().enumerate() {
-                    rows.write(output.buffer(), task, listing.extra(index).as_slice(), absences);
-                    output.buffer().push(b'\n');
-                    output.row_ended()?;
-                }
-            }
-            Machine::Json => {
-                self.begin_document(output.buffer(), command);
-                let mut rows = json::Rows::new(listing.fields, listing.names);
-                for (index, task) in listing.tasks.iter().enumerate() {
-                    output
-                        .buffer()
-                        .extend_from_slice(if index > 0 { b",\n" } else { b"\n" });
-                    rows.write(output.buffer(), task, listing.extra(index).as_slice(), absences);
-                    output.row_ended()?;
-                }
-                json::end_document(output.buffer(), listing.total);
-            }
+            _ => {}
         }
+        for (index, task) in listing.tasks.iter().enumerate() {
+            let extras = listing.extras(index);
+            document.row(output.buffer(), |out| match machine {
+                Machine::Csv => csv::row(out, listing.fields, task, &extras, names.as_mut(), absences),
+                Machine::Json => rows.write(out, task, &extras, absences),
+                // The line of the sample has the time.
+                Machine::Jsonl => rows.write(out, task, &extras[..extras.len().min(1)], absences),
+            });
+            output.row_ended()?;
+        }
+        document.end(output.buffer(), |out| write_total(out, listing.total));
         output.finish()
-    }
-
-    /// Appends all of a document that stands before its rows.
-    fn begin_document(&self, out: &mut Vec<u8>, command: &str) {
-        let answered: Vec<_> = self
-            .snapshot
-            .answers()
-            .filter_map(|(group, answer)| Some((group, answer.ok()?)))
-            .collect();
-        cell::formatted(
-            out,
-            format_args!("{{\"schema\":1,\"command\":\"{command}\",\"sources\":"),
-        );
-        json::object(out, answered, |(group, source)| {
-            (group.name(), move |out: &mut Vec<u8>| json::string(out, source.name()))
-        });
-        out.extend_from_slice(b",\"counters\":");
-        json::object(out, self.snapshot.counters().named(), |(name, count)| {
-            (name, move |out: &mut Vec<u8>| {
-                cell::formatted(out, format_args!("{count}"))
-            })
-        });
-        out.extend_from_slice(b",\"rows\":[");
     }
 }
 
@@ -356,29 +280,30 @@ pub struct Listing<'a> {
     /// How deep each task is in the tree, if it is one.
     pub depths: Option<&'a [u32]>,
     /// Which sample it is, if there are several.
-    pub sample: Option<u64>,
-    /// What the tasks add up to, which a JSON document has behind its rows.
+    pub sample: Option<Sample<'a>>,
+    /// What the tasks add up to, for the end of a JSON document.
     pub total: Total<'a>,
     /// Whether there is a header above CSV.
     pub header: bool,
-    /// Whether numbers that have names are written by them.
+    /// Whether names stand beside the numbers that have them.
     pub names: bool,
 }
 
-impl Listing<'_> {
-    fn extra(&self, index: usize) -> Option<(&'static str, Result<Extra, &'static str>)> {
-        let number = match (self.sample, self.depths) {
-            (Some(sample), _) => sample,
-            (None, depths) => depths?[index].into(),
-        };
-        Some((self.extra_name()?, Ok(Extra::Count(number))))
+impl<'a> Listing<'a> {
+    /// What a row has behind its fields.
+    fn extras(&self, index: usize) -> Vec<(&'static str, Result<Extra<'a>, &'static str>)> {
+        let depth = self.depths.and_then(|depths| depths.get(index));
+        match (self.sample, depth) {
+            (Some(sample), _) => sample.extras().to_vec(),
+            (None, Some(&depth)) => vec![("depth", Ok(Extra::Count(depth.into())))],
+            (None, None) => Vec::new(),
+        }
     }
 
-    fn extra_name(&self) -> Option<&'static str> {
-        match (self.sample, self.depths) {
-            (Some(_), _) => Some("sample"),
-            (None, depths) => depths.map(|_| "depth"),
-        }
+    fn extra_names(&self) -> impl Iterator<Item = &'static str> {
+        let sample = self.sample.map(|_| ["sample", "time"]);
+        let depth = self.depths.map(|_| "depth");
+        sample.into_iter().flatten().chain(depth)
     }
 }
 
@@ -396,17 +321,22 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
             say(format_args!(
                 "{}: {reason}{of} ({})",
                 names.join(", "),
-                next_step(reason)
+                next_step(reason, &fields)
             ));
-            outcome = Outcome::Partial;
+            if reason != Absent::Denied || WhoMay::see_denied() != WhoMay::Nobody {
+                outcome = Outcome::Partial;
+            }
         }
     }
     outcome
 }
 
 /// What to do about values that are missing for this reason.
-fn next_step(reason: Absent) -> &'static str {
+fn next_step(reason: Absent, fields: &[Field]) -> &'static str {
     match reason {
+        Absent::NoAnswer if fields.iter().all(|field| field.group() == Group::Derived) => {
+            "the user database, or a file of a container runtime: --patience waits longer"
+        }
         Absent::Denied => who_may(),
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",

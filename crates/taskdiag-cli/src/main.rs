@@ -1,86 +1,197 @@
 //! `taskdiag`: asks a Linux kernel about its processes, for people and for scripts.
 //!
-//! One file a command. A command parses its options into what they mean before it asks anything, so that wrong usage never
-//! costs a query; what is common to commands that list tasks is in [`listing`], how things are written in [`output`].
+//! One file for each command. A command parses its options completely before it asks anything, so
+//! that wrong usage never costs a query. [`listing`] has what commands that list tasks have in
+//! common; [`output`] has how rows are written.
 
 #![forbid(unsafe_code)]
 
 mod cache;
+mod choice;
+mod complete;
 mod doctor;
 mod events;
 mod fields;
-mod library;
+mod files;
+mod forest;
+mod host;
 mod listing;
+mod manual;
 mod maps;
 mod mem;
 mod normalize;
 mod outcome;
 mod output;
+mod pgrep;
 mod pin;
+mod pkill;
 mod ps;
+mod quantity;
+mod schema;
 mod selection;
+mod source;
+mod top;
 mod tree;
+mod version;
 mod watch;
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use outcome::{Failure, Outcome};
+use output::terminal::{choose_color, Color};
+use output::Output;
 
-/// Ask a Linux kernel about its processes: through BPF task iterators where it can be had, through /proc where not.
+/// Ask a Linux kernel about its processes, their memory, and the page cache
+///
+/// BPF programs answer where that is allowed, /proc where it is not; both give the same values.
 #[derive(Debug, Parser)]
 #[command(
     name = "taskdiag",
-    version,
+    disable_version_flag = true,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     after_help = "Exit status: 0 all answered; 1 something asked for was not there or partly unreadable (the rest is \
                   printed, the reason is on standard error); 2 wrong usage, or nothing could be answered."
 )]
 struct Cli {
+    /// Print the version, the commit and the features
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// Colours in tables
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        help_heading = "Output",
+        display_order = 900
+    )]
+    color: Color,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Ps(ps::Args),
+    Ps(ps::PsArgs),
     Tree(tree::Args),
-    /// Watch what tasks do: processor time, page faults, input and output per second
-    ///
-    /// Every two seconds, or as --watch says, a table of the tasks that used processor time since, the busiest first; those that
-    /// did nothing are not even transferred from the kernel, unless there is a filter. The first table has every task. Rates are
-    /// about the time between two samples: a task that was not in the sample before, or did not match then, has none yet; one that
-    /// started since then has them at once, from all its life. -o and --sort also take cpu_percent, min_faults_per_s,
-    /// maj_faults_per_s, read_bytes_per_s and write_bytes_per_s. Rows of --jsonl and --csv have the number of their sample in
-    /// `sample`. --explain and --stats are about a single answer, and say nothing here.
-    #[command(after_help = "Examples:\n  taskdiag watch --watch 1 --limit 20\n  \
-        taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl")]
-    Watch(ps::Args),
+    Watch(watch::Args),
+    Top(top::Args),
     Cache(cache::Args),
     Events(events::Args),
+    Files(files::Args),
     Maps(maps::Args),
     Mem(mem::Args),
     Normalize(normalize::Args),
+    Pgrep(pgrep::Args),
+    Pkill(pkill::Args),
     Fields(fields::Args),
     Doctor(doctor::Args),
     Pin(pin::PinArgs),
     Unpin(pin::UnpinArgs),
+    #[command(hide = true)]
+    Schema(schema::Args),
+    #[command(hide = true)]
+    Man(manual::Args),
+    #[command(hide = true)]
+    Completions(complete::Args),
+}
+
+/// The commands that a link can be named after.
+const LINKS: [&str; 3] = ["ps", "pgrep", "pkill"];
+
+/// The arguments, with the command that a link is named after in its place; and whether there was a link.
+fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
+    let name = arguments.first().and_then(|program| Path::new(program).file_name());
+    let link = LINKS.into_iter().find(|link| name == Some(OsStr::new(link)));
+    if let Some(link) = link {
+        arguments.splice(..1, ["taskdiag".into(), link.into()]);
+    }
+    (arguments, link.is_some())
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Ps(args) => ps::run(args),
+    if complete::answer(Cli::command) {
+        return ExitCode::SUCCESS;
+    }
+    let (arguments, is_link) = through_link(std::env::args_os().collect());
+    let line = ps::CommandLine::new(pkill::with_signal(arguments), is_link);
+    let result = line.and_then(|line| {
+        let cli = match Cli::try_parse_from(line.arguments) {
+            Ok(cli) => cli,
+            Err(wrong) if wrong.use_stderr() => wrong.exit(),
+            Err(help) => {
+                help.print()?;
+                return Ok(Outcome::Complete);
+            }
+        };
+        choose_color(cli.color);
+        run(cli, line.meant)
+    });
+    outcome::exit_code(result)
+}
+
+fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
+    if cli.version {
+        let mut output = Output::new();
+        output.buffer().extend_from_slice(version::text().as_bytes());
+        output.finish()?;
+        return Ok(Outcome::Complete);
+    }
+    let Some(command) = cli.command else {
+        let usage = Cli::command().render_usage();
+        return Err(Failure::Unanswered(format!(
+            "no command is given\n{usage}\n`taskdiag help` lists the commands"
+        )));
+    };
+    match command {
+        Command::Ps(args) => ps::run(args, ps_options, watch::of_ps),
         Command::Tree(args) => tree::run(args),
         Command::Watch(args) => watch::run(args),
+        Command::Top(args) => top::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Events(args) => events::run(args),
+        Command::Files(args) => files::run(args),
         Command::Maps(args) => maps::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Normalize(args) => normalize::run(args),
+        Command::Pgrep(args) => pgrep::run(args),
+        Command::Pkill(args) => pkill::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pin(args) => pin::pin(args),
         Command::Unpin(args) => pin::unpin(args),
-    };
-    outcome::exit_code(result)
+        Command::Schema(args) => schema::run(args),
+        Command::Man(args) => manual::run(args, Cli::command()),
+        Command::Completions(args) => complete::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a link stands for its command, whatever its directory, and that other names do not.
+    #[test]
+    fn links_stand_for_commands() {
+        let line = |words: &[&str]| {
+            let (arguments, is_link) = through_link(words.iter().map(OsString::from).collect());
+            let arguments: Vec<String> = arguments
+                .into_iter()
+                .filter_map(|word| word.into_string().ok())
+                .collect();
+            (arguments.join(" "), is_link)
+        };
+        assert_eq!(
+            line(&["/usr/local/bin/ps", "aux"]),
+            ("taskdiag ps aux".to_owned(), true)
+        );
+        assert_eq!(line(&["pkill", "-9", "x"]), ("taskdiag pkill -9 x".to_owned(), true));
+        assert_eq!(line(&["./taskdiag", "ps"]), ("./taskdiag ps".to_owned(), false));
+        assert_eq!(line(&["ps/tool", "ps"]), ("ps/tool ps".to_owned(), false));
+        assert_eq!(line(&[]), (String::new(), false));
+    }
 }

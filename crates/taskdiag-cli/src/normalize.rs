@@ -4,37 +4,54 @@ use std::io::{self, BufRead as _};
 
 use clap::Args as ClapArgs;
 use taskdiag::maps::{BuildId, Known, Normalized, Normalizer, Outcome as Place, Reason};
-use taskdiag::{Absent, ErrorKind, Value};
+use taskdiag::{Absent, ErrorKind, Kind, Value};
 
 use crate::listing::Format;
 use crate::maps::{address, build_id_cell, OutputOptions, SourceOptions};
 use crate::outcome::{say, who_may, Failure, Outcome};
-use crate::output::named::{Cell, Head, Rows};
+use crate::output::document::Head;
+use crate::output::named::{self, key, Cell, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{cell, text, Output};
+use crate::quantity;
 
 /// Turn addresses of a process into offsets in files, with the files' build ids
 ///
-/// There is a row for each address, in the order given. One that lies in no file has the reason instead: unmapped, anonymous (heap,
-/// stack, or code made by the program), vdso (the kernel's library, which has a build id) or special (something else of the
-/// kernel's).
+/// There is a row for each address, in the order given. An address that is in no file has a reason
+/// instead: unmapped, anonymous (heap, stack, or code made by the program), vdso (the kernel's
+/// library, which has a build id) or special (other mappings of the kernel).
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     taskdiag normalize 1234 0x7f0dcafe0123\n  \
     taskdiag normalize 1234 --json - <addresses")]
 pub struct Args {
     /// The process
+    #[arg(value_parser = quantity::pid)]
     pid: u32,
     /// Addresses, decimal or hexadecimal with 0x; `-` reads them from standard input, one a line
     #[arg(value_name = "ADDR", required = true)]
     addresses: Vec<String>,
+    /// Fields to show, in this order: addr, file_offset, name, build_id, deleted, or `all`
+    #[arg(short = 'o', long = "fields", value_name = "FIELD,…", help_heading = "Output")]
+    fields: Vec<String>,
     #[command(flatten)]
     from: SourceOptions,
     #[command(flatten)]
     output: OutputOptions,
 }
 
-const KEYS: [&str; 5] = ["addr", "file_offset", "name", "build_id", "deleted"];
+/// What rows have.
+pub const KEYS: [RowKey; 5] = [
+    key("addr", Kind::Address, "The address."),
+    key("file_offset", Kind::Bytes, "Where that is in the file."),
+    key(
+        "name",
+        Kind::Text,
+        "The path of the file, without \" (deleted)\"; [vdso] for the kernel's library.",
+    ),
+    key("build_id", Kind::Text, "Build id of the file, in hexadecimal."),
+    key("deleted", Kind::Flag, "Whether the file is deleted."),
+];
 
 /// The addresses that the words mean.
 fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) -> Result<Vec<u64>, Failure> {
@@ -59,15 +76,17 @@ fn addresses(words: &[String], input: impl FnOnce() -> io::Result<Vec<String>>) 
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let chosen = named::chosen(&args.fields, &KEYS)?;
+    let shown = chosen.keys(&[0, 1, 2, 3, 4]);
     let addresses = addresses(&args.addresses, || io::stdin().lock().lines().collect())?;
-    let asked = args.from.asked()?;
-    let normalized = asked
+    let source = args.from.source()?;
+    let normalized = source
         .open(args.pid)
         .and_then(|mut maps| Normalizer::new().normalize(&mut maps, &addresses));
     let normalized = normalized.map_err(|error| {
         Failure::Unanswered(match error.kind() {
             ErrorKind::NoSuchTask => format!("pid {}: no such process", args.pid),
-            _ => error.to_string(),
+            _ => format!("{error:#}"),
         })
     })?;
     let rows = || {
@@ -82,21 +101,29 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         .filter(|place| **place == Place::Nowhere(Reason::Unmapped))
         .count();
     match args.output.formats.format() {
-        Format::Table => write_table(&args, rows())?,
+        Format::Table if args.fields.is_empty() => write_table(&args, rows())?,
+        Format::Table => {
+            let rows: Vec<AddressRow<'_>> = rows().collect();
+            let keys: Vec<RowKey> = shown.iter().map(|&key| KEYS[key]).collect();
+            let cells = rows
+                .iter()
+                .map(|row| shown.iter().map(|&key| row.cells()[key]).collect());
+            named::write_table(&keys, cells, args.output.bytes, !args.output.no_header)?;
+        }
         Format::Machine(machine) => {
-            let head = Head {
-                command: "normalize",
-                sources: vec![("maps", asked.name(normalized.source))],
-                counters: vec![
-                    ("addresses", addresses.len() as u64),
-                    ("unmapped", unmapped as u64),
-                    ("mappings", normalized.mappings as u64),
-                    ("files", normalized.files.len() as u64),
-                ],
-            };
-            let mut output = Rows::begin(machine, &head, KEYS.to_vec(), !args.output.no_header);
+            let counters = [
+                ("addresses", addresses.len() as u64),
+                ("unmapped", unmapped as u64),
+                ("mappings", normalized.mappings as u64),
+                ("files", normalized.files.len() as u64),
+            ];
+            let head = Head::new("normalize", vec![("maps", source.name(normalized.source))], counters);
+            let keys = shown.iter().map(|&key| KEYS[key].name).collect();
+            let mut output = Rows::begin(machine, &head, keys, !args.output.no_header);
             for row in rows() {
-                output.row(&row.cells())?;
+                let cells = row.cells();
+                let cells: Vec<Cell<'_>> = shown.iter().map(|&key| cells[key]).collect();
+                output.row(&cells)?;
             }
             output.finish()?;
         }
@@ -123,12 +150,12 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     })
 }
 
-/// What is to be said of an address.
+/// What is known of an address.
 struct AddressRow<'a> {
     address: u64,
     file_offset: Result<u64, &'static str>,
     name: Result<&'a [u8], &'static str>,
-    /// `None` for what can't have one, which is the reason for its missing name.
+    /// `None` for what can't have one.
     build_id: Known<Option<BuildId>>,
     written_build_id: String,
     deleted: Result<bool, &'static str>,
@@ -163,7 +190,7 @@ impl<'a> AddressRow<'a> {
             },
             Place::Nowhere(Reason::Unmapped) => nowhere("unmapped"),
             Place::Nowhere(Reason::Anonymous) => nowhere("anonymous"),
-            Place::Nowhere(Reason::Special) => nowhere("special"),
+            _ => nowhere("special"),
         };
         if let Ok(Some(id)) = row.build_id {
             row.written_build_id = id.to_string();
@@ -196,9 +223,7 @@ fn write_table<'a>(args: &Args, rows: impl Iterator<Item = AddressRow<'a>>) -> i
     ];
     let mut table = Table::new(headings.map(|(_, align)| align), 0);
     if !args.output.no_header {
-        for (heading, _) in headings {
-            table.cell(|out| out.extend_from_slice(heading.as_bytes()));
-        }
+        table.headings(headings.map(|(heading, _)| heading));
     }
     for row in rows {
         table.cell(|out| cell::formatted(out, format_args!("{:#x}", row.address)));
@@ -239,7 +264,8 @@ mod tests {
         addresses(&words, read).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Check that addresses come from arguments and from standard input, in order, and that input is read once.
+    /// Check that addresses come from arguments and from standard input, in order, and that input
+    /// is read once.
     #[test]
     fn addresses_come_from_both_places() {
         assert_eq!(words(&["1", "-", "0x2"], "0x10\n\n 17 \n"), Ok(vec![1, 16, 17, 2]));

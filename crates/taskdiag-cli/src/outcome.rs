@@ -7,17 +7,17 @@ use std::process::ExitCode;
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 
-/// How a command ended that did what it was asked to.
+/// How a command ended that could do what it was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All was answered.
     Complete,
-    /// Something asked for was not there or could not be read; standard error has what and why.
+    /// Something asked for was not there or could not be read; standard error says what and why.
     Partial,
 }
 
 impl Outcome {
-    /// That of two parts together.
+    /// The outcome of two parts together.
     pub fn and(self, other: Outcome) -> Outcome {
         match self {
             Outcome::Complete => other,
@@ -26,11 +26,13 @@ impl Outcome {
     }
 }
 
-/// Why a command could not do what it was asked to.
+/// Why a command could not do what it was asked to do.
 #[derive(Debug)]
 pub enum Failure {
     /// Wrong usage, or nothing could be answered.
     Unanswered(String),
+    /// The same for pgrep and pkill, if the usage is right.
+    Fatal(String),
     /// The answer could not be written.
     Output(io::Error),
 }
@@ -43,28 +45,51 @@ impl From<io::Error> for Failure {
 
 impl From<taskdiag::Error> for Failure {
     fn from(error: taskdiag::Error) -> Failure {
-        Failure::Unanswered(error.to_string())
+        Failure::Unanswered(format!("{error:#}"))
     }
 }
 
-/// Says something on standard error. If even that fails there is nobody left to tell.
+/// Writes a message to standard error. A failure to do so is ignored: there is nowhere else to
+/// report it.
 pub fn say(message: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "taskdiag: {message}");
 }
 
-/// Who may see what the caller may not.
-pub fn who_may() -> &'static str {
-    // What processes, their files and the page cache take, one or the other.
-    let needed =
-        CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
-    match (geteuid().is_root(), capabilities(None)) {
-        (false, _) => "root may: try sudo",
-        (true, Ok(held)) if held.effective.contains(needed) => "the kernel keeps it from root too",
-        (true, _) => "root may, but this one lacks capabilities, as in containers",
+/// Who may see a denied value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhoMay {
+    /// Root, which this process is not.
+    Root,
+    /// Root with capabilities that this process lacks.
+    WholeRoot,
+    /// Nobody: this process has all that it takes.
+    Nobody,
+}
+
+impl WhoMay {
+    /// Who may see a value that was denied to this process.
+    pub fn see_denied() -> WhoMay {
+        // Processes, their files and the page cache each need one of these.
+        let needed =
+            CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+        match (geteuid().is_root(), capabilities(None)) {
+            (false, _) => WhoMay::Root,
+            (true, Ok(held)) if held.effective.contains(needed) => WhoMay::Nobody,
+            (true, _) => WhoMay::WholeRoot,
+        }
     }
 }
 
-/// Says of whom there is no answer.
+/// For messages about denied values: who may see them, which is the next step.
+pub fn who_may() -> &'static str {
+    match WhoMay::see_denied() {
+        WhoMay::Root => "root may: try sudo",
+        WhoMay::WholeRoot => "root may, but this one lacks capabilities, as in containers",
+        WhoMay::Nobody => "the kernel keeps it from root too",
+    }
+}
+
+/// A message that names the processes that do not answer.
 pub fn no_answer_from(pids: &[u32]) -> String {
     const NAMED: usize = 8;
     let named: Vec<String> = pids.iter().take(NAMED).map(|pid| format!("pid {pid}")).collect();
@@ -74,7 +99,13 @@ pub fn no_answer_from(pids: &[u32]) -> String {
     }
 }
 
-/// The exit status, after the reason for it has been said.
+/// The message of an error, without its number.
+pub fn message(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Reports a failure, and returns the exit status.
 pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
     match result {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
@@ -83,12 +114,14 @@ pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
             say(message);
             ExitCode::from(2)
         }
-        // The reader has had enough: `taskdiag ps | head` is no failure.
+        Err(Failure::Fatal(message)) => {
+            say(message);
+            ExitCode::from(3)
+        }
+        // The reader has enough, as in `taskdiag ps | head`: not a failure.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or(&text);
-            say(format_args!("writing the output: {text}"));
+            say(format_args!("writing the output: {}", self::message(&error)));
             ExitCode::from(1)
         }
     }

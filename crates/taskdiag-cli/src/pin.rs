@@ -7,8 +7,9 @@ use crate::output::Output;
 
 /// Load the BPF programs now and keep them in the BPF file system
 ///
-/// Loading them takes tens of milliseconds; pinned, they answer at once, until the machine restarts or `taskdiag unpin`.
-/// Needs root, or CAP_BPF and CAP_PERFMON and a BPF file system to write to.
+/// Loading them takes tens of milliseconds. Pinned programs answer at once, until the machine
+/// restarts or until `taskdiag unpin`. Needs root, or CAP_BPF, CAP_PERFMON and a writable BPF file
+/// system.
 #[derive(Debug, Args)]
 pub struct PinArgs {}
 
@@ -20,7 +21,7 @@ pub struct UnpinArgs {}
 pub fn pin(_args: PinArgs) -> Result<Outcome, Failure> {
     let directory = taskdiag::pin::pin().map_err(|error| {
         Failure::Unanswered(format!(
-            "{error}\nNothing was pinned. `taskdiag doctor` says what is missing; without it, ps and tree work all the same."
+            "{error:#}\nNothing was pinned. All commands work without pinned programs; `taskdiag doctor` says what is missing"
         ))
     })?;
     let mut output = Output::new();
@@ -37,11 +38,11 @@ pub fn pin(_args: PinArgs) -> Result<Outcome, Failure> {
 pub fn unpin(_args: UnpinArgs) -> Result<Outcome, Failure> {
     let removed = taskdiag::pin::unpin().map_err(|error| {
         Failure::Unanswered(format!(
-            "{error}\nWhoever pinned the programs, usually root, can unpin them: sudo taskdiag unpin"
+            "{error:#}\nThe user who pinned the programs can unpin them, usually root: sudo taskdiag unpin"
         ))
     })?;
     let Some(directory) = removed else {
-        say("nothing was pinned, so there was nothing to remove");
+        say("nothing is pinned");
         return Ok(Outcome::Complete);
     };
     let mut output = Output::new();

@@ -1,15 +1,21 @@
 //! What the options of a listing mean: fields, orders, users.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use taskdiag::{CpuSet, Ids, Limits};
-use taskdiag::{Field, Fields, Filter, Group, Handle, Kind, Query, Task, Value};
+use taskdiag::{Field, Fields, Filter, Group, Handle, Kind, ParseError, Query, Task, Value};
 
+use clap::Args as ClapArgs;
+
+use crate::choice::Chosen;
 use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::Absences;
+use crate::ps;
+use crate::quantity;
 
 /// The fields that `-o` options name, in order, each once.
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
@@ -24,7 +30,8 @@ pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     Ok(fields)
 }
 
-/// The fields that one name stands for: a field, a group, or all. A field comes before a group of the same name.
+/// The fields that one name stands for: a field, a group, or all. A field comes before a group of
+/// the same name.
 fn named(name: &str) -> Result<Vec<Field>, Failure> {
     let error = match name.parse::<Field>() {
         Ok(field) => return Ok(vec![field]),
@@ -71,27 +78,50 @@ pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
         .collect()
 }
 
-/// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Equal ones keep their order.
+/// Sorts tasks by fields: numbers by value, text by its bytes, tasks without a value last. Equal
+/// ones keep their order.
 pub fn sort<'a>(tasks: &mut Vec<Task<'a>>, by: &[SortKey], absences: &mut Absences, counted: impl Fn(Field) -> bool) {
-    if by.is_empty() {
+    let descending: Vec<bool> = by.iter().map(|key| key.descending).collect();
+    sort_by(tasks, &descending, |task, index| {
+        key(task, by[index].field, absences, &counted)
+    });
+}
+
+/// What a task is ordered by, if it is the value of a field. Without one it counts as an absence if
+/// `counted` says so.
+pub fn key<'a>(
+    task: &Task<'a>,
+    field: Field,
+    absences: &mut Absences,
+    counted: &impl Fn(Field) -> bool,
+) -> Option<Key<'a>> {
+    let value = task.value(field);
+    if let (Err(reason), true) = (value, counted(field)) {
+        absences.count(field, reason);
+    }
+    value.ok().map(Key::from)
+}
+
+/// Sorts tasks by as many keys as there are directions: `key_of` makes one of a task and the key's
+/// index. A task without a key comes last, equal ones keep their order.
+pub fn sort_by<'a>(
+    tasks: &mut Vec<Task<'a>>,
+    descending: &[bool],
+    mut key_of: impl FnMut(&Task<'a>, usize) -> Option<Key<'a>>,
+) {
+    if descending.is_empty() {
         return;
     }
-    let mut keys = Vec::with_capacity(tasks.len() * by.len());
+    let mut keys = Vec::with_capacity(tasks.len() * descending.len());
     for task in tasks.iter() {
-        for key in by {
-            let value = task.value(key.field);
-            if let (Err(reason), true) = (value, counted(key.field)) {
-                absences.count(key.field, reason);
-            }
-            keys.push(value.ok().map(Key::from));
-        }
+        keys.extend((0..descending.len()).map(|index| key_of(task, index)));
     }
-    let keys_of = |index: usize| &keys[index * by.len()..][..by.len()];
+    let keys_of = |index: usize| &keys[index * descending.len()..][..descending.len()];
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by(|&a, &b| {
-        let pairs = by.iter().zip(keys_of(a).iter().zip(keys_of(b)));
+        let pairs = descending.iter().zip(keys_of(a).iter().zip(keys_of(b)));
         pairs
-            .map(|(key, (a, b))| compare(a, b, key.descending))
+            .map(|(&descending, (a, b))| compare(a, b, descending))
             .find(|order| order.is_ne())
             .unwrap_or(Ordering::Equal)
     });
@@ -108,19 +138,29 @@ fn compare(a: &Option<Key<'_>>, b: &Option<Key<'_>>, descending: bool) -> Orderi
 }
 
 /// What tasks are ordered by.
-enum Key<'a> {
+#[derive(Debug)]
+pub enum Key<'a> {
+    /// A number, by its value.
     Number(i128),
-    Bytes(&'a [u8]),
+    /// A number with a fraction, by its value.
+    Float(f64),
+    /// Text, by its bytes.
+    Text(Cow<'a, [u8]>),
+    /// A list, by its members.
     Ids(Ids<'a>),
+    /// A set, by its members.
     Cpus(CpuSet<'a>),
+    /// Limits, one after the other.
     Limits(Limits<'a>),
 }
 
 impl Key<'_> {
-    fn compare(&self, other: &Key<'_>) -> Ordering {
+    /// The order of two values of one field.
+    pub fn compare(&self, other: &Key<'_>) -> Ordering {
         match (self, other) {
             (Key::Number(a), Key::Number(b)) => a.cmp(b),
-            (Key::Bytes(a), Key::Bytes(b)) => a.cmp(b),
+            (Key::Float(a), Key::Float(b)) => a.total_cmp(b),
+            (Key::Text(a), Key::Text(b)) => a.cmp(b),
             (Key::Ids(a), Key::Ids(b)) => a.iter().cmp(b.iter()),
             (Key::Cpus(a), Key::Cpus(b)) => a.iter().cmp(b.iter()),
             (Key::Limits(a), Key::Limits(b)) => a.iter().cmp(b.iter()),
@@ -134,52 +174,170 @@ impl<'a> From<Value<'a>> for Key<'a> {
         match value {
             Value::Unsigned(value) | Value::Mask(value) => Key::Number(value.into()),
             Value::Signed(value) => Key::Number(value.into()),
+            Value::Float(value) => Key::Float(value),
             Value::Flag(value) => Key::Number(value.into()),
             Value::Letter(letter) => Key::Number(u32::from(letter).into()),
-            Value::Text(bytes) => Key::Bytes(bytes),
-            Value::Texts(texts) => Key::Bytes(texts.as_bytes()),
+            Value::Text(bytes) => Key::Text(bytes.into()),
+            Value::Texts(texts) => Key::Text(texts.as_bytes().into()),
             Value::Ids(ids) => Key::Ids(ids),
             Value::Cpus(cpus) => Key::Cpus(cpus),
             Value::Limits(limits) => Key::Limits(limits),
+            _ => Key::Text(Cow::Borrowed(b"")),
         }
     }
 }
 
-/// Keeps of a query the tasks that `--user`, `--cgroup` and `--where` choose.
-pub fn narrow(
-    mut query: Query,
-    names: &[String],
-    cgroup: Option<&OsStr>,
-    expression: Option<&str>,
-) -> Result<Query, Failure> {
-    let users = users(names)?;
-    if !users.is_empty() {
-        query = query.filter(Filter::one_of(Field::Euid, &users));
-    }
-    if let Some(path) = cgroup {
-        query = query.filter(Filter::within_cgroup(path.as_bytes()));
-    }
-    if let Some(expression) = expression {
-        query = query.filter(filter(expression)?);
-    }
-    Ok(query)
+/// Which tasks: the options of all commands that list tasks.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Selection {
+    /// Only these processes
+    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
+    pub pids: Vec<u32>,
+    /// Only the children of this process
+    #[arg(long, value_name = "PID", value_parser = quantity::pid, conflicts_with = "pids")]
+    children: Option<u32>,
+    /// Only the descendants of this process: its children, their children, and so on
+    #[arg(long, value_name = "PID", value_parser = quantity::pid, conflicts_with_all = ["pids", "children"])]
+    descendants: Option<u32>,
+    /// Only tasks of these effective users, by name or number
+    #[arg(short = 'u', long = "user", value_name = "USER,…", value_delimiter = ',')]
+    users: Vec<String>,
+    /// Only tasks in this cgroup of the unified hierarchy or one below it: a path as the field
+    /// cgroup has it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<OsString>,
+    /// Only tasks of this systemd unit, of the system or of a user; a name without a dot is that of
+    /// a service
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// Only tasks in this container, by its name or the first digits of its id
+    #[arg(long, value_name = "CONTAINER")]
+    container: Option<String>,
+    /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes or
+    /// other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals, lists),
+    /// and, or, not, ( ). A comparison with a missing value is neither true nor false
+    #[arg(long = "where", value_name = "EXPR")]
+    filter: Option<String>,
 }
 
-/// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
-pub fn check_cgroup(handle: &Handle, cgroup: Option<&OsStr>, answers: &Answers) -> Outcome {
-    match cgroup {
-        Some(path) if answers.snapshot().is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
-            say(format_args!(
-                "cgroup {path:?}: no such cgroup (`taskdiag ps -o cgroup` shows those that have processes)"
-            ));
-            Outcome::Partial
+impl Selection {
+    /// The query for the selected tasks.
+    pub fn query(&self, threads: bool) -> Result<Query, Failure> {
+        let query = match self.scope(threads)? {
+            Some(query) => query,
+            None if threads => Query::threads(),
+            None => Query::processes(),
+        };
+        self.narrow(query)
+    }
+
+    /// The query for the processes that `--pid`, `--children` and `--descendants` name.
+    pub fn scope(&self, threads: bool) -> Result<Option<Query>, Failure> {
+        Ok(match (self.children, self.descendants, self.pids.as_slice()) {
+            (None, None, []) => None,
+            (None, None, pids) if threads => Some(Query::threads_of_these(pids.iter().copied())),
+            (None, None, pids) => Some(Query::these(pids.iter().copied())),
+            _ if threads => {
+                let message = "--children and --descendants select processes: leave out the threads";
+                return Err(Failure::Unanswered(message.to_owned()));
+            }
+            (Some(pid), ..) => Some(Query::children_of(pid)),
+            (None, Some(pid), _) => Some(Query::descendants_of(pid)),
+        })
+    }
+
+    /// Keeps of a query the tasks that the other options select.
+    pub fn narrow(&self, mut query: Query) -> Result<Query, Failure> {
+        let users = users(&self.users)?;
+        if !users.is_empty() {
+            query = query.filter(Filter::one_of(Field::Euid, &users));
         }
-        _ => Outcome::Complete,
+        if let Some(path) = &self.cgroup {
+            query = query.filter(Filter::within_cgroup(path.as_bytes()));
+        }
+        if let Some(name) = &self.unit {
+            query = query.filter(in_unit(name)?);
+        }
+        if let Some(name) = &self.container {
+            query = query.filter(in_container(name)?);
+        }
+        if let Some(expression) = &self.filter {
+            query = query.filter(filter(expression)?);
+        }
+        Ok(query)
+    }
+
+    /// Whether any option was given.
+    pub fn is_given(&self) -> bool {
+        !self.pids.is_empty() || self.children.is_some() || self.descendants.is_some() || self.is_narrowed()
+    }
+
+    /// Whether any option but `--pid`, `--children` and `--descendants` was given.
+    pub fn is_narrowed(&self) -> bool {
+        !self.users.is_empty()
+            || self.cgroup.is_some()
+            || self.unit.is_some()
+            || self.container.is_some()
+            || self.filter.is_some()
+    }
+
+    /// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
+    pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
+        match &self.cgroup {
+            Some(path) if answers.snapshot().is_empty() && handle.is_cgroup(path.as_bytes()) == Some(false) => {
+                say(format_args!(
+                    "cgroup {path:?}: no such cgroup (`taskdiag ps -o cgroup` shows those that have processes)"
+                ));
+                Outcome::Partial
+            }
+            _ => Outcome::Complete,
+        }
     }
 }
 
-/// What `--where` says. Names in it stand for users and groups.
-fn filter(expression: &str) -> Result<Filter, Failure> {
+/// The filter for tasks of a unit.
+fn in_unit(name: &str) -> Result<Filter, Failure> {
+    let suffix = if name.contains('.') { "" } else { ".service" };
+    let name = quoted("--unit", &format!("{name}{suffix}"))?;
+    filter(&format!("unit == {name} or user_unit == {name}"))
+}
+
+/// The filter for tasks in a container.
+fn in_container(name: &str) -> Result<Filter, Failure> {
+    /// As few digits as container runtimes take.
+    const DIGITS: usize = 4;
+    let text = quoted("--container", name)?;
+    let is_id = name.len() >= DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id {
+        let begin = quoted("--container", &format!("{}*", name.to_ascii_lowercase()))?;
+        return filter(&format!("container_name == {text} or container_id ~* {begin}"));
+    }
+    filter(&format!("container_name == {text}"))
+}
+
+/// A text for an expression.
+fn quoted(option: &str, text: &str) -> Result<String, Failure> {
+    match text {
+        text if !text.contains('\'') => Ok(format!("'{text}'")),
+        text if !text.contains('"') => Ok(format!("\"{text}\"")),
+        text => Err(Failure::Unanswered(format!(
+            "{option}: {text:?} has both kinds of quotes"
+        ))),
+    }
+}
+
+/// The fields of tasks that `-o` options name.
+pub fn chosen_fields(lists: &[String]) -> Result<Chosen<Field>, Failure> {
+    Chosen::parse(lists, |name| fields(&[name.to_owned()]))
+}
+
+/// The filter of `--where`. Names in it stand for users and groups, specifiers of ps(1) for fields.
+pub fn filter(expression: &str) -> Result<Filter, Failure> {
+    parse_filter(expression).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
+}
+
+/// The same, with what is wrong and where.
+pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
     let number = |field: Field, name: &[u8]| {
         let name = OsStr::from_bytes(name);
         match field.info().kind {
@@ -187,23 +345,32 @@ fn filter(expression: &str) -> Result<Filter, Failure> {
             _ => uzers::get_group_by_name(name).map(|group| group.gid()),
         }
     };
-    Filter::parse_with_names(expression, &number).map_err(|error| Failure::Unanswered(format!("--where: {error}")))
+    Filter::parse_with_aliases(expression, &number, &ps::field_of)
 }
 
 /// The ids of users given by name or number.
 pub fn users(names: &[String]) -> Result<Vec<u32>, Failure> {
-    names.iter().map(|name| user(name)).collect()
+    let ids = names.iter().map(|name| user(name));
+    ids.collect::<Result<_, _>>().map_err(Failure::Unanswered)
 }
 
-/// A name comes before a number: a user may be called `1000`.
-fn user(name: &str) -> Result<u32, Failure> {
+/// The id of a user. A name comes before a number: a user may be called `1000`.
+pub fn user(name: &str) -> Result<u32, String> {
     if let Some(user) = uzers::get_user_by_name(OsStr::new(name)) {
         return Ok(user.uid());
     }
     name.parse().map_err(|_| {
-        Failure::Unanswered(format!(
-            "unknown user {name:?}\n`getent passwd` lists those that this host knows; a number does as well"
-        ))
+        format!("unknown user {name:?}\n`getent passwd` lists those that this host knows; a number does as well")
+    })
+}
+
+/// The id of a group, in the same way.
+pub fn group(name: &str) -> Result<u32, String> {
+    if let Some(group) = uzers::get_group_by_name(OsStr::new(name)) {
+        return Ok(group.gid());
+    }
+    name.parse().map_err(|_| {
+        format!("unknown group {name:?}\n`getent group` lists those that this host knows; a number does as well")
     })
 }
 
@@ -216,7 +383,8 @@ mod tests {
         fields(&lists).map_err(|failure| format!("{failure:?}"))
     }
 
-    /// Check that groups stand for their fields, that a field of the same name comes first, and that nothing comes twice.
+    /// Check that groups stand for their fields, that a field of the same name comes first, and
+    /// that nothing comes twice.
     #[test]
     fn names_are_of_fields_then_groups() {
         assert_eq!(names(&["comm,pid", "pid"]), Ok(vec![Field::Comm, Field::Pid]));
@@ -239,7 +407,8 @@ mod tests {
         );
     }
 
-    /// Check that numbers go by value, text by bytes, and that tasks without a value come last either way.
+    /// Check that numbers go by value, text by bytes, and that tasks without a value come last
+    /// either way.
     #[test]
     fn missing_values_come_last() {
         let key = |value: u64| Some(Key::from(Value::Unsigned(value)));
@@ -258,6 +427,27 @@ mod tests {
             assert_eq!(compare(&key(0), &None, descending), Ordering::Less);
             assert_eq!(compare(&None, &None, descending), Ordering::Equal);
         }
+    }
+
+    /// Check that a unit is a service unless its name says otherwise, and that a container is named
+    /// by its name or by enough digits of its id.
+    #[test]
+    fn units_and_containers_are_names() {
+        let same = |made: Result<Filter, Failure>, text: &str| {
+            let made = made.unwrap_or_else(|failure| panic!("{failure:?}"));
+            let expected = Filter::parse(text).expect(text);
+            assert_eq!(format!("{made:?}"), format!("{expected:?}"));
+        };
+        same(in_unit("ssh"), "unit == 'ssh.service' or user_unit == 'ssh.service'");
+        same(in_unit("a.slice"), "unit == 'a.slice' or user_unit == 'a.slice'");
+        same(in_container("web"), "container_name == 'web'");
+        same(in_container("abc"), "container_name == 'abc'");
+        same(in_container("it's"), "container_name == \"it's\"");
+        same(
+            in_container("ABCD0123"),
+            "container_name == 'ABCD0123' or container_id ~* 'abcd0123*'",
+        );
+        assert!(in_unit("'\"").is_err());
     }
 
     /// Check that users have names and numbers.

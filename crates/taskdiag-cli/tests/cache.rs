@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, start};
 use serde_json::{json, Value};
 
-/// A directory in memory, where what is written is cached and not dirty, until the test is over.
+/// A directory in memory, whose files are cached and never dirty. It is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -26,7 +26,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Writes files of so many bytes, with the directories above them.
+    /// Writes files of these sizes, with the directories above them.
     fn with_files(name: &str, files: &[(&str, usize)]) -> Scratch {
         let scratch = Scratch::new(name);
         for (path, size) in files {
@@ -56,7 +56,7 @@ fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Whether this kernel tells more than what is cached.
+/// Whether this kernel has cachestat.
 fn has_cachestat() -> bool {
     run(&["doctor", "--json"]).json()["rows"]
         .as_array()
@@ -86,7 +86,7 @@ fn rows(document: &Value) -> Vec<(String, u64, u64)> {
 
 const TREE: &[(&str, usize)] = &[("a/one", 1), ("a/b/two", 5000), ("a/b/three", 10_000), ("four", 3)];
 
-/// Check that files have rows with all that is known of them, in a document with all of its parts.
+/// Check that files have rows with all values, in a document with all its members.
 #[test]
 fn files_have_rows() {
     let scratch = Scratch::with_files("files", TREE);
@@ -126,7 +126,7 @@ fn files_have_rows() {
     );
 }
 
-/// Check that directories add up, to any level, and that a sum is that of its PATH alone.
+/// Check that directories add up, to any level, and that each PATH has a sum of its own.
 #[test]
 fn directories_add_up() {
     let scratch = Scratch::with_files("sums", TREE);
@@ -148,7 +148,7 @@ fn directories_add_up() {
     assert_eq!(sizes(&["-d", "9", &root]), all);
     assert_eq!(sizes(&["-s", &root, &a, &b]), all);
     assert_eq!(sizes(&["-s", &scratch.path("four")]), [(scratch.path("four"), 3)]);
-    // Rows of files, on the other hand, come once.
+    // Rows of files come once.
     assert_eq!(sizes(&[&root, &a]).len(), 4);
 }
 
@@ -180,10 +180,10 @@ fn rows_are_sorted_and_chosen() {
     .complete();
     assert_eq!(pages.trim(), 10_000_u64.div_ceil(page_size()).to_string());
     let csv = run(&["cache", "--csv", "-o", "path,size_bytes", &scratch.path("four")]).complete();
-    assert_eq!(csv, format!("path,size_bytes\r\n{},3\r\n", scratch.path("four")));
+    assert_eq!(csv, format!("path,size_bytes\n{},3\n", scratch.path("four")));
 }
 
-/// Check that a range is that of each file, and the percentage one of the range.
+/// Check that a range is applied to each file, and that the percentage is of the range.
 #[test]
 fn ranges_are_parts_of_files() {
     let scratch = Scratch::new("range");
@@ -211,7 +211,7 @@ fn ranges_are_parts_of_files() {
     assert!(text.complete().contains(" 75.0 "));
 }
 
-/// Check the names of files that a list has, in both forms, with names of any bytes.
+/// Check lists of file names, in both forms, with names of any bytes.
 #[test]
 fn names_come_from_lists() {
     let scratch = Scratch::with_files("lists", TREE);
@@ -251,7 +251,7 @@ fn names_come_from_lists() {
     assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
 }
 
-/// Check that FIFOs are never waited for, links below not followed, and other things refused by name.
+/// Check that FIFOs are not opened, links below a PATH not followed, and other files refused.
 #[test]
 fn only_regular_files_are_opened() {
     let scratch = Scratch::with_files("kinds", &[("d/file", 1)]);
@@ -269,7 +269,7 @@ fn only_regular_files_are_opened() {
     }
 }
 
-/// Check what names of files can do to a terminal: nothing.
+/// Check that names of files can't control a terminal.
 #[test]
 fn names_are_made_harmless() {
     let scratch = Scratch::new("names");
@@ -278,16 +278,16 @@ fn names_are_made_harmless() {
     assert!(text.contains("\\x1b]0;owned\\x07") && !text.contains('\x1b'), "{text}");
 }
 
-/// Check that wrong usage is said before anything is read.
+/// Check that wrong usage is refused before anything is read.
 #[test]
-fn wrong_usage_is_said() {
+fn wrong_usage_is_refused() {
     for (args, part) in [
         (&["cache"][..], "Usage"),
         (&["cache", "-o", "cached", "."], "cached_bytes"),
         (&["cache", "--sort", "-size", "."], "size_bytes"),
         (&["cache", "--range", "5", "."], "OFF:LEN"),
         (&["cache", "--range", "1:0", "."], "leave LEN out"),
-        (&["cache", "--min", "x", "."], "no size"),
+        (&["cache", "--min", "x", "."], "is not a size"),
         (&["cache", "-s", "-d", "1", "."], "cannot be used with"),
         (&["cache", "--map", "/etc/passwd", "."], "cannot be used with"),
         (&["cache", "--map", "/dev/null"], "regular file"),
@@ -300,9 +300,9 @@ fn wrong_usage_is_said() {
     }
 }
 
-/// Check that nobody is told of root's files, nor gets anything made up, by whichever source; and what is then said.
+/// Check that nobody gets nothing about root's files, by any source, and that this is reported.
 #[test]
-fn nobody_is_told_of_roots_files() {
+fn roots_files_are_denied_to_nobody() {
     let scratch = Scratch::with_files("denied", TREE);
     fs::create_dir(scratch.0.join("closed")).expect("a directory");
     fs::set_permissions(scratch.0.join("closed"), Permissions::from_mode(0o700)).expect("our own");
@@ -322,14 +322,14 @@ fn nobody_is_told_of_roots_files() {
             assert!(row["size_bytes"].is_u64() && row["cached_bytes"].is_null(), "{row}");
             assert_eq!(row["absent"]["cached_bytes"], "denied");
         }
-        // No sum is made of what nobody told.
+        // A sum of denied values is denied.
         let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
         let document = run.json();
         let row = &document["rows"][0];
         assert_eq!(row["absent"]["cached_bytes"], "denied", "{document}");
         assert_eq!((&row["files_count"], &row["missing_count"]), (&json!(4), &json!(4)));
         assert_eq!(document["counters"]["denied"], 4);
-        // One of a part says what it is a part of, and no percentage.
+        // A partial sum says how many files are in it, and has no percentage.
         let own = scratch.path("four");
         std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("root may");
         let run = run_as_nobody(&["cache", "-s", "--json", "--source", source, &scratch.root()]).expect("as before");
@@ -346,11 +346,11 @@ fn nobody_is_told_of_roots_files() {
         );
         std::os::unix::fs::chown(&own, Some(0), Some(0)).expect("root may");
     }
-    // Nor of the files that processes hold, which are root's as well.
+    // The files that processes hold are root's as well.
     let top = run_as_nobody(&["cache", "--top", "3"]).expect("as before");
     assert_eq!(top.code, Some(1));
     assert!(
-        top.stderr.contains("looked at: what is cached may not be told;") && !top.stderr.contains(" 0B cached"),
+        top.stderr.contains("looked at: what is cached is not known;") && !top.stderr.contains(" 0B cached"),
         "{}",
         top.stderr
     );
@@ -359,9 +359,9 @@ fn nobody_is_told_of_roots_files() {
     assert!(map.stderr.contains("owner"), "{}", map.stderr);
 }
 
-/// Check that a source can be forced, and that mincore says what it does not know.
+/// Check that a source can be forced, and that values that mincore does not have are unsupported.
 #[test]
-fn mincore_says_what_it_does_not_know() {
+fn mincore_has_fewer_values() {
     let scratch = Scratch::with_files("mincore", TREE);
     let args = ["cache", "--source", "mincore", "--json", &scratch.root()];
     let document = run(&args).json();
@@ -373,7 +373,7 @@ fn mincore_says_what_it_does_not_know() {
     assert_eq!(document["rows"][0]["absent"]["dirty_bytes"], "unsupported");
     let text = run(&["cache", "--source", "mincore", &scratch.root()]).complete();
     assert!(text.starts_with("CACHED") && !text.contains("DIRTY"), "{text}");
-    // What is asked for by name and is never there makes a partial answer.
+    // A chosen column that the source never has makes the answer partial.
     let asked = run(&[
         "cache",
         "--source",
@@ -384,7 +384,7 @@ fn mincore_says_what_it_does_not_know() {
     ]);
     assert_eq!(asked.code, Some(1));
     assert!(
-        asked.stderr.contains("dirty_bytes: mincore does not tell"),
+        asked.stderr.contains("dirty_bytes: mincore does not have it"),
         "{}",
         asked.stderr
     );
@@ -400,7 +400,7 @@ fn mincore_says_what_it_does_not_know() {
     }
 }
 
-/// Check the map of a file: a bar of so many characters, and exact runs for programs.
+/// Check the map of a file: a bar that fills a line, and exact runs for programs.
 #[test]
 fn maps_show_parts() {
     let scratch = Scratch::new("map");
@@ -442,7 +442,7 @@ fn maps_show_parts() {
     assert_eq!(lines.lines().count(), 2);
 }
 
-/// Check the files of a process, and that one that does not exist is said.
+/// Check the files of a process, and that a process that does not exist is reported.
 #[test]
 fn files_of_processes_are_shown() {
     let scratch = Scratch::with_files("held", &[("held\nfile", 5000)]);
@@ -458,7 +458,7 @@ fn files_of_processes_are_shown() {
     let _ = holder.kill();
     let _ = holder.wait();
     assert_eq!(run_of.code, Some(1));
-    // Without privileges, the program that it runs is not told about.
+    // Without privileges, its program is denied.
     let message = format!("taskdiag: pid {missing}: no such process\n");
     assert!(run_of.stderr.starts_with(&message), "{}", run_of.stderr);
     let pages = 5000_u64.div_ceil(page_size()) * page_size();
@@ -486,11 +486,11 @@ fn files_of_processes_are_shown() {
     assert!(document["counters"]["machine_cached_bytes"].as_u64() > Some(0));
 }
 
-/// Check that Ctrl-C ends a walk with what is known until then, in a whole document.
+/// Check that Ctrl-C ends a walk with the rows found until then, in a complete document.
 #[test]
 fn an_interrupt_prints_what_is_known() {
     let scratch = Scratch::new("interrupt");
-    // Its output is a pipe that nobody reads until it has been interrupted, so that it can't be done before.
+    // Its output is a pipe that is not read until the interrupt, so that it can't finish before.
     for index in 0..30_000 {
         let directory = scratch.0.join(format!("a directory with a long name {}", index / 1000));
         if index % 1000 == 0 {
@@ -515,7 +515,7 @@ fn an_interrupt_prints_what_is_known() {
     assert_eq!(document["counters"]["files"].as_u64(), Some(rows as u64));
 }
 
-/// Check that rows come while the walk goes on, that nothing is said of a reader who has had enough, and that a full disk is.
+/// Check that a closed pipe is silent, and that a full disk is reported.
 #[test]
 fn outputs_can_end() {
     check_closed_pipe(&["cache", "--jsonl", "/usr"]);
@@ -535,10 +535,11 @@ fn outputs_can_end() {
     }
 }
 
-/// Check that rows stream and that a walk waits for whoever reads them: what goes before it is reached is not in the answer.
+/// Check that rows stream and that a walk waits for its reader: files that are removed before the
+/// walk reaches them are not in the answer.
 #[test]
 fn rows_stream() {
-    // More than what can be on its way: a piece of output, a full pipe, and what all threads may have found.
+    // More than what output buffer, pipe and threads hold.
     const FILES: usize = 60_000;
     let scratch = Scratch::new("stream");
     for index in 0..FILES {
@@ -551,7 +552,7 @@ fn rows_stream() {
     let mut child = start(&["cache", &scratch.root()]);
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut [0]).expect("it begins to write");
-    // Long enough for a walk that would not wait.
+    // Long enough for a walk that does not wait.
     std::thread::sleep(Duration::from_secs(1));
     fs::remove_dir_all(&scratch.0).expect("our own directory");
     let mut text = String::new();

@@ -1,15 +1,15 @@
-//! The other commands from outside.
+//! `tree`, `fields`, `doctor`, `pin`, help and version, run from outside.
 
 mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{free_pid, run, run_as_nobody, Run, Sleeper};
+use common::{check_closed_pipe, free_pid, run, run_as_nobody, Run, Sleeper};
 use serde_json::json;
 
-/// Check that a process stands below its parent, in the table and in JSON.
+/// Check that a process is below its parent, in the table and in JSON.
 #[test]
-fn children_stand_below_their_parents() {
+fn children_are_below_their_parents() {
     let here = std::process::id().to_string();
     let sleeper = Sleeper::new("leaf");
     let text = run(&["tree", &here]).complete();
@@ -30,7 +30,7 @@ fn children_stand_below_their_parents() {
     assert_eq!((&leaf["depth"], leaf["ppid"].to_string()), (&json!(1), here));
 }
 
-/// Check that the tree has every process once, and that one that does not exist is said.
+/// Check that the tree has every process once, and that a process that does not exist is reported.
 #[test]
 fn the_tree_has_every_process() {
     let text = run(&["tree", "--csv", "--no-header", "-o", "pid"]).complete();
@@ -47,10 +47,36 @@ fn the_tree_has_every_process() {
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
 }
 
-/// Check that a long chain of processes is drawn, with numbers where branches would be too many.
+/// Check that children are sorted by what is asked for, and that rows are limited after that.
+#[test]
+fn trees_are_sorted() {
+    let here = std::process::id().to_string();
+    let _sleepers = [Sleeper::new("first"), Sleeper::new("second")];
+    let children = |args: &[&str]| -> Vec<u64> {
+        let document = run(&[&["tree", "--json", "-o", "pid,start_ns", &here], args].concat()).json();
+        let rows = document["rows"].as_array().expect("rows").clone();
+        let children = rows.iter().filter(|row| row["depth"] == 1);
+        children.map(|row| row["start_ns"].as_u64().expect("a time")).collect()
+    };
+    let ascending = children(&["--sort", "start_ns"]);
+    assert!(ascending.len() >= 2 && ascending.is_sorted(), "{ascending:?}");
+    let descending = children(&["--sort", "-start_ns"]);
+    assert!(descending.is_sorted_by(|a, b| a >= b), "{descending:?}");
+    let limited = run(&["tree", "--limit", "2", "--no-header", &here]).complete();
+    assert_eq!(limited.lines().count(), 2, "{limited}");
+    assert_eq!(run(&["tree", "--sort", "colour"]).code, Some(2));
+    let row = &run(&["tree", "--json", "-o", "+nice", &here]).json()["rows"][0];
+    assert!(
+        row["nice"].is_i64() && row["ppid"].is_u64() && row["depth"] == 0,
+        "{row}"
+    );
+}
+
+/// Check that a long chain of processes is drawn, with a number in place of too many branches.
 #[test]
 fn deep_trees_are_drawn() {
-    // Each shell starts the next one and waits; the last one's reading ends when its standard input does.
+    // Each shell starts the next one and waits. The last one reads until its standard input is
+    // closed.
     let script = r#"[ "$1" -eq 0 ] && { echo ready; read x; exit; }; sh -c "$0" "$0" $(($1 - 1)); :"#;
     let mut child = Command::new("sh")
         .args(["-c", script, script, "150"])
@@ -71,7 +97,7 @@ fn deep_trees_are_drawn() {
     );
 }
 
-/// Check that all fields are listed in all forms.
+/// Check that all fields are listed in all forms, and that they can be chosen, sorted and limited.
 #[test]
 fn all_fields_are_listed() {
     let text = run(&["fields"]).complete();
@@ -80,9 +106,24 @@ fn all_fields_are_listed() {
     let rows = document["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), text.lines().count() - 1);
     assert_eq!((&rows[0]["name"], &rows[0]["group"]), (&json!("pid"), &json!("base")));
+    let lines = run(&["fields", "--jsonl"]).complete();
+    assert_eq!(lines.lines().count(), rows.len());
+    let csv = run(&["fields", "--csv", "-o", "name,since", "--sort", "-name", "--limit", "2"]).complete();
+    let names: Vec<&str> = csv.lines().collect();
+    assert_eq!((names[0], names.len()), ("name,since", 3), "{csv}");
+    assert!(names[1] > names[2], "{csv}");
+    let added = run(&["fields", "-o", "+since", "--limit", "1"]).complete();
+    assert!(added.starts_with("name group kind"), "{added}");
+    let unknown = run(&["fields", "-o", "nam"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(
+        unknown.stderr.contains("unknown field \"nam\"; known are name,"),
+        "{}",
+        unknown.stderr
+    );
 }
 
-/// Check that the documentation is what the table of fields makes of it.
+/// Check that docs/fields.md is made of the table of fields as it is now.
 #[test]
 fn the_documentation_of_fields_is_fresh() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fields.md");
@@ -94,7 +135,8 @@ fn the_documentation_of_fields_is_fresh() {
     );
 }
 
-/// Check that the doctor gives every fact a verdict and knows who would answer, with and without privileges.
+/// Check that the doctor has a verdict on every fact and knows which source would answer, with and without
+/// privileges.
 #[test]
 fn the_doctor_has_a_verdict_on_everything() {
     let text = run(&["doctor"]).complete();
@@ -114,13 +156,13 @@ fn the_doctor_has_a_verdict_on_everything() {
             "{document}"
         );
         assert!(
-            document["sources"]["base"].is_string() && document["host"]["kernel"].is_string(),
+            document["sources"]["base"].is_string() && document["machine"].is_string(),
             "{document}"
         );
     }
 }
 
-/// Check that the doctor tries the broker at the socket that it is told of, whoever asks.
+/// Check that the doctor tries the broker at the socket that it is given.
 #[test]
 fn the_doctor_tries_the_broker() {
     let path = std::env::temp_dir().join(format!("taskdiag-test-{}.sock", std::process::id()));
@@ -133,7 +175,7 @@ fn the_doctor_tries_the_broker() {
         row["why"].as_str().expect("a reason").to_owned()
     };
     assert!(fact().contains(socket));
-    // A socket of another kind is no broker's.
+    // A socket of another kind does not belong to a broker.
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let why = fact();
     drop(listener);
@@ -141,13 +183,10 @@ fn the_doctor_tries_the_broker() {
     assert!(why.contains(socket) && !why.contains("not tried"), "{why}");
 }
 
-/// Check that in a pid namespace the doctor counts the tasks of that one.
+/// Check that the doctor in a pid namespace counts the tasks of that namespace.
 #[test]
 fn the_doctor_counts_the_tasks_of_its_namespace() {
-    let tasks = |run: Run| -> usize {
-        let text = run.json()["host"]["tasks"].as_str().expect("a number").to_owned();
-        text.parse().expect("a number")
-    };
+    let tasks = |run: Run| run.json()["counters"]["tasks"].as_u64().expect("a number");
     let mut command = Command::new("unshare");
     command.args([
         "--fork",
@@ -162,7 +201,7 @@ fn the_doctor_counts_the_tasks_of_its_namespace() {
     assert!(tasks(run(&["doctor", "--json"])) > 2);
 }
 
-/// Check that a socket alone means the broker, for every command that asks it.
+/// Check that a socket alone means the broker, for every command that can ask it.
 #[test]
 fn a_socket_means_the_broker() {
     let socket = std::env::temp_dir().join(format!("taskdiag-test-no-{}.sock", std::process::id()));
@@ -188,16 +227,25 @@ fn a_socket_means_the_broker() {
     run(&["ps", "-p", "1", "--socket", socket, "--source", "procfs"]).complete();
 }
 
-/// Check what the command calls itself.
+/// Check that the version says what was built: the version first, then the commit and the features.
 #[test]
-fn the_version_has_the_name_of_the_command() {
+fn the_version_says_what_was_built() {
     for option in ["-V", "--version"] {
-        let expected = format!("taskdiag {}\n", env!("CARGO_PKG_VERSION"));
-        assert_eq!(run(&[option]).complete(), expected);
+        let text = run(&[option]).complete();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            (lines.len(), lines[0]),
+            (3, concat!("taskdiag ", env!("CARGO_PKG_VERSION"))),
+            "{text}"
+        );
+        let commit = lines[1].strip_prefix("commit: ").expect("a commit");
+        let is_commit = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_commit || commit == "unknown", "{text}");
+        assert!(matches!(lines[2], "features: +bpf" | "features: -bpf"), "{text}");
     }
 }
 
-/// Check that pinning says why it can't be done and what then.
+/// Check that pinning says why it can't be done, and what to do.
 #[test]
 fn nobody_can_pin() {
     let Some(run) = run_as_nobody(&["pin"]) else { return };
@@ -209,24 +257,219 @@ fn nobody_can_pin() {
     );
 }
 
-/// Check that help is there for all commands.
+const COMMANDS: [&str; 12] = [
+    "ps",
+    "tree",
+    "watch",
+    "maps",
+    "normalize",
+    "cache",
+    "events",
+    "mem",
+    "fields",
+    "doctor",
+    "pin",
+    "unpin",
+];
+
+/// Check that all commands have help, which is found in two ways.
 #[test]
 fn commands_have_help() {
-    for name in [
-        "ps",
-        "tree",
-        "watch",
-        "maps",
-        "normalize",
-        "cache",
-        "events",
-        "mem",
-        "fields",
-        "doctor",
-        "pin",
-        "unpin",
-    ] {
-        assert!(run(&[name, "--help"]).complete().contains("Usage: taskdiag"), "{name}");
+    let all = run(&["help"]).complete();
+    for name in COMMANDS {
+        let help = run(&["help", name]).complete();
+        assert!(help.contains(&format!("Usage: taskdiag {name}")), "{help}");
+        assert_eq!(run(&[name, "--help"]).complete(), help, "{name}");
+        assert!(
+            all.lines().any(|line| line.trim_start().starts_with(name)),
+            "{name}: {all}"
+        );
     }
-    assert!(run(&[]).stderr.contains("Usage: taskdiag"));
+    assert!(!all.contains("schema"), "{all}");
+    let unknown = run(&["help", "prs"]);
+    assert_eq!((unknown.code, unknown.stdout.len()), (Some(2), 0));
+    assert!(unknown.stderr.contains("prs"), "{}", unknown.stderr);
+    let none = run(&[]);
+    assert_eq!(none.code, Some(2));
+    assert!(none.stderr.contains("Usage: taskdiag"), "{}", none.stderr);
+}
+
+/// Check that options that several commands have are called the same everywhere.
+#[test]
+fn commands_share_a_vocabulary() {
+    let has = |name: &str, option: &str| {
+        let help = run(&[name, "-h"]).complete();
+        let mut words = help.split([' ', ',', '\n']);
+        words.any(|word| word == option)
+    };
+    for (option, names) in [
+        (
+            "--json",
+            &[
+                "ps",
+                "tree",
+                "maps",
+                "normalize",
+                "cache",
+                "events",
+                "mem",
+                "fields",
+                "doctor",
+            ][..],
+        ),
+        (
+            "--jsonl",
+            &[
+                "ps",
+                "tree",
+                "watch",
+                "maps",
+                "normalize",
+                "cache",
+                "events",
+                "mem",
+                "fields",
+                "doctor",
+            ],
+        ),
+        (
+            "--csv",
+            &[
+                "ps",
+                "tree",
+                "watch",
+                "maps",
+                "normalize",
+                "cache",
+                "events",
+                "mem",
+                "fields",
+                "doctor",
+            ],
+        ),
+        (
+            "-o",
+            &[
+                "ps",
+                "tree",
+                "watch",
+                "maps",
+                "normalize",
+                "cache",
+                "events",
+                "mem",
+                "fields",
+            ],
+        ),
+        ("--sort", &["ps", "tree", "watch", "maps", "cache", "mem", "fields"]),
+        ("--limit", &["ps", "tree", "watch", "maps", "cache", "mem", "fields"]),
+        (
+            "--bytes",
+            &["ps", "tree", "watch", "maps", "normalize", "cache", "events", "mem"],
+        ),
+        (
+            "--no-header",
+            &[
+                "ps",
+                "tree",
+                "watch",
+                "maps",
+                "normalize",
+                "cache",
+                "events",
+                "mem",
+                "fields",
+                "doctor",
+            ],
+        ),
+        ("--count", &["watch", "events", "mem"]),
+        ("--color", &COMMANDS),
+    ] {
+        for name in names {
+            assert!(has(name, option), "{name} {option}");
+        }
+    }
+}
+
+/// Check that all commands end silently when nobody reads, in each format.
+#[test]
+fn closed_pipes_are_silent() {
+    let here = std::process::id().to_string();
+    for args in [
+        &["tree"][..],
+        &["tree", "--json"],
+        &["watch", "-d", "0.01"],
+        &["watch", "-d", "0.01", "--jsonl"],
+        &["watch", "-d", "0.01", "--csv"],
+        &["mem", "-p", &here],
+        &["mem", "--watch", "0.01", "-p", &here, "--jsonl"],
+        &["maps", &here],
+        &["normalize", &here, "0xffffffffff600000", "--json"],
+        &["cache", "/proc/self/exe"],
+        &["cache", "--map", "/proc/self/exe", "--csv"],
+        &["fields"],
+        &["fields", "--markdown"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["--version"],
+        &["schema", "tasks"],
+    ] {
+        check_closed_pipe(args);
+    }
+}
+
+/// Check that wrong usage names the option, what it takes, and ends with status 2.
+#[test]
+fn wrong_usage_names_the_option() {
+    for (args, part) in [
+        (
+            &["watch", "-d", "0"][..],
+            "'--delay <SECONDS>': the shortest time is 0.01 seconds",
+        ),
+        (
+            &["watch", "-d", "soon"],
+            "give seconds, or a number with ms, s, m, h or d",
+        ),
+        (&["mem", "--watch=-1"], "'--watch <SECONDS>': \"-1\" is not a time"),
+        (&["mem", "--scale", "X"], "possible values: B, K, M, G"),
+        (&["mem", "--deadline", "soon"], ", or none"),
+        (&["ps", "--patience", "0"], "the shortest time is 0.01 seconds"),
+        (
+            &["ps", "--source", "magic"],
+            "possible values: auto, bpf, procfs, broker",
+        ),
+        (
+            &["cache", "--source", "bpf", "."],
+            "possible values: auto, cachestat, mincore",
+        ),
+        (
+            &["maps", "--source", "x", "1"],
+            "possible values: auto, procmap, bpf, procfs, broker",
+        ),
+        (
+            &["events", "--source", "procfs"],
+            "possible values: auto, bpf, connector",
+        ),
+        (&["tree", "--color", "blue"], "possible values: auto, always, never"),
+        (&["maps", "-o", "size", "1"], "size_bytes"),
+        (&["maps", "--sort", "size", "1"], "size_bytes"),
+        (&["maps", "--all", "-o", "rss_bytes"], "--all has no rss_bytes"),
+        (&["normalize", "1", "0", "-o", "offset"], "file_offset"),
+        (&["schema", "colours"], "known are tasks,"),
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}");
+        assert!(run.stderr.contains(part), "{args:?}: {}", run.stderr);
+    }
+}
+
+/// Check that help which can't be written is a failure, and that a closed pipe is none.
+#[test]
+fn help_that_is_not_written_is_a_failure() {
+    for args in [&["ps", "--help"][..], &["help", "pkill"], &["--help"]] {
+        let full = std::fs::File::create("/dev/full").expect("/dev/full exists");
+        let run = Run::new(common::command(args).stdout(full).output().expect("it runs"));
+        assert_eq!(run.code, Some(1), "{args:?}");
+        assert!(run.stderr.contains("output"), "{args:?}: {}", run.stderr);
+    }
 }

@@ -16,13 +16,13 @@ struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch what these arguments say, as CSV with a header: that it is there says that the programs are attached.
+    /// Begins to watch, as CSV with a header. When the header comes, the programs are attached.
     fn new(args: &[&str]) -> Watch {
         let mut child = start(&[&["events", "--csv"], args].concat());
         let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut header = String::new();
         stdout.read_line(&mut header).expect("a header");
-        assert!(header.ends_with("\r\n"), "{header:?}");
+        assert!(header.ends_with('\n') && !header.ends_with("\r\n"), "{header:?}");
         Watch { child, stdout }
     }
 
@@ -32,7 +32,7 @@ impl Watch {
         line.trim_end().to_owned()
     }
 
-    /// Sends a signal. Returns the rest of its output, what it said, and its exit status.
+    /// Sends a signal. Returns the rest of the output, the messages, and the exit status.
     fn end(mut self, signal: &str) -> (String, String, Option<i32>) {
         let kill = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-/// Returns when `taskdiag events` waits for events: it says nothing before the first one.
+/// Returns when `taskdiag events` waits for events. It writes nothing before the first one.
 fn wait_until_it_waits(watching: &Child) {
     let place = format!("/proc/{}/wchan", watching.id());
     let start = Instant::now();
@@ -56,7 +56,7 @@ fn wait_until_it_waits(watching: &Child) {
     }
 }
 
-/// Runs a shell, which starts with all its children when we say so, while `taskdiag events` watches it with these arguments.
+/// Runs a script in a shell while `taskdiag events` watches the shell.
 fn watch_shell(script: &str, args: &[&str]) -> (u32, Run) {
     let mut shell = Command::new("sh")
         .args(["-c", &format!("read x; {script}")])
@@ -80,7 +80,7 @@ fn rows(run: &Run) -> Vec<Value> {
         .collect()
 }
 
-/// Check that a process is watched with all that descend from it, until none is left.
+/// Check that a process is watched with its descendants, until none is left.
 #[test]
 fn a_family_is_watched_to_its_end() {
     let script = "(exit 3); sh -c 'kill -9 $$'; sh -c '/bin/true & wait'; exit 7";
@@ -88,7 +88,7 @@ fn a_family_is_watched_to_its_end() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let rows = rows(&run);
     let of_kind = |kind: &str| rows.iter().filter(|row| row["event"] == kind).count();
-    // The shell itself was there before.
+    // The shell itself started before.
     assert_eq!((of_kind("fork"), of_kind("exit")), (4, 5), "{rows:#?}");
     let last = rows.last().expect("an event");
     assert_eq!(
@@ -112,9 +112,9 @@ fn a_family_is_watched_to_its_end() {
     );
 }
 
-/// Check the table, and that kinds are chosen among the family's events.
+/// Check the table, and that only the chosen kinds are shown.
 #[test]
-fn the_table_has_what_people_ask_for() {
+fn the_table_shows_chosen_kinds() {
     let (pid, run) = watch_shell("(exit 3); exec /bin/sleep 0", &["--kind", "exec,exit"]);
     let text = run.text();
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -159,7 +159,7 @@ fn a_document_is_whole_at_the_end() {
     );
 }
 
-/// Check that rows come at once, and that both signals end it cleanly, with the counters.
+/// Check that rows come at once, and that both signals end it with the counters.
 #[test]
 fn signals_end_it_with_its_counters() {
     for signal in ["-INT", "-TERM"] {
@@ -179,7 +179,7 @@ fn signals_end_it_with_its_counters() {
     }
 }
 
-/// Check that it ends when nobody reads any more, without waiting for an event and without a word.
+/// Check that it ends when its reader goes away, without waiting for an event, and silently.
 #[test]
 fn a_closed_pipe_is_silent() {
     let Watch { mut child, stdout } = Watch::new(&["-u", "4000000000"]);
@@ -197,7 +197,7 @@ fn a_closed_pipe_is_silent() {
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
-/// Check that it uses no processor while it waits.
+/// Check that it uses no processor time while it waits.
 #[test]
 fn waiting_costs_nothing() {
     let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
@@ -211,7 +211,7 @@ fn waiting_costs_nothing() {
             .sum()
     };
     wait_until_it_waits(&watch.child);
-    // The other tests' processes wake it now and then, so in some second out of many.
+    // Processes of other tests wake it now and then, so one quiet second is enough.
     let costs_nothing = || {
         let before = ticks();
         std::thread::sleep(Duration::from_secs(1));
@@ -224,7 +224,7 @@ fn waiting_costs_nothing() {
     assert_eq!((rest.as_str(), code), ("", Some(0)), "{said}");
 }
 
-/// Check that it ends after a time, and that the connector tells too.
+/// Check that it ends after a time, with each source.
 #[test]
 fn it_ends_in_time() {
     for source in ["bpf", "connector"] {
@@ -246,7 +246,7 @@ fn it_ends_in_time() {
     }
 }
 
-/// Check that wrong usage and missing processes are told apart from answers.
+/// Check that wrong usage and missing processes have their own exit status.
 #[test]
 fn wrong_usage_is_refused() {
     let unknown = run(&["events", "-o", "pid,rss"]);
@@ -264,7 +264,7 @@ fn wrong_usage_is_refused() {
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);
 }
 
-/// Check that nobody is told which capabilities are missing and what to do.
+/// Check that nobody is refused with the missing capabilities and what to do.
 #[test]
 fn nobody_is_refused_with_the_reason() {
     let Some(run) = run_as_nobody(&["events", "--source", "bpf", "--for", "1"]) else {

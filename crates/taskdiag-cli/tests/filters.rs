@@ -2,22 +2,30 @@
 
 mod common;
 
-use common::{free_pid, run, run_as_nobody, Sleeper};
+use common::{command, free_pid, run, run_as_nobody, Run, Sleeper};
 
 fn pids(text: &str) -> Vec<u32> {
     let pids = text.lines().filter_map(|line| line.trim().parse().ok());
     pids.collect()
 }
 
-/// Check that a mistake in an expression is pointed at, and is wrong usage.
+/// Check that a mistake in an expression is wrong usage, and that its place is shown.
 #[test]
 fn wrong_expressions_are_pointed_at() {
     for (expression, part) in [
         ("uid = 0", "equality is `==`\n  uid = 0\n      ^"),
-        ("rss > 1M", "rss_bytes"),
+        ("rss_byte > 1M", "rss_bytes"),
         ("comm ~ '('", "not a regular expression"),
         ("uid == 'no such user'", "no user id has the name"),
         ("", "name of a field"),
+        (
+            "cap_effective has sysadmin",
+            "near it are: sys_admin\n  cap_effective has sysadmin\n                    ^",
+        ),
+        ("limits.nofil.soft < 1024", "near it are: nofile"),
+        ("start_time > 'noon'", "is not a time such as '2026-11-23 03:12'"),
+        ("uid == comm", "can't be compared"),
+        ("uid in (0, 'no such user')", "no user id has the name"),
     ] {
         for source in ["procfs", "auto"] {
             let run = run(&["ps", "--source", source, "--where", expression]);
@@ -31,7 +39,8 @@ fn wrong_expressions_are_pointed_at() {
     }
 }
 
-/// Check that only what an expression is true of is listed, names of users included, and that the parts are explained.
+/// Check that only tasks for which an expression is true are listed, and that --explain says where
+/// it was decided.
 #[test]
 fn expressions_choose_rows() {
     let sleeper = Sleeper::new("sleep");
@@ -72,7 +81,125 @@ fn expressions_choose_rows() {
     }
 }
 
-/// Check that descendants are found from the command line, and that a process that is not there is said to be missing.
+/// Check that comparisons with fields, lists, members, limits, durations and local times choose rows.
+#[test]
+fn forms_of_comparisons_choose_rows() {
+    let sleeper = Sleeper::new("sleep");
+    let pid = sleeper.pid();
+    let chosen = |expression: &str, zone: &str| {
+        let expression = format!("pid == {pid} and ({expression})");
+        let mut command = command(&["ps", "--no-header", "-o", "pid", "--where", &expression]);
+        let output = command.env("TZ", zone).output().expect("the binary runs");
+        pids(&Run::new(output).complete()).len() == 1
+    };
+    for (expression, expected) in [
+        ("uid == euid and pid != ppid", true),
+        ("uid != euid", false),
+        ("comm in ('cron', 'sleep') and uid in (4242, 'root')", true),
+        ("pid not in (1, 2)", true),
+        ("cap_bounding has sys_chroot or cap_bounding has CAP_KILL", true),
+        ("sig_caught has KILL", false),
+        ("limits.nofile.soft <= limits.nofile.hard", true),
+        ("vsize_bytes > 0.5K", true),
+        ("elapsed_ns < 1.5h and elapsed_ns < 2d", true),
+        ("user == 'root' and cpu_percent < 50.5", true),
+        ("start_time > '2020-01-01' and start_time < '2100-01-01 00:00'", true),
+        ("tty != '' and tty == ''", false),
+    ] {
+        assert_eq!(chosen(expression, "UTC"), expected, "{expression}");
+    }
+    // Local times are those of the caller's time zone.
+    let start = run(&["ps", "--csv", "--no-header", "-o", "start_time", "-p", &pid]).complete();
+    let (day, time) = start.trim().trim_end_matches('Z').split_once('T').expect("a time");
+    let local = format!("start_time == '{day} {time}'");
+    assert!(chosen(&local, "UTC"), "{local}");
+    assert!(
+        !chosen(&local, "Asia/Tokyo") && !chosen(&local, "America/New_York"),
+        "{local}"
+    );
+    assert!(chosen(&format!("start_time == '{day}T{time}Z'"), "Asia/Tokyo"));
+}
+
+/// Check that derived fields are in every output, by the names and types of the table, and that they sort.
+#[test]
+fn derived_fields_are_in_every_output() {
+    let sleepers = [Sleeper::new("sleep"), Sleeper::new("sleep")];
+    let list = format!("{},{}", sleepers[0].pid(), sleepers[1].pid());
+    let fields = "user,group,cpu_percent,mem_percent,elapsed_ns,start_time,stat,tty,slice";
+    let document = run(&["ps", "-p", &list, "-o", fields, "--json"]).json();
+    let row = &document["rows"][0];
+    assert_eq!((&row["user"], &row["group"]), (&"root".into(), &"root".into()), "{row}");
+    assert!(
+        row["cpu_percent"].is_number() && row["mem_percent"].is_number(),
+        "{row}"
+    );
+    assert!(row["elapsed_ns"].is_u64() && row["tty"].is_string(), "{row}");
+    let time = row["start_time"].as_str().expect("a time");
+    assert!(time.len() == 20 && time.ends_with('Z'), "{time}");
+    assert!(row["stat"].as_str().is_some_and(|stat| stat.starts_with('S')), "{row}");
+    // Only groups that were read have a source.
+    assert_eq!(document["sources"]["derived"], serde_json::Value::Null);
+
+    let csv = run(&["ps", "-p", &list, "-o", "user,start_time,cpu_percent,tty", "--csv"]).complete();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("user,start_time,cpu_percent,tty", 3));
+    assert!(lines[1].starts_with(&format!("root,{time},")), "{csv}");
+
+    let table = run(&["ps", "-p", &list, "-o", "user,stat,tty,cpu_percent", "--no-header"]).complete();
+    let words: Vec<&str> = table.lines().next().expect("a row").split_whitespace().collect();
+    assert_eq!((words.len(), words[0]), (4, "root"), "{table}");
+    assert!(words[3].contains('.'), "{table}");
+
+    for (sort, sign) in [("elapsed_ns", 1), ("-elapsed_ns", -1)] {
+        let sorted = run(&[
+            "ps",
+            "--sort",
+            sort,
+            "-o",
+            "pid,elapsed_ns",
+            "--json",
+            "--where",
+            "cpu_percent >= 0",
+        ])
+        .json();
+        let rows = sorted["rows"].as_array().expect("rows");
+        let times: Vec<i64> = rows
+            .iter()
+            .map(|row| row["elapsed_ns"].as_i64().expect("a time") * sign)
+            .collect();
+        assert!(times.is_sorted() && times.len() > 2, "{sort}: {times:?}");
+    }
+}
+
+/// Check that `all` is every field that is cheap, and that the others are named.
+#[test]
+fn all_is_every_cheap_field() {
+    let here = std::process::id().to_string();
+    let document = run(&["ps", "-p", &here, "-o", "all", "--json"]).json();
+    let row = &document["rows"][0];
+    let has = |name: &str| !row[name].is_null() || !row["absent"][name].is_null();
+    assert!(
+        ["pid", "cmdline", "cgroup", "stat", "unit", "container_id"]
+            .into_iter()
+            .all(has),
+        "{row}"
+    );
+    for name in [
+        "environ",
+        "user",
+        "group",
+        "container_name",
+        "container_runtime",
+        "pss_bytes",
+    ] {
+        assert!(!has(name), "{name}");
+    }
+    let named = run(&["ps", "-p", &here, "-o", "environ,derived", "--json"]).json();
+    let row = &named["rows"][0];
+    assert!(row["environ"].is_array() && row["user"].is_string(), "{row}");
+}
+
+/// Check that descendants are listed, and that a process that does not exist is reported.
 #[test]
 fn descendants_are_listed() {
     let sleeper = Sleeper::new("sleep");
@@ -89,9 +216,57 @@ fn descendants_are_listed() {
     );
 }
 
-/// Check that tasks which can't be judged make the answer partial.
+/// Check that all commands that list tasks select the same ones, and that selections narrow each
+/// other down.
 #[test]
-fn what_may_not_be_seen_makes_the_answer_partial() {
+fn all_commands_take_the_same_selection() {
+    let sleeper = Sleeper::new("sleep");
+    let here = std::process::id().to_string();
+    let pid = sleeper.pid();
+    let either = format!("pid == {pid} or pid == {here}");
+    for selection in [
+        &["--pid", &pid][..],
+        &["--children", &here, "--where", &either],
+        &["--descendants", &here, "--where", &either],
+    ] {
+        for command in [
+            &["ps", "-o", "pid"][..],
+            &["tree", "-o", "pid"],
+            &["mem", "-o", "pid"],
+            &["watch", "-n", "1", "-o", "pid"],
+            &["maps", "-o", "pid"],
+        ] {
+            let answer = run(&[command, selection, &["--csv"]].concat()).complete();
+            let mut rows: Vec<Vec<&str>> = answer.lines().map(|line| line.split(',').collect()).collect();
+            let header = rows.remove(0);
+            let column = header.iter().position(|name| *name == "pid").expect("a column");
+            let pids: std::collections::BTreeSet<&str> = rows.iter().map(|row| row[column]).collect();
+            assert_eq!(
+                pids.into_iter().collect::<Vec<_>>(),
+                [pid.as_str()],
+                "{command:?} {selection:?}"
+            );
+        }
+    }
+    for command in [&["ps"][..], &["tree"], &["mem"], &["watch", "-n", "1"], &["maps"]] {
+        let nothing = run(&[command, &["--unit", "no-such-unit", "-o", "pid", "--csv"]].concat()).complete();
+        assert!(!nothing.contains(&here), "{command:?}: {nothing}");
+    }
+    for args in [
+        &["maps", "1", "-u", "root"][..],
+        &["tree", "1", "-p", "2"],
+        &["mem", "--system", "--unit", "x"],
+        &["watch", "-T", "--children", "1"],
+        &["ps", "-T", "--descendants", "1"],
+        &["maps", "--all", "--addr", "1"],
+    ] {
+        assert_eq!(run(args).code, Some(2), "{args:?}");
+    }
+}
+
+/// Check that tasks for which a filter can't be decided make the answer partial.
+#[test]
+fn undecided_tasks_make_the_answer_partial() {
     let Some(run) = run_as_nobody(&["ps", "-o", "pid", "--where", "read_chars >= 0"]) else {
         return;
     };
@@ -103,7 +278,8 @@ fn what_may_not_be_seen_makes_the_answer_partial() {
     );
 }
 
-/// Check that numbers become names where that is asked for.
+/// Check that names are beside numbers, whose types stay the same, and that tables show names
+/// alone.
 #[test]
 fn numbers_have_names() {
     let here = std::process::id().to_string();
@@ -117,17 +293,34 @@ fn numbers_have_names() {
         "--json",
     ])
     .json();
-    let row = &document["rows"][0];
-    assert!(row["uid"].is_string() && row["cap_effective"].is_array() && row["sig_caught"].is_array());
-    assert!(row["limits"]["nofile"]["soft"].is_u64(), "{row}");
-    let document = run(&["ps", "-p", &here, "-o", "uid,cap_effective", "--json"]).json();
+    let named = &document["rows"][0];
+    assert!(
+        named["uid_name"].is_string() && named["cap_effective_names"].is_array(),
+        "{named}"
+    );
+    assert!(
+        named["sig_caught_names"].is_array() && named["limits"]["nofile"]["soft"].is_u64(),
+        "{named}"
+    );
+    let document = run(&["ps", "-p", &here, "-o", "uid,cap_effective,limits", "--json"]).json();
     let row = &document["rows"][0];
     assert!(row["uid"].is_u64() && row["cap_effective"].as_str().is_some_and(|set| set.starts_with("0x")));
+    for key in ["uid", "cap_effective", "limits"] {
+        assert_eq!(row[key], named[key], "{key}");
+    }
+    let csv = run(&["ps", "-p", &here, "-o", "uid,pid", "--names", "--csv"]).complete();
+    assert_eq!(csv.lines().next(), Some("uid,uid_name,pid"));
+    let name = named["uid_name"].as_str().expect("a name");
+    assert!(csv.ends_with(&format!(",{name},{here}\n")), "{csv}");
+    let table = run(&["ps", "-p", &here, "-o", "uid,pid", "--names", "--no-header"]).complete();
+    let cells: Vec<&str> = table.split_whitespace().collect();
+    assert_eq!(cells, [name, &here]);
 }
 
-/// Check that a cgroup which is none is said to be missing, like a process, and that an empty answer about one is an answer.
+/// Check that a cgroup that does not exist is reported, and that a cgroup without matching tasks is
+/// not.
 #[test]
-fn cgroups_that_are_none_are_said() {
+fn missing_cgroups_are_reported() {
     for command in [
         &["ps"][..],
         &["ps", "-T", "--json"],

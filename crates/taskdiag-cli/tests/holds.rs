@@ -1,7 +1,9 @@
-//! The command beside processes that keep their readers waiting. `ps` hangs on them; taskdiag says so of them and ends.
+//! The command beside processes that keep their readers waiting. `ps` hangs; taskdiag reports them
+//! and ends.
 
 mod common;
 
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ fn holders(count: usize) -> Vec<Animal> {
     holders.collect::<Result<_, _>>().expect("holders")
 }
 
-/// Runs the command with the patience it has of itself, and says how long that took.
+/// Runs the command with the default patience. Returns how long that took.
 fn run(args: &[&str]) -> (Run, Duration) {
     let mut command = common::command(args);
     command.env_remove("TASKDIAG_PATIENCE");
@@ -43,7 +45,8 @@ fn ends_within(child: &mut Child, time: Duration) -> bool {
     false
 }
 
-/// Check that what the README says is so: `ps` and `cat` wait for as long as the process likes, and taskdiag does not.
+/// Check the claim of the README: `ps` and `cat` wait as long as the process likes, and taskdiag
+/// does not.
 #[test]
 fn ps_hangs_and_taskdiag_does_not() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +67,23 @@ fn ps_hangs_and_taskdiag_does_not() {
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
 }
 
-/// Check that each way to ask ends in time with status 1, says of the holders that they do not answer, and has everybody else.
+/// Check that a process that does not answer, but is none of those asked for, is not reported.
+#[test]
+fn holders_that_a_filter_leaves_out_are_not_reported() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let holders = holders(1);
+    let (all, _) = run(&["ps"]);
+    assert!(
+        all.stderr.contains(&format!("pid {}", holders[0].pid)),
+        "{}",
+        all.stderr
+    );
+    let (none, _) = run(&["ps", "--unit", "nosuch"]);
+    assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
+}
+
+/// Check that each source ends in time with status 1, reports the holders as not answering, and has
+/// all other processes.
 #[test]
 fn each_way_to_ask_ends_in_time() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +91,7 @@ fn each_way_to_ask_ends_in_time() {
     let holders = holders(2);
     for source in ["auto", "bpf", "procfs"] {
         for fields in ["pid,cmdline", "pid,comm,cmdline,environ", "pid,args"] {
-            // What loading costs, and a busy machine, is no matter of patience.
+            // The time for loading, and that of a busy machine, is not patience.
             let (loading, base) = run(&[
                 "ps",
                 "--source",
@@ -121,7 +140,7 @@ fn each_way_to_ask_ends_in_time() {
     }
 }
 
-/// Check that `mem` ends at its deadline, and says of whom it has no sizes.
+/// Check that `mem` ends at its deadline, and reports the processes without sizes.
 #[test]
 fn mem_ends_at_its_deadline() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +159,7 @@ fn mem_ends_at_its_deadline() {
     }
 }
 
-/// Check that who can't be compared for want of an answer is said to have been left out.
+/// Check that tasks that can't be compared for want of an answer are reported as left out.
 #[test]
 fn filters_say_whom_they_could_not_decide() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +182,7 @@ fn filters_say_whom_they_could_not_decide() {
     }
 }
 
-/// Check that the other commands that look at tasks end as well.
+/// Check that the other commands end as well.
 #[test]
 fn other_commands_end() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,4 +206,34 @@ fn other_commands_end() {
             run.stderr
         );
     }
+}
+
+/// Check that a user database that does not answer holds nobody: numbers stand for names, and the
+/// command says so. A name service cache daemon (nscd) that only accepts connections is such a one:
+/// the C library waits for it for five seconds.
+#[test]
+fn a_silent_user_database_holds_nobody() {
+    let directory = std::env::temp_dir().join(format!("taskdiag-nscd-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("a directory");
+    let _listener = UnixListener::bind(directory.join("socket")).expect("a socket");
+    let script =
+        "mount -t tmpfs tmpfs /run && mkdir /run/nscd && mount --bind \"$1\" /run/nscd && shift && exec \"$@\"";
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "sh", "-c", script, "sh"]).arg(&directory);
+    let pid = std::process::id().to_string();
+    let ps = ["ps", "-p", &pid, "-o", "pid,ruser"];
+    let begin = Instant::now();
+    let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).args(ps).output();
+    let run = Run::new(output.expect("util-linux has unshare"));
+    let took = begin.elapsed();
+    std::fs::remove_dir_all(&directory).expect("it is ours");
+    assert!(run.stderr.contains("user database"), "{run:?}");
+    assert!(
+        String::from_utf8_lossy(&run.stdout)
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.ends_with(" 0")),
+        "{run:?}"
+    );
+    assert!(took < Duration::from_millis(4500), "{took:?}");
 }

@@ -19,12 +19,12 @@ fn said(pid: &str, line: &str) -> u64 {
     kib.parse::<u64>().expect("a number") * 1024
 }
 
-/// Check that the values of a quiet process are the kernel's, in all forms.
+/// Check that the values of a quiet process are equal to the kernel's, in all forms.
 #[test]
 fn values_are_the_kernels() {
     let sleeper = Sleeper::new("quiet");
     let pid = sleeper.pid();
-    // What of libraries is shared, and clean or dirty, others change: the command itself among them.
+    // Other processes, also this command, change which pages of libraries are shared and clean.
     let is_so = (0..50).any(|_| {
         let before = [said(&pid, "Pss_Anon"), said(&pid, "Private_Dirty"), said(&pid, "Rss")];
         let shown = "pid,pss_anon_bytes,private_dirty_bytes,rollup_rss_bytes,pss_bytes,uss_bytes,rollup_swap_bytes";
@@ -43,17 +43,24 @@ fn values_are_the_kernels() {
     });
     assert!(is_so);
     let csv = run(&["mem", "-p", &pid, "--csv", "-o", "pid,comm,uss_bytes"]).complete();
-    assert!(csv.starts_with("pid,comm,uss_bytes\r\n"), "{csv}");
+    assert!(csv.starts_with("pid,comm,uss_bytes\n"), "{csv}");
+    let added = run(&["mem", "-p", &pid, "-o", "+nice"]).complete();
+    let heading = added.lines().next().expect("a heading");
+    assert!(
+        heading.trim_start().starts_with("PID") && heading.ends_with(" RSS nice COMMAND"),
+        "{added}"
+    );
     let line = run(&["mem", "-p", &pid, "--jsonl"]).complete();
     let row: Value = serde_json::from_str(&line).expect("JSON");
     assert!(number(&row, "rollup_age_ns") < 5_000_000_000, "{row}");
 }
 
-/// Check the table: the largest first, a unit that is kept, a total at the end that is that of the rows.
+/// Check the table: the largest first, all sizes in one unit, a total at the end that is the sum of
+/// the rows.
 #[test]
 fn tables_are_sorted_and_add_up() {
     let _sleeper = Sleeper::new("table");
-    let run = run(&["mem", "--unit", "K", "--where", "comm == 'table' or pid < 100000000"]);
+    let run = run(&["mem", "--scale", "K", "--where", "comm == 'table' or pid < 100000000"]);
     let table = run.text();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][..6], ["PID", "USER", "SWAP", "USS", "PSS", "RSS"]);
@@ -68,7 +75,7 @@ fn tables_are_sorted_and_add_up() {
     assert!(table.trim_end().ends_with("processes"), "{table}");
 }
 
-/// Check that groups add up to the total, whatever processes are grouped by.
+/// Check that groups add up to the total, for all kinds of groups.
 #[test]
 fn groups_add_up() {
     let _sleepers = [Sleeper::new("one"), Sleeper::new("two")];
@@ -83,7 +90,7 @@ fn groups_add_up() {
             "rollup_swap_bytes",
             "missing_count",
         ] {
-            // Nothing of a group is missing unless all of it is.
+            // A sum is missing only if no process of the group could be read.
             let is_there = |row: &&Value| row[sum].is_u64() || row["missing_count"] != row["processes_count"];
             let of_rows: u64 = rows.iter().filter(is_there).map(|row| number(row, sum)).sum();
             assert_eq!(of_rows, number(&document["total"], sum), "{by} {sum}");
@@ -103,16 +110,15 @@ fn groups_add_up() {
         .expect("the sleepers' program");
     assert!(number(sleep, "processes_count") >= 2);
     let total = run(&["mem", "--total", "--csv"]).text();
-    assert!(
-        total.starts_with("processes_count,missing_count,rollup_swap_bytes,uss_bytes,pss_bytes,rollup_rss_bytes\r\n")
-    );
+    assert!(total.starts_with("processes_count,missing_count,rollup_swap_bytes,uss_bytes,pss_bytes,rollup_rss_bytes\n"));
     assert_eq!(total.lines().count(), 2);
 }
 
-/// Check that all sizes of a row are of one moment, also those of a process that grows: nothing of it is more than all of it.
+/// Check that all sizes of a row are of one moment, even if the process grows: no part is larger
+/// than the whole.
 #[test]
 fn sizes_of_a_row_go_together() {
-    // The command itself grows while it looks.
+    // The command itself grows while it runs.
     for _ in 0..20 {
         let text = run(&["mem", "--bytes", "--no-header"]).text();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -133,7 +139,8 @@ fn sizes_of_a_row_go_together() {
     }
 }
 
-/// Check that sums of what may not be seen are missing, and that others say how much is in them.
+/// Check that sums of denied values are missing, and that others say how many processes are in
+/// them.
 #[test]
 fn sums_say_what_is_missing() {
     let _sleeper = Sleeper::new("secret");
@@ -225,9 +232,10 @@ fn the_machine_adds_up() {
     assert_eq!(run(&["mem", "--system", "--by", "user"]).code, Some(2));
 }
 
-/// Check that what the budget leaves out is said, with what to do, and makes the answer a partial one.
+/// Check that what the budget leaves out is reported, with what to do, and makes the answer
+/// partial.
 #[test]
-fn budgets_are_said() {
+fn budgets_are_reported() {
     let sleeper = Sleeper::new("dear");
     let pid = sleeper.pid();
     for option in [["--deadline", "0"], ["--max-rss", "1K"]] {
@@ -259,7 +267,7 @@ fn budgets_are_said() {
     assert!(all.contains("\"pss_bytes\":"), "{all}");
 }
 
-/// Check that samples of a process that does nothing are told with their age, and are not read again before it is time.
+/// Check that samples of a process that does nothing have an age, and are not read again too soon.
 #[test]
 fn samples_have_ages() {
     let sleeper = Sleeper::new("watched");
@@ -274,21 +282,50 @@ fn samples_have_ages() {
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
     };
-    let kept = rows(&["--max-age", "3600"]);
-    assert_eq!(
-        kept.iter().map(|row| number(row, "sample")).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    let lines = rows(&["--max-age", "1h"]);
+    let (samples, kept): (Vec<Value>, Vec<Value>) = lines.into_iter().partition(|line| line.get("rows").is_some());
+    for lines in [&samples, &kept] {
+        let numbers: Vec<u64> = lines.iter().map(|line| number(line, "sample")).collect();
+        assert_eq!(numbers, [0, 1, 2]);
+    }
+    assert!(samples
+        .iter()
+        .all(|sample| sample["rows"] == 1 && sample["time"].is_string()));
     let ages: Vec<u64> = kept.iter().map(|row| number(row, "rollup_age_ns")).collect();
     assert!(ages.is_sorted_by(|a, b| a < b), "{ages:?}");
+    let by_user = rows(&["--by", "user"]);
+    assert_eq!(by_user.len(), 6, "{by_user:?}");
+    assert!(by_user[5]["euid"].is_u64() && by_user[5]["sample"] == 2, "{by_user:?}");
+    let fixed = [
+        "mem",
+        "--watch",
+        "0.01",
+        "-n",
+        "2",
+        "--where",
+        "pid == 0",
+        "-o",
+        "pid,pss_bytes",
+    ];
+    let empty = run(&[&fixed[..], &["--jsonl"]].concat()).complete();
+    assert_eq!(
+        (empty.lines().count(), empty.matches("\"rows\":0}").count()),
+        (2, 2),
+        "{empty}"
+    );
+    let csv = run(&[&fixed[..], &["--csv"]].concat()).complete();
+    assert!(
+        csv.starts_with("pid,pss_bytes,sample,time\n,,0,20") && csv.lines().count() == 3,
+        "{csv}"
+    );
     let json = run(&["mem", "--watch", "1", "--json"]);
     assert_eq!(json.code, Some(2));
     assert!(json.stderr.contains("--jsonl"));
 }
 
-/// Check wrong usage, processes that are not there, and those that others may not see.
+/// Check wrong usage, missing processes, and those that are denied.
 #[test]
-fn what_can_not_be_answered_is_said() {
+fn failures_are_reported() {
     for args in [
         &["mem", "--deadline", "soon"][..],
         &["mem", "--deadline", "-1"],
@@ -300,6 +337,7 @@ fn what_can_not_be_answered_is_said() {
         &["mem", "--total", "--limit", "1"],
         &["mem", "--count", "1"],
         &["mem", "--sort", "pss"],
+        &["mem", "--scale", "X"],
     ] {
         let run = run(args);
         assert_eq!(run.code, Some(2), "{args:?}: {run:?}");

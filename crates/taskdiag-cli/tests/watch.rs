@@ -27,7 +27,7 @@ struct Watch {
 
 impl Watch {
     fn begin(args: &[&str]) -> Watch {
-        let shown = ["watch", "--watch", "0.2", "--jsonl", "-o", "pid,cpu_percent,comm"];
+        let shown = ["watch", "-d", "0.2", "--jsonl", "-o", "pid,cpu_percent,comm"];
         let mut child = start(&[&shown[..], args].concat());
         let output = child.stdout.take().expect("a pipe");
         Watch {
@@ -52,7 +52,7 @@ impl Drop for Watch {
     }
 }
 
-/// More than one processor can give, for on a busy machine samples are not taken just when they should be.
+/// More than one processor can give, because samples are late on a busy machine.
 const LIKELY: f64 = 400.0;
 
 #[track_caller]
@@ -71,16 +71,16 @@ fn check_has_no_rate_yet(row: &Value) {
     assert_eq!(row["absent"], json!({"cpu_percent": "no earlier sample"}), "{row}");
 }
 
-/// Check that watching shows samples, with rates from the second one on, and refuses what makes no sense.
+/// Check that watching shows samples, with rates from the second one on, and refuses wrong usage.
 #[test]
 fn watching_shows_rates() {
     let busy = busy();
     let pid = busy.pid();
     let args = [
         "watch",
-        "--watch",
+        "-d",
         "0.3",
-        "--count",
+        "-n",
         "3",
         "-p",
         &pid,
@@ -88,11 +88,19 @@ fn watching_shows_rates() {
         "pid,cpu_percent,comm",
     ];
     let lines = run(&[&args[..], &["--jsonl"]].concat()).complete();
-    let rows: Vec<Value> = lines
+    let lines: Vec<Value> = lines
         .lines()
-        .map(|line| serde_json::from_str(line).expect("rows are JSON"))
+        .map(|line| serde_json::from_str(line).expect("lines are JSON"))
         .collect();
-    assert_eq!(rows.len(), 3, "{lines}");
+    let (samples, rows): (Vec<Value>, Vec<Value>) = lines.into_iter().partition(|line| line.get("rows").is_some());
+    for (index, sample) in samples.iter().enumerate() {
+        assert_eq!((&sample["sample"], &sample["rows"]), (&json!(index), &json!(1)));
+        assert!(
+            sample["time"].as_str().is_some_and(|time| time.ends_with('Z')),
+            "{sample}"
+        );
+    }
+    assert_eq!((samples.len(), rows.len()), (3, 3));
     check_has_no_rate_yet(&rows[0]);
     for (index, row) in rows.iter().enumerate().skip(1) {
         assert_eq!(row["sample"].as_u64(), Some(index as u64));
@@ -100,8 +108,10 @@ fn watching_shows_rates() {
     }
     let csv = run(&[&args[..], &["--csv"]].concat()).complete();
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!((lines[0], lines.len()), ("pid,comm,sample,cpu_percent", 4));
-    assert_eq!(lines[1], format!("{pid},sh,0,"));
+    assert_eq!((lines[0], lines.len()), ("pid,comm,sample,time,cpu_percent", 4));
+    let cells: Vec<&str> = lines[1].split(',').collect();
+    assert_eq!((&cells[..3], cells[4]), (&[pid.as_str(), "sh", "0"][..], ""));
+    assert!(cells[3].ends_with('Z'), "{csv}");
     let table = run(&[&args[..], &["--no-header"]].concat()).complete();
     let first: Vec<&str> = table.lines().next().expect("a row").split_whitespace().collect();
     assert_eq!(first, [&pid, "-", "sh"]);
@@ -109,15 +119,57 @@ fn watching_shows_rates() {
         &["watch", "--json"][..],
         &["ps", "--watch", "0"],
         &["watch", "--sort", "cpu_percents"],
+        &["watch", "-d", "0"],
+        &["watch", "--explain"],
     ] {
         let run = run(wrong);
         assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{wrong:?}");
     }
 }
 
-/// Check that who begins to match has no rates at first: what it did before was not done in one interval.
+/// Check that samples without rows are announced as well: in lines of JSON by their line, in CSV by
+/// a row of empty cells.
 #[test]
-fn who_begins_to_match_has_no_rates_yet() {
+fn empty_samples_are_announced() {
+    let args = [
+        "watch",
+        "-d",
+        "0.01",
+        "-n",
+        "2",
+        "--where",
+        "pid == 0",
+        "-o",
+        "pid,comm,cpu_percent",
+    ];
+    let text = run(&[&args[..], &["--jsonl"]].concat()).complete();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    for (index, line) in lines.iter().enumerate() {
+        assert_eq!((&line["sample"], &line["rows"]), (&json!(index), &json!(0)), "{text}");
+    }
+    let csv = run(&[&args[..], &["--csv"]].concat()).complete();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(
+        (lines[0], lines.len()),
+        ("pid,comm,sample,time,cpu_percent", 3),
+        "{csv}"
+    );
+    for (index, line) in lines[1..].iter().enumerate() {
+        assert!(
+            line.starts_with(&format!(",,{index},20")) && line.ends_with("Z,"),
+            "{csv}"
+        );
+    }
+}
+
+/// Check that a task that begins to match has no rates yet: what it did before was not done in one
+/// interval.
+#[test]
+fn a_task_that_begins_to_match_has_no_rates_yet() {
     let (pacer, late) = (busy(), busy());
     signal(&late, Signal::STOP);
     while status(&late.pid(), "State") != "T (stopped)" {
@@ -135,9 +187,9 @@ fn who_begins_to_match_has_no_rates_yet() {
     }
 }
 
-/// Check that who starts while it is watched has rates at once, whether or not there is a filter.
+/// Check that a task that starts while watching has rates at once, with and without a filter.
 #[test]
-fn who_is_new_has_rates() {
+fn new_tasks_have_rates() {
     let here = std::process::id().to_string();
     for args in [
         &["--where", &format!("ppid == {here}")][..],
@@ -158,9 +210,9 @@ fn who_is_new_has_rates() {
     }
 }
 
-/// Check that what is not there is said, once, and that what may not be seen makes the answer partial.
+/// Check that missing processes are reported, once, and that denied values make the answer partial.
 #[test]
-fn what_is_missing_is_said() {
+fn missing_things_are_reported_once() {
     let gone = free_pid();
     for selection in ["--pid", "--children", "--descendants"] {
         let run = run(&["watch", "--watch", "0.01", "--count", "2", selection, &gone]);
@@ -176,7 +228,65 @@ fn what_is_missing_is_said() {
             "{}",
             run.stderr
         );
-        let row: Value = serde_json::from_slice(&run.stdout).expect("one row");
+        let text = run.text();
+        let row: Value = serde_json::from_str(text.lines().nth(1).expect("a row")).expect("JSON");
         assert_eq!(row["absent"], json!({"read_bytes_per_s": "denied"}));
     }
+}
+
+/// Check that filters mean the `cpu_percent` that the column shows, of the time since the sample
+/// before: no row is without one, and each is one that the filter is true of.
+#[test]
+fn filters_are_about_the_time_between_samples() {
+    let busy = busy();
+    let pid = busy.pid();
+    let expression = format!("pid == {pid} and (cpu_percent > 0.5 or uid == 4242)");
+    let mut watch = Watch::begin(&["--where", &expression]);
+    for _ in 0..3 {
+        let row = watch.row_of(&busy);
+        check_is_rate_of_one_processor(&row);
+        assert!(row["cpu_percent"].as_f64() > Some(0.5), "{row}");
+    }
+    let expression = format!("pid == {pid} and cpu_percent > 100000");
+    let nothing = run(&["watch", "-d", "0.2", "-n", "3", "--jsonl", "--where", &expression]);
+    let lines = nothing.complete();
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+}
+
+/// Check that watching ends when all processes that were named have ended, and not while one that
+/// does nothing is left.
+#[test]
+fn watching_ends_with_its_processes() {
+    let idle = Sleeper::new("idle");
+    let mut short = Command::new("sleep").arg("0.5").spawn().expect("sleep exists");
+    let pids = format!("{},{}", idle.pid(), short.id());
+    let mut watch = start(&["watch", "-d", "0.1", "-p", &pids, "--jsonl"]);
+    short.wait().expect("it ends");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(watch.try_wait().expect("a child"), None);
+    drop(idle);
+    let status = watch.wait().expect("a child");
+    assert_eq!(status.code(), Some(0));
+}
+
+/// Check that a line about the machine is above each table, unless no header is wanted, and that
+/// threads have names of their own.
+#[test]
+fn tables_have_a_summary_and_threads_names() {
+    let threads = Sleeper::new("another name");
+    let pid = threads.pid();
+    let args = ["watch", "-d", "0.1", "-n", "2", "-p", &pid, "-T"];
+    let text = run(&args).complete();
+    let summaries: Vec<&str> = text.lines().filter(|line| line.contains("  load ")).collect();
+    assert_eq!(summaries.len(), 2, "{text}");
+    assert!(
+        summaries[1].contains("  cpu ") && summaries[1].contains("  memory "),
+        "{text}"
+    );
+    let name = status(&pid, "Name");
+    let heading = text.lines().find(|line| line.contains("TID")).expect("a heading");
+    assert!(heading.ends_with("NAME"), "{text}");
+    assert!(text.lines().any(|line| line.ends_with(&format!(" {name}"))), "{text}");
+    let without = run(&[&args[..], &["--no-header"]].concat()).complete();
+    assert!(!without.contains("load") && !without.contains("NAME"), "{without}");
 }

@@ -2,25 +2,28 @@
 
 use std::fmt;
 
-/// The reason for which a task has no value for a field. A missing value is never 0 and never an empty string.
+/// Why a task has no value for a field. A missing value is never 0 and never an empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 #[repr(u16)]
 pub enum Absent {
     /// The query did not ask for the field.
     NotAsked = 1,
-    /// This kernel, or the source that answered, can't give it.
+    /// This kernel, or the source that answered, does not have it.
     Unsupported = 2,
     /// The caller may not see it (`EACCES`, `EPERM`).
     Denied = 3,
-    /// The task has no memory of its own: a kernel thread, a zombie, a thread-group leader that ended before its threads.
+    /// The task has no memory of its own: it is a kernel thread, a zombie, or a thread-group leader
+    /// that ended before its threads.
     NoMemory = 4,
-    /// The task ended, or lost the thing asked for, while it was being looked at.
+    /// The task ended, or lost the thing asked for, while it was being read.
     Gone = 5,
-    /// Only a part was to be had.
+    /// Only a part could be read.
     Truncated = 6,
-    /// It would have taken longer than the query's [`Budget`](crate::budget::Budget) allows, or be dearer for a single process.
+    /// Reading it would take longer than the query's [`Budget`](crate::budget::Budget) allows.
     OverBudget = 7,
-    /// The process did not answer: it held what reading it takes for longer than [`Query::patience`](crate::query::Query::patience).
+    /// The process did not let itself be read within
+    /// [`Query::patience`](crate::query::Query::patience): it held a lock that reading takes.
     NoAnswer = 8,
 }
 
@@ -39,6 +42,7 @@ impl Absent {
         }
     }
 
+    /// The reason with this number in a record. A number from a newer writer is `Unsupported`.
     #[doc(hidden)]
     pub fn from_wire(reason: u16) -> Absent {
         match reason {
@@ -56,7 +60,7 @@ impl Absent {
 
 impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 

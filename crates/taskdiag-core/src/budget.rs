@@ -1,25 +1,38 @@
-//! What sizes of memory may cost.
+//! How much walking page tables may cost.
 
 use std::time::Duration;
 
 #[cfg(doc)]
+use crate::absent::Absent;
+#[cfg(doc)]
 use crate::field::Group;
 use crate::field::{Field, Fields};
 
-/// How much a query for [`Group::Rollup`] may cost.
+/// How much a query for [`Group::Rollup`] may cost. The kernel walks page tables for these fields,
+/// and the process waits meanwhile if it wants to change its mappings. What does not fit is
+/// [`Absent::OverBudget`].
+///
+/// ```
+/// # mod taskdiag { pub use taskdiag_core::{budget::Budget, field::Field, query::Query}; }
+/// use std::time::Duration;
+/// use taskdiag::{Budget, Field, Query};
+///
+/// let budget = Budget::default().deadline(Some(Duration::from_secs(1))).max_rss_bytes(None);
+/// let query = Query::processes().fields(Field::PssBytes).budget(budget);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Budget {
-    /// How long the whole query may take; what has not been read by then is left out. None: as long as it takes.
+    #[doc(hidden)]
     pub deadline: Option<Duration>,
-    /// Processes with more resident memory than this, in bytes, are left out: this bounds for how long one of them may have
-    /// to wait. None: however long.
+    #[doc(hidden)]
     pub max_rss_bytes: Option<u64>,
-    /// How old the values of a process without a sign of change may be. Zero: every process is walked every time.
+    #[doc(hidden)]
     pub max_age: Duration,
 }
 
 impl Default for Budget {
-    /// 5 seconds, 16 GiB, and values that are 10 seconds old at most.
+    /// 5 seconds, 16 GiB, and values at most 10 seconds old.
     fn default() -> Budget {
         Budget {
             deadline: Some(Duration::from_secs(5)),
@@ -30,14 +43,35 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads everything, whatever it takes, and nothing from memory.
+    /// No limit: reads every process, and reuses no earlier value.
     pub const UNLIMITED: Budget = Budget {
         deadline: None,
         max_rss_bytes: None,
         max_age: Duration::ZERO,
     };
 
-    /// What has to be known of tasks before their page tables are walked.
+    /// How long the whole query may take. `None`: as long as it takes.
+    pub const fn deadline(mut self, deadline: Option<Duration>) -> Budget {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Processes with more resident memory than this, in bytes, are left out: this bounds how long
+    /// one of them may have to wait. `None`: none is left out.
+    pub const fn max_rss_bytes(mut self, bytes: Option<u64>) -> Budget {
+        self.max_rss_bytes = bytes;
+        self
+    }
+
+    /// How old the values of a process may be that shows no sign of change. Zero: every process is
+    /// read every time.
+    pub const fn max_age(mut self, age: Duration) -> Budget {
+        self.max_age = age;
+        self
+    }
+
+    /// The fields that have to be read of a task before its page tables are walked.
+    #[doc(hidden)]
     pub fn fields(&self) -> Fields {
         let mut fields = Field::StartNs | Field::RssBytes | Field::SwapBytes | Field::PageTableBytes;
         if !self.max_age.is_zero() {

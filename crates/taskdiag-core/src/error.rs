@@ -1,49 +1,79 @@
-//! Why a query as a whole has no answer.
+//! Why a whole query failed.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
 /// What went wrong, with what to do about it where there is something to do.
+///
+/// `{}` prints the message alone, `{:#}` also what caused it. [`source`](StdError::source) has the
+/// cause, an [`io::Error`] if a system call failed.
 ///
 /// A missing *value* is not an error but an [`Absent`](crate::absent::Absent).
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    cause: Option<io::Error>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 /// The kinds of [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No such process or thread, or it is hidden from the caller.
+    /// There is no such process or thread, or it is hidden from the caller.
     NoSuchTask,
-    /// There is an address space no more, or never was one: a kernel thread, a zombie, a process that ended or called exec.
+    /// The process has no address space: it is a kernel thread or a zombie, or it has ended or
+    /// replaced its memory by execve(2).
     NoMemory,
-    /// The caller lacks a right.
+    /// The caller lacks a permission.
     Denied,
-    /// This kernel, or this host as it is set up, can't do it.
+    /// This kernel can't do it, or this host is not configured for it.
     Unsupported,
-    /// A process kept what asking about it takes for longer than the patience.
+    /// A process kept its reader waiting for longer than the patience.
     NoAnswer,
-    /// A source answered with something that can't be right.
+    /// A source sent something that can't be right.
     Malformed,
+    /// The caller asked for something that does not exist: a field, a file of another kind.
+    InvalidInput,
     /// A system call failed for another reason.
     System,
 }
 
+impl ErrorKind {
+    /// The kind in a few words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::NoSuchTask => "no such task",
+            ErrorKind::NoMemory => "no memory",
+            ErrorKind::Denied => "denied",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::NoAnswer => "no answer",
+            ErrorKind::Malformed => "malformed",
+            ErrorKind::InvalidInput => "invalid input",
+            ErrorKind::System => "system error",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 impl Error {
+    /// An error that no system call caused.
     #[doc(hidden)]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
             kind,
             message: message.into(),
-            cause: None,
+            source: None,
         }
     }
 
-    /// An error of the kind that `cause` is of, about `what`.
+    /// A failed system call. `what` says what was being done; the kind follows from `cause`.
     #[doc(hidden)]
     pub fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Error {
         let cause = cause.into();
@@ -53,11 +83,7 @@ impl Error {
             Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOTTY) => ErrorKind::Unsupported,
             _ => ErrorKind::System,
         };
-        Error {
-            kind,
-            message: what.into(),
-            cause: Some(cause),
-        }
+        Error::new(kind, what).caused_by(cause)
     }
 
     #[doc(hidden)]
@@ -75,6 +101,12 @@ impl Error {
         Error::new(ErrorKind::NoAnswer, message)
     }
 
+    #[doc(hidden)]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        self.source = Some(source.into());
+        self
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -83,18 +115,58 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Some(cause) => write!(f, "{}: {cause}", self.message),
-            None => f.write_str(&self.message),
+        f.write_str(&self.message)?;
+        if f.alternate() {
+            let mut cause = self.source();
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
         }
+        Ok(())
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.cause.as_ref().map(|cause| cause as _)
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
     }
 }
 
 /// A result whose error is an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Field;
+    use crate::filter::Filter;
+
+    /// Check that a message and its cause are printed once each, and that the cause can be reached.
+    #[test]
+    fn causes_are_chained() {
+        let denied = || Error::io("/proc/1/io", io::Error::from_raw_os_error(libc::EACCES));
+        assert_eq!(denied().kind(), ErrorKind::Denied);
+        assert_eq!(denied().to_string(), "/proc/1/io");
+        assert_eq!(format!("{:#}", denied()), "/proc/1/io: Permission denied (os error 13)");
+        let error = denied();
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(libc::EACCES));
+        let outer = format!("{:#}", Error::new(ErrorKind::System, "outer").caused_by(denied()));
+        assert_eq!(outer, "outer: /proc/1/io: Permission denied (os error 13)");
+        assert!(Error::no_such_process(7).source().is_none());
+    }
+
+    /// Check that `?` takes what parsing refuses.
+    #[test]
+    fn refused_names_and_filters_are_errors() {
+        let field = || -> Result<Field> { Ok("rss".parse::<Field>()?) };
+        let filter = || -> Result<Filter> { Ok(Filter::parse("rss >")?) };
+        let errors = [field().unwrap_err(), filter().unwrap_err()];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.source().is_some(), "{error:#}");
+        }
+        assert!(format!("{:#}", field().unwrap_err()).contains("rss_bytes"));
+    }
+}

@@ -1,14 +1,16 @@
-//! Which task it is: what two answers are compared by.
+//! The identity of a task, by which tasks of two answers are compared.
 //!
-//! Numbers of tasks are used again, so the time when a task started belongs to its identity. `/proc` has that in whole clock
-//! ticks and BPF in nanoseconds, and the source can change from one answer to the next. So ticks are compared, and only here.
+//! The kernel uses numbers of tasks again, so the time when a task started is part of its identity.
+//! `/proc` has that time in whole clock ticks and BPF has it in nanoseconds, and the source can
+//! change from one answer to the next. So identities compare ticks. No other code compares tasks.
 
 use crate::record::Header;
 
-/// A clock tick of `/proc` in nanoseconds, which is as long on all machines that we support.
+/// A clock tick of `/proc` in nanoseconds (`USER_HZ` is 100 on all machines that we support).
 pub const TICK_NS: u64 = 10_000_000;
 
-/// A process or a thread, told from all others that have its number at another time.
+/// Which process or thread it is: its number, and when it started. Two tasks that had the same
+/// number at different times have different identities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     tid: u32,
@@ -16,7 +18,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The task that a record is of. [`Field::StartNs`](crate::field::Field::StartNs) must have been asked for.
+    /// The task that a record describes. The query must have asked for
+    /// [`Field::StartNs`](crate::field::Field::StartNs).
     #[doc(hidden)]
     pub fn of(header: &Header) -> Identity {
         Identity {
@@ -25,17 +28,19 @@ impl Identity {
         }
     }
 
-    /// Its thread id, which of a process is the process id.
+    /// The thread id; for a process, the process id.
     pub fn tid(self) -> u32 {
         self.tid
     }
 
-    /// When it started, in clock ticks since boot.
+    /// When it started, in clock ticks of 10 ms since boot, as `starttime` of proc_pid_stat(5).
     pub fn start_ticks(self) -> u64 {
         self.start_ticks
     }
 
-    /// Whether it started at this time since boot or later. What started in the same tick counts as later.
+    /// Whether it started at this time since boot or later. A task that started in the same clock
+    /// tick counts as later.
+    #[doc(hidden)]
     pub fn has_started_since(self, boot_ns: u64) -> bool {
         self.start_ticks >= boot_ns / TICK_NS
     }
@@ -56,7 +61,8 @@ mod tests {
         })
     }
 
-    /// Check that the two sources mean the same task, and that another number or another tick is another task.
+    /// Check that both sources give a task the same identity, and that another id or another tick
+    /// makes another task.
     #[test]
     fn tasks_are_the_same_in_whole_ticks() {
         let (by_bpf, by_procfs) = (identity(7, 1_441_868_994_326), identity(7, 1_441_860_000_000));
@@ -66,7 +72,8 @@ mod tests {
         assert_ne!(by_procfs, identity(7, 1_441_859_999_999));
     }
 
-    /// Check that a task which started in the tick of a moment counts as one that started after it, whatever the source.
+    /// Check that a task that started in the tick of a moment counts as started after it, whichever
+    /// source gave the start time.
     #[test]
     fn starts_are_compared_in_whole_ticks() {
         for start_ns in [1_441_868_994_326, 1_441_860_000_000] {

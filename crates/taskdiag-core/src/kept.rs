@@ -1,4 +1,4 @@
-//! What a handle keeps of tasks from one answer to the next.
+//! What a handle remembers of tasks from one answer to the next: times, and arguments.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use crate::identity::Identity;
 use crate::record::{attr, Cpu, Record, Run};
 use crate::snapshot::{Place, Snapshot};
 
-/// Something about each of some tasks.
+/// A value for each of some tasks. Values put during one answer can be found in the next.
 #[derive(Debug)]
-pub struct Kept<T> {
-    /// By ascending ids, one of each.
+struct PerTask<T> {
+    /// Entries of earlier answers, by ascending id, at most one for each id.
     known: Vec<Entry<T>>,
-    /// Where in it the last one was found: answers come in the same order.
-    at: usize,
+    /// The index in `known` where the next task is expected: answers list tasks in the same order.
+    next: usize,
+    /// Entries of the current answer.
     fresh: Vec<Entry<T>>,
 }
 
@@ -24,44 +25,44 @@ struct Entry<T> {
     value: T,
 }
 
-impl<T> Default for Kept<T> {
-    fn default() -> Kept<T> {
-        Kept {
+impl<T> Default for PerTask<T> {
+    fn default() -> PerTask<T> {
+        PerTask {
             known: Vec::new(),
-            at: 0,
+            next: 0,
             fresh: Vec::new(),
         }
     }
 }
 
-/// So few are put in their places one by one.
+/// Fewer fresh entries than this are inserted one by one; more are merged by sorting.
 const FEW: usize = 64;
 
-impl<T: Copy> Kept<T> {
-    /// What was kept of a task.
-    pub fn find(&mut self, task: Identity) -> Option<T> {
-        if self.known.get(self.at).is_none_or(|entry| entry.task != task) {
-            self.at = self.known.partition_point(|entry| entry.task < task);
+impl<T: Copy> PerTask<T> {
+    /// The value of a task.
+    fn find(&mut self, task: Identity) -> Option<T> {
+        if self.known.get(self.next).is_none_or(|entry| entry.task != task) {
+            self.next = self.known.partition_point(|entry| entry.task < task);
         }
-        let entry = self.known.get(self.at).filter(|entry| entry.task == task)?;
-        self.at += 1;
+        let entry = self.known.get(self.next).filter(|entry| entry.task == task)?;
+        self.next += 1;
         Some(entry.value)
     }
 
-    /// Keeps something of a task, from the next answer on.
-    pub fn put(&mut self, task: Identity, value: T) {
+    /// Sets the value of a task, from the next answer on.
+    fn put(&mut self, task: Identity, value: T) {
         self.fresh.push(Entry { task, value });
     }
 
-    /// Ends an answer. One about all tasks leaves nothing known of those that were not in it.
-    pub fn settle(&mut self, is_of_all: bool) {
-        self.at = 0;
+    /// Ends an answer. If it was about all tasks, forgets the tasks that were not in it.
+    fn end_answer(&mut self, is_of_all: bool) {
+        self.next = 0;
         if self.fresh.is_empty() && !is_of_all {
             return;
         }
         if !is_of_all && self.fresh.len() < FEW {
             for entry in self.fresh.drain(..) {
-                // Of an earlier one with its number nothing is needed any more.
+                // An earlier task with this id has ended.
                 match self
                     .known
                     .binary_search_by_key(&entry.task.tid(), |known| known.task.tid())
@@ -73,7 +74,7 @@ impl<T: Copy> Kept<T> {
             return;
         }
         if !is_of_all {
-            // What is fresh comes first, and so is what is left of two.
+            // The sort is stable, so of two entries with one id the fresh one stays.
             self.fresh.append(&mut self.known);
         }
         self.fresh.sort_by_key(|entry| entry.task.tid());
@@ -87,15 +88,15 @@ impl<T: Copy> Kept<T> {
     }
 }
 
-/// The times that a handle told of tasks. The kernel sees to it that none of what `/proc` shows ever falls; who divides run time into
-/// user and system time by itself has to do the same.
+/// The times that a handle reported of tasks. The kernel never lets a time in `/proc` decrease. BPF
+/// only reads what these times are computed from, so the handle has to make sure of the same.
 #[derive(Debug, Default)]
-pub struct Times(Kept<[u64; TIMES]>);
+pub struct Times(PerTask<[u64; TIMES]>);
 
 const TIMES: usize = 7;
 
 impl Times {
-    /// Raises the times of a record to what was told of the task before, and keeps them.
+    /// Raises the times of a record to those reported of the task before, and remembers them.
     pub fn raise(&mut self, task: Identity, cpu: &mut Cpu) {
         if let Some(before) = self.0.find(task) {
             for (now, before) in Times::of(cpu).into_iter().zip(before) {
@@ -105,12 +106,13 @@ impl Times {
             }
         }
         let (utime, stime) = cpu.scaled_times();
-        let mut told = Times::of(cpu).map(|time| time.get());
-        (told[0], told[1]) = (utime, stime);
-        self.0.put(task, told);
+        let mut reported = Times::of(cpu).map(|time| time.get());
+        (reported[0], reported[1]) = (utime, stime);
+        self.0.put(task, reported);
     }
 
-    /// The two that times are never below, and those that sources have in different units.
+    /// The lower bounds of user and system time, and the times whose precision depends on the
+    /// source.
     fn of(cpu: &mut Cpu) -> [&mut U64; TIMES] {
         [
             &mut cpu.prev_utime,
@@ -123,36 +125,37 @@ impl Times {
         ]
     }
 
-    /// Ends an answer.
-    pub fn settle(&mut self, is_of_all: bool) {
-        self.0.settle(is_of_all);
+    /// Ends an answer. If it was about all tasks, forgets the tasks that were not in it.
+    pub fn end_answer(&mut self, is_of_all: bool) {
+        self.0.end_answer(is_of_all);
     }
 }
 
-/// The arguments of processes, and what tells that these have not run since they were read.
+/// The arguments of processes, with the run time and context switches at which they were read: a
+/// process that has not run since then has not changed its arguments.
 #[derive(Debug, Default)]
 pub struct Arguments {
-    known: Kept<(u64, u64, Place)>,
-    /// Records that have them.
+    known: PerTask<(u64, u64, Place)>,
+    /// The memory that the [`Place`]s refer to: records, of which only some are still needed.
     chunks: Vec<Arc<Vec<u8>>>,
-    /// How many bytes were needed when chunks were last joined.
+    /// The bytes that were needed when chunks were last joined.
     needed: usize,
 }
 
 /// More chunks than this are joined into one.
 const MOST_CHUNKS: usize = 512;
 
-/// So many bytes may be held besides as many as were needed, twice, before chunks are joined. What was read together with the arguments
-/// of a process at rest, and is not needed any more, can be megabytes each time.
-const MOST_BESIDES: usize = 4 << 20;
+/// Chunks are joined once they hold twice the needed bytes and this many more. A chunk also has the
+/// records of processes whose arguments were read again since, which can be megabytes.
+const MOST_UNNEEDED: usize = 4 << 20;
 
 impl Arguments {
-    /// Begins an answer: what is known is at hand in it.
-    pub fn begin(&mut self, snapshot: &mut Snapshot) {
+    /// Begins an answer, which may refer to all remembered arguments.
+    pub fn begin_answer(&mut self, snapshot: &mut Snapshot) {
         snapshot.chunks.clone_from(&self.chunks);
     }
 
-    /// Where the arguments of a process lie, if it has not run since they were read.
+    /// Where the arguments of a process are, if it has not run since they were read.
     pub fn find(&mut self, record: Record<'_>) -> Option<Place> {
         let run: &Run = record.get(attr::RUN)?;
         let task = Identity::of(record.header());
@@ -164,7 +167,7 @@ impl Arguments {
         Some(place)
     }
 
-    /// Keeps the arguments of a process, which were read after its record was made.
+    /// Remembers the arguments of a process, which were read after its record was made.
     pub fn keep(&mut self, record: Record<'_>, place: Place) {
         if let Some(run) = record.get::<Run>(attr::RUN) {
             let value = (run.runtime_ns.get(), run.switches.get(), place);
@@ -172,30 +175,31 @@ impl Arguments {
         }
     }
 
-    /// Ends an answer. Its chunks are kept as long as something in them is known.
-    pub fn settle(&mut self, snapshot: &Snapshot, is_of_all: bool) {
-        self.known.settle(is_of_all);
+    /// Ends an answer. Its chunks are kept as long as something in them is needed.
+    pub fn end_answer(&mut self, snapshot: &Snapshot, is_of_all: bool) {
+        self.known.end_answer(is_of_all);
         self.chunks.clone_from(&snapshot.chunks);
         let mut is_used = vec![false; self.chunks.len() + 1];
         self.known
             .values_mut()
             .for_each(|(_, _, place)| is_used[place.chunk as usize] = true);
-        // An empty chunk in the place of one that nobody needs: the others keep their numbers.
+        // An empty chunk replaces one that is not needed, so that the others keep their numbers.
         for (chunk, is_used) in self.chunks.iter_mut().zip(&is_used[1..]) {
             if !is_used && !chunk.is_empty() {
                 *chunk = Arc::default();
             }
         }
-        if self.chunks.len() > MOST_CHUNKS || self.held() > 2 * self.needed + MOST_BESIDES {
+        if self.chunks.len() > MOST_CHUNKS || self.held() > 2 * self.needed + MOST_UNNEEDED {
             self.join();
         }
     }
 
-    /// The bytes of all chunks.
+    /// The bytes that all chunks occupy.
     fn held(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.capacity()).sum()
     }
 
+    /// Copies what is needed of all chunks into one.
     fn join(&mut self) {
         let mut joined = Vec::new();
         let chunks = std::mem::take(&mut self.chunks);
@@ -237,22 +241,22 @@ mod tests {
         })
     }
 
-    /// Check that what is kept is found for the task that it is of, whatever else is asked before, and for no other.
+    /// Check that a value is found for its own task only, whatever was looked up before.
     #[test]
-    fn tasks_are_told_apart_by_their_start() {
+    fn start_times_distinguish_tasks() {
         const START: u64 = 1 << 40;
-        let mut kept = Kept::default();
+        let mut kept = PerTask::default();
         for id in [5, 3, 9] {
             kept.put(task(id, START), id);
         }
         assert_eq!(kept.find(task(3, START)), None);
-        kept.settle(true);
+        kept.end_answer(true);
         let found = [9, 3, 5, 4].map(|id| kept.find(task(id, START)));
         assert_eq!(found, [Some(9), Some(3), Some(5), None]);
         let (later, ninth) = (task(3, 2 * START), task(9, START));
         assert_eq!(kept.find(later), None);
         kept.put(later, 7);
-        kept.settle(false);
+        kept.end_answer(false);
         assert_eq!(
             (kept.find(later), kept.find(task(3, START)), kept.find(ninth)),
             (Some(7), None, Some(9))
@@ -261,27 +265,27 @@ mod tests {
             kept.put(task(id, START), id);
         }
         kept.put(ninth, 1);
-        kept.settle(false);
+        kept.end_answer(false);
         assert_eq!((kept.find(later), kept.find(ninth)), (Some(7), Some(1)));
         kept.put(ninth, 2);
-        kept.settle(true);
+        kept.end_answer(true);
         assert_eq!((kept.find(later), kept.find(ninth)), (None, Some(2)));
     }
 
-    /// Check that what was read together with something that is kept does not stay for as long.
+    /// Check that remembered arguments do not keep much else of their chunks in memory.
     #[test]
-    fn arguments_keep_little_besides() {
-        const OF_EACH: usize = 1 << 20;
+    fn unneeded_bytes_are_bounded() {
+        const CHUNK: usize = 1 << 20;
         let mut arguments = Arguments::default();
         let mut snapshot = Snapshot::default();
         for tid in 1..100 {
-            arguments.begin(&mut snapshot);
+            arguments.begin_answer(&mut snapshot);
             let header = Header {
                 len: U32::new(size_of::<Header>() as u32),
                 tid: U32::new(tid),
                 ..Header::default()
             };
-            let mut chunk = Vec::with_capacity(OF_EACH);
+            let mut chunk = Vec::with_capacity(CHUNK);
             chunk.extend_from_slice(header.as_bytes());
             snapshot.chunks.push(Arc::new(chunk));
             let place = Place {
@@ -289,8 +293,8 @@ mod tests {
                 offset: 0,
             };
             arguments.known.put(task(tid, 0), (0, 0, place));
-            arguments.settle(&snapshot, false);
-            assert!(arguments.held() <= MOST_BESIDES + OF_EACH, "{}", arguments.held());
+            arguments.end_answer(&snapshot, false);
+            assert!(arguments.held() <= MOST_UNNEEDED + CHUNK, "{}", arguments.held());
         }
         for tid in 1..100 {
             let (_, _, place) = arguments.known.find(task(tid, 0)).unwrap();
@@ -301,19 +305,20 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no time of a task falls from one answer to the next, whatever the kernel's raw numbers do, as long as run time grows.
+        /// Check that no time of a task decreases from one answer to the next, whatever the
+        /// kernel's raw times do, as long as the run time grows.
         #[test]
-        fn times_never_fall(raw in proptest::collection::vec((0..1000_u64, 0..1000_u64, 0..50_u64, any::<bool>()), 1..20)) {
+        fn times_never_decrease(raw in proptest::collection::vec((0..1000_u64, 0..1000_u64, 0..50_u64, any::<bool>()), 1..20)) {
             let mut times = Times::default();
             let (mut runtime, mut before) = (0, (0, 0));
             for (utime, stime, ran, is_text) in raw {
                 runtime += ran;
                 let mut now = if is_text { cpu(before.0 / 10 * 10, before.1 / 10 * 10, 0, before.0 / 10 * 10, before.1 / 10 * 10) } else { cpu(utime, stime, runtime, 0, 0) };
                 times.raise(task(7, 0), &mut now);
-                times.settle(true);
-                let told = now.scaled_times();
-                prop_assert!(told.0 >= before.0 && told.1 >= before.1, "{before:?} {told:?}");
-                before = told;
+                times.end_answer(true);
+                let reported = now.scaled_times();
+                prop_assert!(reported.0 >= before.0 && reported.1 >= before.1, "{before:?} {reported:?}");
+                before = reported;
             }
         }
     }

@@ -1,10 +1,14 @@
-//! The interior of taskdiag that does no I/O. It promises nothing to anybody but the crates of taskdiag: use the crate `taskdiag`.
+//! Internal to taskdiag, and promises nothing to other programs: use the crate `taskdiag`.
 //!
-//! Fields and values, records (the bytes that sources make and snapshots keep), the filter, the planner that decides who answers,
-//! and the parsers of the kernel's texts, one for each file.
+//! This is the part that does no I/O: fields and values, records (the bytes that sources write and
+//! snapshots keep), the filter, the planner that chooses the sources, and one parser for each text
+//! file of the kernel.
 
 pub mod absent;
 pub mod budget;
+pub mod cgroup;
+pub mod counters;
+pub mod derived;
 pub mod error;
 pub mod event;
 pub mod field;
@@ -12,10 +16,14 @@ pub mod filter;
 pub mod identity;
 pub mod kept;
 pub mod mapping;
+pub mod names;
+pub mod open_file;
 pub mod plan;
 pub mod proc_values;
 pub mod query;
 pub mod record;
+#[cfg(feature = "serde")]
+pub mod serialize;
 pub mod snapshot;
 pub mod support;
 pub mod text;

@@ -1,26 +1,27 @@
-//! What the kernel says of a mapping.
+//! The parts of a memory mapping's description.
 
 use std::fmt;
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a mapping allows.
+    /// The permissions of a mapping.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Perms: u8 {
-        /// To read.
+        /// It can be read.
         const READ = 1;
-        /// To write.
+        /// It can be written.
         const WRITE = 2;
-        /// To execute.
+        /// It can be executed.
         const EXEC = 4;
-        /// Changes are seen by others who map the same.
+        /// It is shared (`MAP_SHARED`), not private.
         const SHARED = 8;
     }
 }
 
 impl Perms {
-    /// From the four letters of the text.
+    /// Parses the four letters of `/proc/PID/maps`: `r-xp`.
+    #[doc(hidden)]
     pub fn parse(letters: &[u8]) -> Option<Perms> {
         let choices = [
             (b'r', b'-', Perms::READ),
@@ -40,7 +41,7 @@ impl Perms {
     }
 }
 
-/// Four letters as in the text: `r-xp`.
+/// Displays the four letters of `/proc/PID/maps`: `r-xp`.
 impl fmt::Display for Perms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letter = |flag, yes, no| if self.contains(flag) { yes } else { no };
@@ -55,17 +56,17 @@ impl fmt::Display for Perms {
     }
 }
 
-/// The device of a file.
+/// The device that a file is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// Its major number.
+    /// The major number.
     pub major: u32,
-    /// Its minor number.
+    /// The minor number.
     pub minor: u32,
 }
 
 impl Device {
-    /// From the form that stat(2) has.
+    /// From the form of stat(2), `st_dev`.
     pub fn from_raw(device: u64) -> Device {
         Device {
             major: libc::major(device),
@@ -73,7 +74,7 @@ impl Device {
         }
     }
 
-    /// In the form that stat(2) has.
+    /// In the form of stat(2), `st_dev`.
     pub fn to_raw(self) -> u64 {
         libc::makedev(self.major, self.minor)
     }
@@ -81,9 +82,10 @@ impl Device {
 
 /// How much of a mapping is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
-    /// Resident.
+    /// Resident bytes: `Rss` of smaps.
     pub rss_bytes: u64,
-    /// Resident and changed since it was read from its file, or of no file and written to.
+    /// Resident bytes that were modified: `Shared_Dirty` and `Private_Dirty` of smaps.
     pub dirty_bytes: u64,
 }

@@ -1,13 +1,13 @@
-//! Every value that `/proc/PID` has as text, with the field that it is, or why it is none.
+//! Every value in the text files of `/proc/PID`, with its field, or the reason why it has none.
 
 use crate::field::Field;
 
-/// What has become of a value of `/proc`.
+/// Whether fields cover a value of `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// These fields are it.
+    /// These fields have the value.
     By(&'static [Field]),
-    /// No field is, for this reason.
+    /// No field has it, for this reason.
     Nowhere(&'static str),
 }
 
@@ -19,6 +19,7 @@ const DISPLAY: &str = "another form of a value above";
 const OLD_SIGNALS: Coverage = By(&[F::SigPending, F::SigBlocked, F::SigIgnored, F::SigCaught]);
 const SPECULATION: &str =
     "a word that depends on the processor and changes with kernels: what a task is exposed to, not what it does";
+const ONE_ARCHITECTURE: &str = "shadow stacks and the like: names of one architecture";
 
 /// The values of `stat`, in order (proc_pid_stat(5)).
 pub const STAT: [(&str, Coverage); 52] = [
@@ -30,10 +31,7 @@ pub const STAT: [(&str, Coverage); 52] = [
     ("session", By(&[F::Sid])),
     ("tty_nr", By(&[F::TtyNr])),
     ("tpgid", By(&[F::Tpgid])),
-    (
-        "flags",
-        Nowhere("the kernel's own flags, whose meaning changes with kernels; kernel_thread is the one that lasts"),
-    ),
+    ("flags", By(&[F::Flags, F::KernelThread])),
     ("minflt", By(&[F::MinFaults])),
     ("cminflt", By(&[F::ChildMinFaults])),
     ("majflt", By(&[F::MajFaults])),
@@ -61,7 +59,7 @@ pub const STAT: [(&str, Coverage); 52] = [
     ("sigcatch", OLD_SIGNALS),
     (
         "wchan",
-        Nowhere("1 for a task that waits in the kernel, which its state says; the place is in the file wchan"),
+        Nowhere("1 for a task that waits in the kernel, which its state says; the file wchan has the place"),
     ),
     ("nswap", Nowhere(ZERO)),
     ("cnswap", Nowhere(ZERO)),
@@ -85,7 +83,7 @@ pub const STAT: [(&str, Coverage); 52] = [
     ),
 ];
 
-/// The lines of `status`. Not all kernels have all of them.
+/// The lines of `status` (proc_pid_status(5)). Not all kernels have all of them.
 pub const STATUS: [(&str, Coverage); 62] = [
     ("Name", By(&[F::Comm])),
     ("Umask", By(&[F::Umask])),
@@ -162,18 +160,12 @@ pub const STATUS: [(&str, Coverage); 62] = [
     ("Mems_allowed_list", Nowhere(DISPLAY)),
     ("voluntary_ctxt_switches", By(&[F::VoluntarySwitches])),
     ("nonvoluntary_ctxt_switches", By(&[F::InvoluntarySwitches])),
-    (
-        "x86_Thread_features",
-        Nowhere("shadow stacks and the like: names of one architecture"),
-    ),
-    (
-        "x86_Thread_features_locked",
-        Nowhere("shadow stacks and the like: names of one architecture"),
-    ),
+    ("x86_Thread_features", Nowhere(ONE_ARCHITECTURE)),
+    ("x86_Thread_features_locked", Nowhere(ONE_ARCHITECTURE)),
 ];
 
-/// Files that are one value, a few, or a table of their own; and what is told of their parts.
-pub const FILES: [(&str, &str, Coverage); 57] = [
+/// The other files: file, part, and coverage.
+pub const FILES: [(&str, &str, Coverage); 59] = [
     ("statm", "size", By(&[F::VsizeBytes])),
     ("statm", "resident", By(&[F::RssBytes])),
     ("statm", "shared", By(&[F::RssFileBytes, F::RssShmemBytes])),
@@ -216,6 +208,8 @@ pub const FILES: [(&str, &str, Coverage); 57] = [
     ("timerslack_ns", "", By(&[F::TimerSlackNs])),
     ("personality", "", By(&[F::Personality])),
     ("cmdline", "", By(&[F::Cmdline])),
+    ("wchan", "", By(&[F::Wchan])),
+    ("attr/current", "", By(&[F::SecurityLabel])),
     ("environ", "", By(&[F::Environ])),
     ("smaps_rollup", "Rss", By(&[F::RollupRssBytes])),
     ("smaps_rollup", "Pss", By(&[F::PssBytes])),

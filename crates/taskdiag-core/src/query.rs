@@ -1,4 +1,4 @@
-//! What is asked.
+//! Queries: which fields of which tasks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::field::{Field, Fields, Group};
 use crate::filter::Filter;
 
-/// Which tasks are asked about. Ids are those of the caller's pid namespace.
+/// Which tasks a query is about. Ids are those of the caller's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every process.
@@ -19,11 +19,11 @@ pub enum Scope {
     ThreadsOf(u32),
     /// The children of one process.
     ChildrenOf(u32),
-    /// The children of one process, their children, and so on, as they are found in one pass.
+    /// The children of one process, their children, and so on, as one pass finds them.
     DescendantsOf(u32),
-    /// The processes of [`Query::pids`].
+    /// The processes in [`Query::pids`].
     Listed,
-    /// Every thread of these.
+    /// Every thread of the processes in [`Query::pids`].
     ThreadsOfListed,
 }
 
@@ -33,44 +33,55 @@ impl Scope {
         matches!(self, Scope::Threads | Scope::ThreadsOf(_) | Scope::ThreadsOfListed)
     }
 
-    /// Whether it is about the processes of [`Query::pids`].
+    /// Whether it is about the processes in [`Query::pids`].
     pub fn is_listed(self) -> bool {
         matches!(self, Scope::Listed | Scope::ThreadsOfListed)
     }
 }
 
-/// A question: which fields of which tasks.
+/// Asks for some fields of some tasks.
 ///
-/// The fields decide what the kernel is asked to do: what is not asked for is not read.
+/// Only the fields that are asked for are read, so they decide what the kernel has to do.
 ///
 /// ```
-/// # mod taskdiag { pub use taskdiag_core::{field::Field, query::Query}; }
-/// use taskdiag::{Field, Query};
+/// # mod taskdiag { pub use taskdiag_core::{field::Field, filter::{Filter, ParseError}, query::Query}; }
+/// use taskdiag::{Field, Filter, Query};
 ///
-/// let query = Query::processes().fields(Field::Pid | Field::Comm | Field::RssBytes);
+/// let query = Query::processes()
+///     .fields(Field::Comm | Field::RssBytes)
+///     .filter(Filter::parse("uid == 0 and rss_bytes > 100M")?);
+/// # Ok::<(), taskdiag::ParseError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Query {
     /// Which tasks.
+    #[doc(hidden)]
     pub scope: Scope,
     /// The processes of [`Scope::Listed`] and [`Scope::ThreadsOfListed`], ascending, each once.
+    #[doc(hidden)]
     pub pids: Vec<u32>,
     /// Which fields.
+    #[doc(hidden)]
     pub fields: Fields,
     /// Which of the tasks.
+    #[doc(hidden)]
     pub filter: Option<Filter>,
-    /// Only tasks that have used processor time since this handle was last asked for changed tasks, or started since. The
-    /// first answer has all.
+    /// Only tasks that have changed: see [`Query::only_changed`].
+    #[doc(hidden)]
     pub changed: bool,
     /// How much reading [`Group::Rollup`] may cost, if the query asks for it.
+    #[doc(hidden)]
     pub budget: Budget,
-    /// How long a process may keep its reader waiting in one system call, which some can for ever. What it holds is
-    /// [`Absent::NoAnswer`](crate::absent::Absent::NoAnswer) then. Unless it is said here, as the handle was told.
+    /// The patience of this query; that of the handle if there is none.
+    #[doc(hidden)]
     pub patience: Option<Duration>,
 }
 
 impl Query {
-    /// Asks about what `scope` says. Until [`fields`](Query::fields) are named, that is [`Field::Pid`] and [`Field::Tid`].
+    /// Asks about the tasks of a scope. Until [`fields`](Query::fields) says otherwise, it asks for
+    /// [`Field::Pid`] and [`Field::Tid`].
+    #[doc(hidden)]
     pub fn new(scope: Scope) -> Query {
         Query {
             scope,
@@ -93,32 +104,39 @@ impl Query {
         Query::new(Scope::Threads)
     }
 
-    /// Asks about one process.
+    /// Asks about one process. If it does not exist the query fails with
+    /// [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
     pub fn process(pid: u32) -> Query {
         Query::new(Scope::Process(pid))
     }
 
-    /// Asks about the threads of one process.
+    /// Asks about the threads of one process. If it does not exist the query fails with
+    /// [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
     pub fn threads_of(pid: u32) -> Query {
         Query::new(Scope::ThreadsOf(pid))
     }
 
-    /// Asks about the children of one process.
+    /// Asks about the children of one process, of which it may have none. If the process does not
+    /// exist the query fails with [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
     pub fn children_of(pid: u32) -> Query {
         Query::new(Scope::ChildrenOf(pid))
     }
 
-    /// Asks about all that descends from one process.
+    /// Asks about the children of one process, their children, and so on. If the process does not
+    /// exist the query fails with [`NoSuchTask`](crate::error::ErrorKind::NoSuchTask).
     pub fn descendants_of(pid: u32) -> Query {
         Query::new(Scope::DescendantsOf(pid))
     }
 
-    /// Asks about some processes. Those that are not there are in [`Snapshot::missing`](crate::snapshot::Snapshot::missing).
+    /// Asks about the listed processes. [`Snapshot::missing`](crate::snapshot::Snapshot::missing)
+    /// lists those that do not exist.
     pub fn these(pids: impl IntoIterator<Item = u32>) -> Query {
         Query::new(Scope::Listed).with_pids(pids)
     }
 
     /// Asks about the threads of some processes.
+    /// [`Snapshot::missing`](crate::snapshot::Snapshot::missing) has the processes that do not
+    /// exist.
     pub fn threads_of_these(pids: impl IntoIterator<Item = u32>) -> Query {
         Query::new(Scope::ThreadsOfListed).with_pids(pids)
     }
@@ -130,13 +148,14 @@ impl Query {
         self
     }
 
-    /// Asks for these fields, and [`Field::Pid`] and [`Field::Tid`], which every answer has.
+    /// Asks for `fields`, and [`Field::Pid`] and [`Field::Tid`], which every answer has.
     pub fn fields(mut self, fields: impl Into<Fields>) -> Query {
         self.fields = fields.into() | Field::Pid | Field::Tid;
         self
     }
 
-    /// Asks only about tasks that the filter is true of. Its fields are in the answer as well.
+    /// Asks only about tasks for which `filter` is true. A second filter narrows the first. The
+    /// answer also has the fields that the filter reads.
     pub fn filter(mut self, filter: Filter) -> Query {
         self.filter = Some(match self.filter {
             Some(before) => before.and(filter),
@@ -145,32 +164,37 @@ impl Query {
         self
     }
 
-    /// Asks only about tasks that have changed: see [`Query::changed`].
+    /// Asks only about tasks that have used processor time, or have started, since the handle was
+    /// last asked for changed tasks. The first such answer has all tasks.
     pub fn only_changed(mut self) -> Query {
         self.changed = true;
         self
     }
 
-    /// How much reading [`Group::Rollup`] may cost: see [`Budget`].
+    /// Limits what reading [`Group::Rollup`] may cost: see [`Budget`].
     pub fn budget(mut self, budget: Budget) -> Query {
         self.budget = budget;
         self
     }
 
-    /// How long a process may keep its reader waiting: see [`Query::patience`].
+    /// How long one system call on a process may take without progress. A process can make it take
+    /// for ever, by keeping a lock. What could not be read then is
+    /// [`Absent::NoAnswer`](crate::absent::Absent::NoAnswer). The handle has a default: 0.2
+    /// seconds.
     pub fn patience(mut self, patience: Duration) -> Query {
         self.patience = Some(patience);
         self
     }
 
-    /// The same with other fields besides, which only the library looks at.
+    /// Adds fields that the library needs for its own use.
     #[doc(hidden)]
     pub fn with_fields_read(mut self, fields: impl Into<Fields>) -> Query {
         self.fields |= fields.into();
         self
     }
 
-    /// All fields that have to be read: those asked for, and those that decide which tasks are meant.
+    /// All fields that have to be read: those asked for, those that select the tasks, and those that
+    /// derived fields among them are made of.
     #[doc(hidden)]
     pub fn fields_read(&self) -> Fields {
         let mut fields = self.fields;
@@ -183,6 +207,6 @@ impl Query {
         if fields.groups().contains(Group::Rollup) {
             fields |= self.budget.fields();
         }
-        fields
+        fields.with_made_of()
     }
 }

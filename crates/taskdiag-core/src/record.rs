@@ -1,7 +1,8 @@
-//! The record: how one task's answer looks in bytes, on all its way. The Rust side of `bpf/record.h`.
+//! The record: the bytes that describe one task, in every source, message and snapshot. This is the
+//! Rust side of `bpf/record.h`.
 //!
-//! Decoding takes bytes and returns references into them. Bytes from anywhere are safe to decode: whatever does not fit is
-//! left out. The structures have no alignment of their own, so that a record may lie at any address.
+//! Decoding takes bytes and returns references into them. Any bytes are safe to decode: what does
+//! not fit is left out. The structures have an alignment of 1, so a record may be at any address.
 
 // zerocopy's derives make helper types that have no Debug.
 #![allow(missing_debug_implementations)]
@@ -9,20 +10,22 @@
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Changes with any change of the record or of what a field means; equal to `TD_ABI`.
-pub const ABI: u32 = 5;
+/// The version of the record: changes with its layout and with the meaning of its fields. Equal to
+/// `TD_ABI`.
+pub const ABI: u32 = 6;
 
 /// The task is a kernel thread.
 pub const KERNEL_THREAD: u32 = 1 << 0;
 /// The task has no address space.
 pub const NO_MM: u32 = 1 << 1;
-/// Some groups could not be answered here; a `DEFER` attribute names them.
+/// The source could not answer some groups exactly; a `DEFER` attribute names them.
 pub const DEFERRED: u32 = 1 << 2;
-/// Some fields are missing for a reason of their own, which an `ABSENT` attribute gives.
+/// An `ABSENT` attribute names fields that are missing, each with its reason.
 pub const HAS_ABSENT: u32 = 1 << 3;
-/// No answer: while a task was read its number became another one's, or nobody's. The process is to be asked about in another way.
+/// The record has no values: while the task was being read, its id became free or another task's.
+/// The process has to be read again, in another way.
 pub const AGAIN: u32 = 1 << 4;
-/// Not a task, but the complaint of a program that does not know its reader.
+/// The record is no task: the program did not find the memory of its reader.
 pub const NO_READER: u32 = 1 << 5;
 
 /// The types of attributes.
@@ -59,13 +62,17 @@ pub mod attr {
     pub const LAYOUT: u16 = 30;
     pub const PERSONALITY: u16 = 31;
     pub const ROLLUP: u16 = 32;
+    pub const WCHAN: u16 = 33;
+    pub const SECURITY_LABEL: u16 = 34;
     pub const ACCESS: u16 = 1024;
     pub const VIEW: u16 = 1025;
     pub const USER_NS: u16 = 1026;
     pub const MM_USER_NS: u16 = 1027;
+    /// The value of a derived field, which is in the flags. The library makes these: they are in no other program's records.
+    pub const DERIVED: u16 = 2048;
 }
 
-/// Structures of bytes that programs in the kernel write.
+/// Defines structures without padding or alignment, which BPF programs write.
 #[macro_export]
 macro_rules! wire {
     ($($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty),* $(,)? })*) => { $(
@@ -86,7 +93,7 @@ wire! {
     /// `struct td_base`.
     Base {
         ppid: U32, tracer_pid: U32, pgid: U32, sid: U32, exit_signal: I32, threads_count: U32, state: u8,
-        reserved: [u8; 7], comm: [u8; 16],
+        reserved: [u8; 3], flags: U32, comm: [u8; 16],
     }
     /// `struct td_tty`.
     Tty { tty_nr: U32, tpgid: I32 }
@@ -131,9 +138,9 @@ wire! {
     Signals {
         sig_pending: U64, sig_shared_pending: U64, sig_blocked: U64, sig_ignored: U64, sig_caught: U64, sig_queued_count: U64,
     }
-    /// One of `struct td_limits`.
+    /// A resource limit: one element of `struct td_limits`.
     Limit { soft: U64, hard: U64 }
-    /// A number alone.
+    /// An attribute that is one number: `UMASK`, `PERSONALITY`.
     Number { number: U32 }
     /// `struct td_fds`.
     Fds { fd_count: U32, fd_table_size: U32 }
@@ -173,19 +180,19 @@ wire! {
     AbsentField { field: U16, reason: U16 }
 }
 
-/// In the constant that says which groups a program can be asked for: that it can be given tests.
+/// A bit of the program's constant `td_groups`: the program can be given tests.
 pub const TESTABLE: u32 = 1 << 31;
 
-/// In `groups`: what decides who may see a task, for the broker.
+/// A bit of `groups`: what decides who may see a task, for the broker.
 pub const GROUP_ACCESS: u32 = 1 << 30;
 
-/// In `groups`: what a task itself sees, for the broker.
+/// A bit of `groups`: what a task itself can see, for the broker.
 pub const GROUP_VIEW: u32 = 1 << 29;
 
-/// In the flags of an `ACCESS` attribute: nothing of it changed while the record was written.
+/// A flag of an `ACCESS` attribute: its values did not change while the record was written.
 pub const ACCESS_STABLE: u32 = 1;
 
-/// What an `ACCESS` attribute says of a task's address space: `enum td_dumpable`.
+/// Who may dump the memory of a task, in an `ACCESS` attribute: `enum td_dumpable`.
 #[allow(missing_docs)]
 pub mod dumpable {
     pub const NOT: u32 = 0;
@@ -195,10 +202,10 @@ pub mod dumpable {
     pub const NO_MM_INIT: u32 = 4;
 }
 
-/// How many tests a program can be given.
+/// The maximum number of tests of a pass: `TD_TESTS`.
 pub const TESTS: usize = 16;
 
-/// What a test can look at: `enum td_value`.
+/// The values that a test can look at: `enum td_value`.
 #[allow(missing_docs)]
 pub mod value {
     pub const PID: u32 = 1;
@@ -225,13 +232,13 @@ pub mod value {
     pub const CGROUP: u32 = 22;
 }
 
-/// How many resource limits there are: `TD_LIMITS`.
+/// The number of resource limits: `TD_LIMITS`.
 pub const LIMITS: usize = 16;
 
-/// In place of a number that the kernel was built without. Of those with 32 bits, the lower half.
+/// Stands for a number that the kernel does not have. In a number of 32 bits, the lower half does.
 pub const NO_NUMBER: u64 = u64::MAX;
 
-/// Whether a task had namespaces and files while it was looked where it stands: `enum td_has_namespaces`.
+/// Whether a task kept its namespaces and files while its view was read: `enum td_has_namespaces`.
 #[allow(missing_docs)]
 pub mod has_namespaces {
     pub const NOWHERE: u32 = 0;
@@ -239,14 +246,23 @@ pub mod has_namespaces {
     pub const CHANGED: u32 = 2;
 }
 
-/// In the flags of a `CPU` attribute: utime and stime are what ticks saw, not yet scaled to the exact run time.
+/// A flag of a `CPU` attribute: `utime_ns` and `stime_ns` are tick counts, not yet scaled to the
+/// exact run time.
 pub const CPU_UNSCALED: u16 = 1;
+
+impl Mem {
+    /// The sum of the resident parts. Any broker may have written them, so it does not overflow.
+    pub fn rss_bytes(&self) -> u64 {
+        let parts = [self.rss_anon_bytes, self.rss_file_bytes, self.rss_shmem_bytes];
+        parts.iter().fold(0, |sum, part| part.get().saturating_add(sum))
+    }
+}
 
 impl Cpu {
     /// User and system time as the kernel reports them.
     ///
-    /// This is `cputime_adjust()` of `kernel/sched/cputime.c`: ticks say only how the exact run time divides into user and
-    /// system time, and neither part may ever be seen to fall.
+    /// This is `cputime_adjust()` of `kernel/sched/cputime.c`: the exact run time is divided into
+    /// user and system time as the ticks were, and neither part may decrease.
     pub fn scaled_times(&self) -> (u64, u64) {
         let (prev_utime, prev_stime) = (self.prev_utime.get(), self.prev_stime.get());
         let runtime = self.sum_exec_runtime.get();
@@ -268,7 +284,7 @@ impl Cpu {
     }
 }
 
-/// One record: its header, and behind it the attributes.
+/// One record: a header, followed by attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     bytes: &'a [u8],
@@ -277,7 +293,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, and the bytes behind it. `None` if there is no whole record.
+    /// The record at the start of `bytes`, and the bytes after it. `None` unless there is a whole
+    /// record.
     pub fn split_first(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
         let (header, _) = Header::ref_from_prefix(bytes).ok()?;
         let len = header.len.get() as usize;
@@ -294,17 +311,17 @@ impl<'a> Record<'a> {
         Some((found, rest))
     }
 
-    /// The records at the start of `bytes`, as far as they are whole.
+    /// The records in `bytes`. Ends before the first that is not whole.
     pub fn each(bytes: &'a [u8]) -> impl Iterator<Item = Record<'a>> {
         let mut rest = bytes;
         std::iter::from_fn(move || {
-            let (record, behind) = Record::split_first(rest)?;
-            rest = behind;
+            let (record, after) = Record::split_first(rest)?;
+            rest = after;
             Some(record)
         })
     }
 
-    /// All of it.
+    /// The bytes of the whole record.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -329,13 +346,14 @@ impl<'a> Record<'a> {
         self.attributes().find(|attribute| attribute.kind == kind)
     }
 
-    /// The payload of the first attribute of this type as a `T`. A longer payload, from a newer writer, is fine.
+    /// The payload of the first attribute of this type, as a `T`. A newer writer's payload may be
+    /// longer.
     pub fn get<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self, kind: u16) -> Option<&'a T> {
         Some(T::ref_from_prefix(self.attribute(kind)?.payload).ok()?.0)
     }
 }
 
-/// The payload of an attribute of the record that `bytes` begin with, to be changed.
+/// The payload of an attribute of the record at the start of `bytes`, for changes in place.
 pub fn part_mut<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned>(
     bytes: &mut [u8],
     kind: u16,
@@ -349,15 +367,15 @@ pub fn part_mut<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned>(
 /// One attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute<'a> {
-    /// One of [`attr`].
+    /// The type, one of [`attr`].
     pub kind: u16,
-    /// Depends on the type.
+    /// The flags, whose meaning depends on the type.
     pub flags: u16,
-    /// Without padding.
+    /// The payload, without padding.
     pub payload: &'a [u8],
 }
 
-/// Iterates over attributes; ends at the first that is not whole.
+/// Iterates over attributes. Ends before the first that is not whole.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
     bytes: &'a [u8],
@@ -379,7 +397,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Appends records to a buffer.
+/// Appends a record to a buffer.
 #[derive(Debug)]
 pub struct Writer<'a> {
     buffer: &'a mut Vec<u8>,
@@ -407,7 +425,7 @@ impl<'a> Writer<'a> {
         self.buffer.resize(self.start + len.next_multiple_of(8), 0);
     }
 
-    /// Writes the header, whose length it fills in, and so ends the record.
+    /// Writes the header, with the length filled in. This ends the record.
     pub fn finish(self, mut header: Header) {
         header.len = U32::new((self.buffer.len() - self.start) as u32);
         self.buffer[self.start..][..size_of::<Header>()].copy_from_slice(header.as_bytes());
@@ -431,7 +449,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Check the corners of `cputime_adjust()`.
+    /// Check the corner cases of `cputime_adjust()`.
     #[test]
     fn ticks_are_scaled_to_run_time() {
         assert_eq!(cpu(0, 0, 100, 0, 0).scaled_times(), (100, 0));
@@ -445,30 +463,30 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Check that times never fall below what was seen before, and add up to the run time.
+        /// Check that times never decrease, and add up to the run time.
         #[test]
-        fn times_never_fall(utime: u64, stime: u64, runtime: u64, prev_utime in 0..u64::MAX / 2, prev_stime in 0..u64::MAX / 2) {
+        fn times_never_decrease(utime: u64, stime: u64, runtime: u64, prev_utime in 0..u64::MAX / 2, prev_stime in 0..u64::MAX / 2) {
             let (user, system) = cpu(utime, stime, runtime, prev_utime, prev_stime).scaled_times();
             prop_assert!(user >= prev_utime);
             prop_assert!(system >= prev_stime);
             prop_assert_eq!(user + system, runtime.max(prev_utime + prev_stime));
         }
 
-        /// Check that any bytes can be decoded: whatever does not fit is left out, and decoding ends.
+        /// Check that any bytes can be decoded: what does not fit is left out, and decoding ends.
         #[test]
         fn any_bytes_decode(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             let mut rest = &bytes[..];
-            while let Some((record, behind)) = Record::split_first(rest) {
-                prop_assert!(behind.len() < rest.len());
+            while let Some((record, after)) = Record::split_first(rest) {
+                prop_assert!(after.len() < rest.len());
                 for attribute in record.attributes() {
                     prop_assert!(attribute.payload.len() <= bytes.len());
                 }
                 let _ = (record.get::<Cred>(attr::CRED), record.get::<Cpu>(attr::CPU));
-                rest = behind;
+                rest = after;
             }
         }
 
-        /// Check that records with broken lengths in them decode to nothing worse than missing attributes.
+        /// Check that a record with a broken length decodes, though attributes may be missing.
         #[test]
         fn broken_lengths_decode(at in 0..200_usize, byte: u8) {
             let mut bytes = sample();
@@ -479,7 +497,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// Check that what was written is read again, and attributes that nobody knows are passed over.
+        /// Check that a record decodes to what was written, with attributes of unknown types too.
         #[test]
         fn written_records_are_read(payloads in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..8)) {
             let mut bytes = vec![1, 2, 3];

@@ -1,17 +1,19 @@
-//! Facts about this host: what can answer, probed once.
+//! Facts about this host, probed once: what works, what does not, and why.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::error::ErrorKind;
+use crate::field::Groups;
 
-/// Whether something is so, as far as could be found out.
+/// Whether something is so, as far as the probe could tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// It is so.
     Yes,
-    /// It is not.
+    /// It is not so.
     No,
-    /// It could not be found out.
+    /// The probe could not tell.
     Unknown,
 }
 
@@ -26,19 +28,26 @@ impl Verdict {
     }
 }
 
-/// A verdict with its reason.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A verdict with its reason. Displays as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fact {
     /// Whether it is so.
     pub verdict: Verdict,
     /// How we know, or why it is not so.
     pub why: Cow<'static, str>,
-    /// What to do about it; empty if there is nothing to do.
+    /// What to do about it; empty if nothing can be done.
     pub remedy: Cow<'static, str>,
 }
 
 impl Fact {
-    /// It is so.
+    #[doc(hidden)]
     pub fn yes(why: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::Yes,
@@ -47,7 +56,7 @@ impl Fact {
         }
     }
 
-    /// It is not so, and what would make it so.
+    #[doc(hidden)]
     pub fn no(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::No,
@@ -56,7 +65,7 @@ impl Fact {
         }
     }
 
-    /// It could not be found out.
+    #[doc(hidden)]
     pub fn unknown(why: impl Into<Cow<'static, str>>) -> Fact {
         Fact {
             verdict: Verdict::Unknown,
@@ -65,12 +74,12 @@ impl Fact {
         }
     }
 
-    /// Whether it is so for certain.
+    /// Whether it is certainly so.
     pub fn is_yes(&self) -> bool {
         self.verdict == Verdict::Yes
     }
 
-    /// Why it is so or not, and what to do about it.
+    /// The reason, with the remedy in parentheses if there is one.
     #[doc(hidden)]
     pub fn sentence(&self) -> String {
         if self.remedy.is_empty() {
@@ -81,7 +90,20 @@ impl Fact {
     }
 }
 
-/// The kind of an error that these facts are the reason of: with a capability it would be possible, or it is not.
+impl Default for Fact {
+    /// Not known.
+    fn default() -> Fact {
+        Fact::unknown("not tried yet")
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verdict, self.sentence())
+    }
+}
+
+/// The kind of error that these facts are the reason for: denied if a capability would help.
 #[doc(hidden)]
 pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
     if facts.iter().any(|fact| fact.why.contains("CAP_")) {
@@ -91,55 +113,61 @@ pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
     }
 }
 
-/// What this host can answer with.
-#[derive(Clone, Debug)]
+/// What this host can answer with. `Default` knows nothing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Support {
     /// `/proc` is mounted and shows the caller's own pid namespace.
     pub procfs: Fact,
-    /// `/proc` shows every task: not mounted with `hidepid` or `subset=pid` against the caller.
+    /// `/proc` shows every task: it is not mounted with `hidepid` or `subset=pid` against the
+    /// caller.
     pub procfs_complete: Fact,
     /// taskdiag was built with its BPF programs.
     pub bpf_built: Fact,
-    /// The kernel's type information, `/sys/kernel/btf/vmlinux`.
+    /// The kernel has type information, `/sys/kernel/btf/vmlinux` (`CONFIG_DEBUG_INFO_BTF`).
     pub btf: Fact,
-    /// The caller may load BPF programs: `CAP_BPF` and `CAP_PERFMON` in the initial user namespace.
+    /// The caller may load BPF programs: it has `CAP_BPF` and `CAP_PERFMON` in the initial user
+    /// namespace (capabilities(7)).
     pub bpf_load: Fact,
-    /// The kernel has task iterators and all that our programs need (Linux 5.17).
+    /// The kernel has task iterators and all else that the BPF programs need (Linux 5.17).
     pub task_iterator: Fact,
-    /// Iterators can be told to visit one process only (Linux 6.1).
+    /// Iterators can visit one process only (Linux 6.1).
     pub iterator_by_pid: Fact,
-    /// Programs can find their tasks themselves (Linux 6.2). Pinned ones never do.
+    /// Programs can find tasks themselves (Linux 6.2). Pinned programs never do.
     pub task_walk: Fact,
-    /// Programs are pinned that the caller may use.
+    /// There are pinned programs that the caller may use.
     pub pinned: Fact,
-    /// A broker (`taskdiagd`) listens and answers. Not tried until a query may need it.
+    /// A broker (`taskdiagd`) listens and answers. Probed only when a query may need it.
     pub broker: Fact,
-    /// The groups that the broker shows of every task, whether or not the caller may trace it; asked when it is tried.
-    pub broker_shows: crate::field::Groups,
-    /// The unified cgroup hierarchy exists.
+    /// The groups that the broker shows of every task, even of tasks that the caller may not trace.
+    /// Known once the broker was tried.
+    #[doc(hidden)]
+    pub broker_shows: Groups,
+    /// The unified cgroup hierarchy exists (cgroups(7)).
     pub cgroup2: Fact,
-    /// cachestat(2) can be called (Linux 6.5).
+    /// The caller can use cachestat(2) (Linux 6.5).
     pub cachestat: Fact,
-    /// Mappings can be looked up by the `PROCMAP_QUERY` ioctl (Linux 6.11).
+    /// The kernel has the `PROCMAP_QUERY` ioctl on `/proc/PID/maps` (Linux 6.11).
     pub procmap_query: Fact,
-    /// `/proc/PID/smaps_rollup` is there (Linux 4.14).
+    /// The kernel has `/proc/PID/smaps_rollup` (Linux 4.14).
     pub smaps_rollup: Fact,
-    /// `/proc/PID/smaps` is there: the kernel was built with `CONFIG_PROC_PAGE_MONITOR`.
+    /// The kernel has `/proc/PID/smaps` (`CONFIG_PROC_PAGE_MONITOR`).
     pub smaps: Fact,
-    /// The kernel counts the times of tasks as BPF programs can read them: it has no processors without ticks (`nohz_full`).
+    /// BPF programs can read the processor times of tasks: no processor runs without ticks
+    /// (`nohz_full`).
     pub plain_times: Fact,
-    /// Tasks on this machine when it was probed, threads included, if known.
+    /// How many tasks this machine had when it was probed, threads included, if known.
     pub tasks: Option<u32>,
-    /// Processes on this machine when it was probed, if known.
+    /// How many processes this machine had when it was probed, if known.
     pub processes: Option<u32>,
-    /// Processors that the caller may use.
+    /// How many processors the caller may use.
     pub processors: u32,
 }
 
 impl Support {
-    /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 16] {
-        [
+    /// All facts with their names, in the order of a report.
+    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &Fact)> {
+        let facts = [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
             ("bpf-built", &self.bpf_built),
@@ -156,6 +184,7 @@ impl Support {
             ("smaps-rollup", &self.smaps_rollup),
             ("smaps", &self.smaps),
             ("plain-times", &self.plain_times),
-        ]
+        ];
+        facts.into_iter()
     }
 }

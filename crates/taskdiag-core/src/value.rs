@@ -1,25 +1,43 @@
-//! Values that are more than a number: all borrow from the snapshot.
+//! Values of fields. Those that are more than a number borrow from the snapshot.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::slice::ChunksExact;
 
 use zerocopy::FromBytes;
 
-use crate::field::Mask;
 use crate::record::Limit;
 
-/// A value of any field.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
+/// A bit mask, such as a capability set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mask(pub u64);
+
+/// A value of any field. [`Kind`](crate::field::Kind) has what it means, with its unit.
+///
+/// Displays in one line, with control characters escaped.
+#[derive(Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum Value<'a> {
+    /// A number that can't be negative.
     Unsigned(u64),
+    /// A number that can be negative.
     Signed(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// Yes or no.
     Flag(bool),
+    /// One letter.
     Letter(char),
+    /// Bits, written in hexadecimal.
     Mask(u64),
+    /// Any bytes, usually text.
     Text(&'a [u8]),
+    /// A list of byte strings.
     Texts(Arguments<'a>),
+    /// A list of ids.
     Ids(Ids<'a>),
+    /// A set of processors.
     Cpus(CpuSet<'a>),
+    /// Resource limits.
     Limits(Limits<'a>),
 }
 
@@ -37,6 +55,7 @@ from! {
     u32 => Unsigned(v) v.into();
     u64 => Unsigned(v) v;
     i32 => Signed(v) v.into();
+    f64 => Float(v) v;
     bool => Flag(v) v;
     char => Letter(v) v;
     Mask => Mask(v) v.0;
@@ -47,14 +66,81 @@ from! {
     Limits<'a> => Limits(v) v;
 }
 
-/// A command line or an environment: byte strings, as the process left them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Unsigned(value) => value.fmt(f),
+            Value::Signed(value) => value.fmt(f),
+            Value::Float(value) => value.fmt(f),
+            Value::Flag(value) => value.fmt(f),
+            Value::Letter(value) => value.fmt(f),
+            Value::Mask(value) => write!(f, "{value:#x}"),
+            Value::Text(bytes) => write_escaped(f, bytes),
+            Value::Texts(texts) => texts.fmt(f),
+            Value::Ids(ids) => ids.fmt(f),
+            Value::Cpus(cpus) => cpus.fmt(f),
+            Value::Limits(limits) => limits.fmt(f),
+        }
+    }
+}
+
+/// The value itself: a number, a quoted text, a list.
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Letter(letter) => write!(f, "{letter:?}"),
+            Value::Text(bytes) => Quoted(bytes).fmt(f),
+            Value::Texts(texts) => texts.fmt(f),
+            Value::Ids(ids) => ids.fmt(f),
+            Value::Unsigned(_)
+            | Value::Signed(_)
+            | Value::Float(_)
+            | Value::Flag(_)
+            | Value::Mask(_)
+            | Value::Cpus(_)
+            | Value::Limits(_) => fmt::Display::fmt(self, f),
+        }
+    }
+}
+
+/// Writes bytes as text in which control characters and what is not UTF-8 are escaped.
+fn write_escaped(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() {
+                write!(f, "{}", letter.escape_default())?;
+            } else {
+                f.write_char(letter)?;
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes whose `Debug` is a quoted text.
+struct Quoted<'a>(&'a [u8]);
+
+impl fmt::Debug for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        write_escaped(f, self.0)?;
+        f.write_char('"')
+    }
+}
+
+/// A command line or an environment: byte strings, as the process left them. Displays with blanks
+/// between them.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Arguments<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments in the bytes of `/proc/PID/cmdline` or `environ`, each ended by a NUL; the last NUL may be missing.
+    /// The arguments in the bytes of `/proc/PID/cmdline` or `environ` (proc_pid_cmdline(5)), each
+    /// ended by a NUL; the last NUL may be missing.
     pub fn new(bytes: &'a [u8]) -> Arguments<'a> {
         Arguments { bytes }
     }
@@ -64,50 +150,138 @@ impl<'a> Arguments<'a> {
         self.bytes
     }
 
-    /// Whether there is none.
+    /// Whether there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// The arguments one by one.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone {
+    pub fn iter(&self) -> ArgumentsIter<'a> {
         let text = self.bytes.strip_suffix(b"\0").unwrap_or(self.bytes);
-        let limit = if self.bytes.is_empty() { 0 } else { usize::MAX };
-        text.split(|&byte| byte == 0).take(limit)
+        ArgumentsIter {
+            rest: (!self.bytes.is_empty()).then_some(text),
+        }
     }
 }
 
-/// A list of ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Byte strings one by one.
+#[derive(Clone, Debug)]
+pub struct ArgumentsIter<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for ArgumentsIter<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest.take()?;
+        let Some(end) = rest.iter().position(|&byte| byte == 0) else {
+            return Some(rest);
+        };
+        self.rest = Some(&rest[end + 1..]);
+        Some(&rest[..end])
+    }
+}
+
+impl<'a> IntoIterator for Arguments<'a> {
+    type Item = &'a [u8];
+    type IntoIter = ArgumentsIter<'a>;
+
+    fn into_iter(self) -> ArgumentsIter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, argument) in self.iter().enumerate() {
+            f.write_str(if index > 0 { " " } else { "" })?;
+            write_escaped(f, argument)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(Quoted)).finish()
+    }
+}
+
+/// A list of ids. Displays with commas between them.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ids<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Ids<'a> {
-    /// The ids in an array of `u32` in host byte order.
+    /// The ids in the bytes of an array of `u32` in host byte order.
     #[doc(hidden)]
     pub fn new(bytes: &'a [u8]) -> Ids<'a> {
         Ids { bytes }
     }
 
     /// The ids one by one.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + 'a {
-        self.bytes
-            .chunks_exact(4)
-            .map(|id| u32::from_ne_bytes(id.try_into().expect("chunks of four")))
+    pub fn iter(&self) -> IdsIter<'a> {
+        IdsIter(self.bytes.chunks_exact(4))
     }
 }
 
-/// The resource limits of getrlimit(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Ids one by one.
+#[derive(Clone, Debug)]
+pub struct IdsIter<'a>(ChunksExact<'a, u8>);
+
+impl Iterator for IdsIter<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let id = self.0.next()?;
+        Some(u32::from_ne_bytes(id.try_into().expect("chunks of four")))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for IdsIter<'_> {}
+
+impl<'a> IntoIterator for Ids<'a> {
+    type Item = u32;
+    type IntoIter = IdsIter<'a>;
+
+    fn into_iter(self) -> IdsIter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Ids<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, id) in self.iter().enumerate() {
+            write!(f, "{}{id}", if index > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Ids<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// The resource limits of getrlimit(2), in the order of `RLIMIT_CPU` to `RLIMIT_RTTIME`. `data`,
+/// `stack`, `core`, `rss`, `memlock`, `as`, `fsize` and `msgqueue` are in bytes, `cpu` in seconds,
+/// `rttime` in microseconds; the others are counts.
+///
+/// Displays like `nofile=1024:524288`, soft and hard, with commas between limits.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Limits<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Limits<'a> {
-    /// Their names, by the numbers of `RLIMIT_CPU` to `RLIMIT_RTTIME`. `data`, `stack`, `core`, `rss`, `memlock`, `as`, `fsize`
-    /// and `msgqueue` are in bytes, `cpu` in seconds, `rttime` in microseconds; the others are counts.
-    pub const NAMES: [&'static str; crate::record::LIMITS] = [
+    pub(crate) const NAMES: [&'static str; crate::record::LIMITS] = [
         "cpu",
         "fsize",
         "data",
@@ -126,23 +300,51 @@ impl<'a> Limits<'a> {
         "rttime",
     ];
 
-    /// The limits in an array of `struct rlimit`, all ones being no limit.
+    /// The limits in the bytes of an array of `struct rlimit`. All ones mean no limit.
     #[doc(hidden)]
     pub fn new(bytes: &'a [u8]) -> Limits<'a> {
         Limits { bytes }
     }
 
-    /// Name, soft and hard limit, one by one; `None` is unlimited.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<u64>, Option<u64>)> + 'a {
+    /// Name, soft limit and hard limit, one by one; `None` is unlimited.
+    pub fn iter(&self) -> LimitsIter<'a> {
         let limits = <[Limit]>::ref_from_prefix_with_elems(self.bytes, self.bytes.len() / size_of::<Limit>());
         let limits = limits.map_or(&[][..], |(limits, _)| limits);
-        let value = |value: u64| (value != u64::MAX).then_some(value);
-        let named = Limits::NAMES.into_iter().zip(limits);
-        named.map(move |(name, limit)| (name, value(limit.soft.get()), value(limit.hard.get())))
+        LimitsIter {
+            names: &Limits::NAMES,
+            limits,
+        }
     }
 }
 
-/// Displays like `nofile=1024:524288`, with commas between limits.
+/// Limits one by one.
+#[derive(Clone, Debug)]
+pub struct LimitsIter<'a> {
+    names: &'static [&'static str],
+    limits: &'a [Limit],
+}
+
+impl Iterator for LimitsIter<'_> {
+    type Item = (&'static str, Option<u64>, Option<u64>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (name, names) = self.names.split_first()?;
+        let (limit, limits) = self.limits.split_first()?;
+        (self.names, self.limits) = (names, limits);
+        let value = |value: u64| (value != u64::MAX).then_some(value);
+        Some((name, value(limit.soft.get()), value(limit.hard.get())))
+    }
+}
+
+impl<'a> IntoIterator for Limits<'a> {
+    type Item = (&'static str, Option<u64>, Option<u64>);
+    type IntoIter = LimitsIter<'a>;
+
+    fn into_iter(self) -> LimitsIter<'a> {
+        self.iter()
+    }
+}
+
 impl fmt::Display for Limits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let write = |f: &mut fmt::Formatter<'_>, value: Option<u64>| match value {
@@ -159,14 +361,21 @@ impl fmt::Display for Limits<'_> {
     }
 }
 
-/// A set of processors. Displays like the kernel's lists: `0-3,7`.
-#[derive(Clone, Copy, Debug)]
+impl fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A set of processors. Displays like the kernel's lists (cpuset(7)): `0-3,7`.
+#[derive(Clone, Copy)]
 pub struct CpuSet<'a> {
     mask: &'a [u8],
 }
 
 impl<'a> CpuSet<'a> {
-    /// The set in an array of `u64` in host byte order, processor 0 being the lowest bit of the first.
+    /// The set in the bytes of an array of `u64` in host byte order. Processor 0 is the lowest bit
+    /// of the first.
     #[doc(hidden)]
     pub fn new(mask: &'a [u8]) -> CpuSet<'a> {
         CpuSet { mask }
@@ -177,9 +386,9 @@ impl<'a> CpuSet<'a> {
         self.word(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
     }
 
-    /// The processors one by one.
-    pub fn iter(self) -> impl Iterator<Item = usize> + 'a {
-        (0..self.mask.len() / 8 * 64).filter(move |&cpu| self.contains(cpu))
+    /// The processors one by one, ascending.
+    pub fn iter(&self) -> CpuSetIter<'a> {
+        CpuSetIter { set: *self, next: 0 }
     }
 
     fn word(&self, index: usize) -> Option<u64> {
@@ -188,12 +397,47 @@ impl<'a> CpuSet<'a> {
     }
 }
 
-/// Sets are equal that have the same processors in them, however long their masks are.
+/// Processors one by one.
+#[derive(Clone, Debug)]
+pub struct CpuSetIter<'a> {
+    set: CpuSet<'a>,
+    next: usize,
+}
+
+impl Iterator for CpuSetIter<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        while let Some(word) = self.set.word(self.next / 64) {
+            let rest = word >> (self.next % 64);
+            if rest != 0 {
+                let found = self.next + rest.trailing_zeros() as usize;
+                self.next = found + 1;
+                return Some(found);
+            }
+            self.next = (self.next / 64 + 1) * 64;
+        }
+        None
+    }
+}
+
+impl<'a> IntoIterator for CpuSet<'a> {
+    type Item = usize;
+    type IntoIter = CpuSetIter<'a>;
+
+    fn into_iter(self) -> CpuSetIter<'a> {
+        self.iter()
+    }
+}
+
+/// Sets are equal if they have the same processors, however long their masks are.
 impl PartialEq for CpuSet<'_> {
     fn eq(&self, other: &CpuSet<'_>) -> bool {
         self.iter().eq(other.iter())
     }
 }
+
+impl Eq for CpuSet<'_> {}
 
 impl fmt::Display for CpuSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,13 +459,43 @@ impl fmt::Display for CpuSet<'_> {
     }
 }
 
+impl fmt::Debug for CpuSet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A value that can be read from the bytes of a [`DERIVED`](crate::record::attr::DERIVED) attribute.
+pub trait FromDerived<'a>: Sized {
+    /// `None` if the bytes are not such a value.
+    fn from_bytes(bytes: &'a [u8]) -> Option<Self>;
+}
+
+impl<'a> FromDerived<'a> for &'a [u8] {
+    fn from_bytes(bytes: &'a [u8]) -> Option<&'a [u8]> {
+        Some(bytes)
+    }
+}
+
+impl FromDerived<'_> for u64 {
+    fn from_bytes(bytes: &[u8]) -> Option<u64> {
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+impl FromDerived<'_> for f64 {
+    fn from_bytes(bytes: &[u8]) -> Option<f64> {
+        Some(f64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that command lines divide as the kernel joined them, with and without the last NUL.
+    /// Check that arguments are split at NULs, with and without the last NUL.
     #[test]
-    fn arguments_divide_at_nuls() {
+    fn arguments_are_split_at_nuls() {
         let split = |bytes: &'static [u8]| Arguments::new(bytes).iter().collect::<Vec<_>>();
         assert_eq!(split(b""), Vec::<&[u8]>::new());
         assert_eq!(split(b"\0"), [b""]);
@@ -230,7 +504,7 @@ mod tests {
         assert_eq!(split(b"title"), [b"title"]);
     }
 
-    /// Check that processor sets print as the kernel's lists do.
+    /// Check that processor sets print as the kernel prints CPU lists.
     #[test]
     fn processor_sets_print_as_lists() {
         let text = |words: &[u64]| {
@@ -241,5 +515,44 @@ mod tests {
         assert_eq!(text(&[0b1]), "0");
         assert_eq!(text(&[0b1000_1111]), "0-3,7");
         assert_eq!(text(&[1 << 63, 1]), "63-64");
+        assert_eq!(text(&[0, 0, 5]), "128,130");
+    }
+
+    /// Check that a processor is listed if it is in the set, at the edges of words too.
+    #[test]
+    fn processor_sets_list_what_they_contain() {
+        let words = [1 | 1 << 63, 0, 1 << 63 | 1 << 31, 1];
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        let set = CpuSet::new(&bytes);
+        let contained = (0..300).filter(|&cpu| set.contains(cpu));
+        assert!(set.iter().eq(contained));
+        assert!(set.iter().eq([0, 63, 159, 191, 192]));
+    }
+
+    /// Check that values print in one line, and that no process can send anything to a terminal.
+    #[test]
+    fn values_print_harmlessly() {
+        let texts = Arguments::new("é\x1b[2J\0-x\0".as_bytes());
+        let limits = [7_u64, u64::MAX].map(u64::to_ne_bytes).concat();
+        for (value, text, debug) in [
+            (Value::Unsigned(5), "5", "5"),
+            (Value::Signed(-5), "-5", "-5"),
+            (Value::Float(12.5), "12.5", "12.5"),
+            (Value::Flag(true), "true", "true"),
+            (Value::Letter('S'), "S", "'S'"),
+            (Value::Mask(0x1ff), "0x1ff", "0x1ff"),
+            (Value::Text(b"a\n\xff"), "a\\n\\xff", "\"a\\n\\xff\""),
+            (Value::Texts(texts), "é\\u{1b}[2J -x", "[\"é\\u{1b}[2J\", \"-x\"]"),
+            (Value::Ids(Ids::new(&[0; 8])), "0,0", "[0, 0]"),
+            (
+                Value::Limits(Limits::new(&limits)),
+                "cpu=7:unlimited",
+                "cpu=7:unlimited",
+            ),
+            (Value::Cpus(CpuSet::new(&[0; 8])), "", ""),
+        ] {
+            assert_eq!(value.to_string(), text);
+            assert_eq!(format!("{value:?}"), debug);
+        }
     }
 }

@@ -1,5 +1,8 @@
-//! What the broker and its clients have in common: messages, the rule of who sees what, and how both wait for each other. It promises
-//! nothing to anybody but the crates of taskdiag; docs/protocol.md is what clients can be written from.
+//! Internal to taskdiag, and promises nothing to other programs: write clients from
+//! `docs/protocol.md`.
+//!
+//! This is what the broker and its clients share: the messages, the rule of who may see which task,
+//! and how both wait for each other.
 
 pub mod access;
 pub mod linger;

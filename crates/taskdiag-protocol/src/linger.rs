@@ -1,32 +1,39 @@
-//! Looking for a while instead of sleeping at once.
+//! Polling for a short time before sleeping.
 
 use std::time::{Duration, Instant};
 
-/// How long it is looked. To wake a processor that sleeps takes a virtual machine some thirty microseconds, and the broker tells of one
-/// process in less: so who stays awake meets the other one even if that had to be woken.
+/// How long to poll. Waking a sleeping processor takes about 30 µs in a virtual machine, and
+/// answering for one process takes less. So a side that polls still receives the next packet if the
+/// other side had to be woken first.
 const LINGER: Duration = Duration::from_micros(100);
 
-/// Giving way takes longer than that if there is somebody to give way to.
-const GIVEN_WAY: Duration = Duration::from_micros(5);
+/// A yield that takes longer than this ran another thread.
+const YIELDED: Duration = Duration::from_micros(5);
 
-/// How often it is slept at once, at most, before it is tried again whether the processor is still wanted.
+/// The maximum number of waits without polling before polling is tried again.
 const SLEEPS: u32 = 64;
 
-/// Client and broker each look for what the other one says of a single process before they sleep: unless somebody else wants the
-/// processor meanwhile, who may be the other one. Then they sleep at once for some time, each time for twice as long.
+/// Decides whether to poll for the next packet or to sleep.
+///
+/// After a packet about one process, client and broker each poll for a moment, because waking the
+/// other side costs more than such an answer. If another thread wants the processor meanwhile,
+/// polling is harmful: that thread may be the other side. Then the next waits sleep at once, twice
+/// as many each time this happens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linger {
+    /// When to stop polling; `None` means to sleep.
     until: Option<Instant>,
-    /// How often it is slept at once from now on, and from when it gives way the next time.
+    /// How many of the next waits sleep at once.
     sleeps: u32,
+    /// How many will after the next yield that runs another thread.
     next_sleeps: u32,
 }
 
 impl Linger {
-    /// Begins, unless it is better to sleep.
+    /// Starts polling, unless this wait should sleep at once.
     pub fn begin(&mut self) {
         if self.until.is_some() {
-            // What was looked for came, and nobody else did.
+            // The last poll received its packet, and no other thread wanted the processor.
             self.next_sleeps = 0;
         }
         self.until = match self.sleeps {
@@ -36,22 +43,22 @@ impl Linger {
         self.sleeps = self.sleeps.saturating_sub(1);
     }
 
-    /// Ends.
+    /// Stops polling.
     pub fn end(&mut self) {
         self.until = None;
     }
 
-    /// Whether to look once more.
+    /// Whether to poll once more.
     pub fn goes_on(&mut self) -> bool {
         self.until = self.until.filter(|until| Instant::now() < *until);
         self.until.is_some()
     }
 
-    /// Between two looks.
+    /// Yields the processor between two polls. Stops polling if another thread took it.
     pub fn give_way(&mut self) {
         let began = Instant::now();
         std::thread::yield_now();
-        if began.elapsed() > GIVEN_WAY {
+        if began.elapsed() > YIELDED {
             self.until = None;
             self.sleeps = self.next_sleeps.max(1);
             self.next_sleeps = (self.sleeps * 2).min(SLEEPS);
@@ -63,9 +70,10 @@ impl Linger {
 mod tests {
     use super::*;
 
-    /// Check that it ends by itself, and that who gave way sleeps at once for some time, until somebody comes.
+    /// Check that polling ends by itself, that some waits sleep at once after a yield, and that a
+    /// poll that receives its packet resets their number.
     #[test]
-    fn lingering_ends() {
+    fn polling_ends() {
         let mut linger = Linger::default();
         assert!(!linger.goes_on());
         linger.begin();

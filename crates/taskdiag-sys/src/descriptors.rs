@@ -1,30 +1,33 @@
-//! Many descriptors at once: a table for one thread alone, and closing with few calls.
+//! Handling many descriptors: a table of their own for a thread, and closing them with few system
+//! calls.
 
 use std::ffi::c_uint;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 
-/// Gives the calling thread a table of descriptors of its own, an empty one: it keeps nothing open that others have opened.
-/// False if the kernel can't (before Linux 5.9) or a filter forbids it: then the table is shared as before.
+/// Gives the calling thread a descriptor table of its own, which is empty. False if the kernel
+/// can't (before Linux 5.9) or a seccomp filter forbids it: the thread then still shares the table.
 ///
-/// For a thread that was started for one piece of work and ends with it. It may have no descriptor yet, must use none of
-/// those that other threads open, and hand them none of its own: the same number is something else in their table.
+/// This is for a thread that does one piece of work and ends. It must not have any descriptor yet,
+/// and it must not exchange descriptors with other threads: the same number means another file
+/// there.
 pub fn own_table() -> bool {
-    // SAFETY: the numbers are closed in the new table only, where nobody has any.
+    // SAFETY: only the new table's descriptors are closed, and nothing owns any of them.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
     result == 0
 }
 
-/// Descriptors that nobody needs any more. They are closed together, with one call for each run of numbers.
+/// Descriptors that are no longer needed. They are closed together, with one system call for each
+/// run of consecutive numbers.
 #[derive(Debug, Default)]
 pub struct Closing {
     numbers: Vec<RawFd>,
 }
 
 impl Closing {
-    /// How many are kept for that.
+    /// How many are gathered before they are closed.
     const MOST: usize = 16;
 
-    /// Takes a descriptor, to be closed now or later.
+    /// Closes a descriptor, now or together with later ones.
     pub fn push(&mut self, descriptor: OwnedFd) {
         self.numbers.push(descriptor.into_raw_fd());
         if self.numbers.len() >= Closing::MOST {
@@ -32,12 +35,12 @@ impl Closing {
         }
     }
 
-    /// Whether all are closed.
+    /// Whether all are closed already.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Closes them all.
+    /// Closes all that are not closed yet.
     pub fn close(&mut self) {
         self.numbers.sort_unstable();
         for run in self.numbers.chunk_by(|number, next| number + 1 == *next) {
@@ -56,13 +59,13 @@ impl Drop for Closing {
 /// Closes consecutive descriptors.
 fn close_run(run: &[RawFd]) {
     if let [first, .., last] = run {
-        // SAFETY: all numbers from the first to the last were given to us to be closed.
+        // SAFETY: we own all descriptors from the first to the last.
         if unsafe { libc::syscall(libc::SYS_close_range, *first, *last, 0) } == 0 {
             return;
         }
     }
     for &number in run {
-        // SAFETY: it was given to us to be closed, which is done here and once.
+        // SAFETY: we own it, and close it only here.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }

@@ -1,10 +1,13 @@
-//! What the kernel is and how much it has: small reads, made once.
+//! Facts about this host: its kernel, processors, tasks and memory.
 
 use std::fs;
 
+use rustix::time::{clock_gettime, ClockId};
+
 use crate::pages::FreshPages;
 
-/// The number of tasks, threads included: the fourth value of `/proc/loadavg`, else what sysinfo(2) says.
+/// The number of tasks, threads included: from `/proc/loadavg`, else from sysinfo(2), which counts
+/// them modulo 65536.
 pub fn tasks() -> Option<u32> {
     let from_loadavg = || {
         fs::read_to_string("/proc/loadavg")
@@ -19,14 +22,20 @@ pub fn tasks() -> Option<u32> {
     from_loadavg().or_else(|| Some(rustix::system::sysinfo().procs.into()))
 }
 
-/// Major and minor version of the kernel.
+/// The time of a clock that does not run below 0, in nanoseconds.
+pub fn now_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The major and minor version of the kernel.
 pub fn kernel_version() -> Option<(u32, u32)> {
     let name = rustix::system::uname();
     let mut numbers = name.release().to_str().ok()?.split(['.', '-']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// How many processors there may be: one more than the highest number.
+/// The number of possible processors: one more than the highest number.
 pub fn possible_cpus() -> u32 {
     let from_sysfs = || {
         let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
@@ -38,23 +47,24 @@ pub fn possible_cpus() -> u32 {
     }
 }
 
-/// How many threads there are on this machine, modulo 65536 (`sysinfo(2)`).
+/// The number of threads on this machine modulo 65536, from sysinfo(2).
 pub fn threads() -> u16 {
     rustix::system::sysinfo().procs
 }
 
-/// Memory and swap in pages, as `oom_score` is relative to.
+/// The size of memory and swap in pages, to which `oom_score` is relative.
 pub fn total_pages() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram + info.totalswap) * u64::from(info.mem_unit) / rustix::param::page_size() as u64
 }
 
-/// Whether `/proc` adds up the per-processor parts of a process's memory counters, or prints the central part alone.
+/// Whether `/proc` adds the per-processor parts of a process's memory counters to the central part.
 ///
-/// That changed with 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16), which went into some
-/// stable kernels and not into others. So it is tried. The central part moves only by whole batches of 32 pages or more:
-/// a growth by fewer shows that the parts are counted. Other threads of the caller may touch memory meanwhile, so one
-/// try proves nothing.
+/// It does since 82241a83cd15 ("mm: fix the inaccurate memory statistics issue for users", 6.16),
+/// which some stable kernels have and others do not. So this function tries it on the calling
+/// process. The central part changes only by batches of 32 pages or more, so growth by fewer pages
+/// shows that the parts are added. Other threads may allocate memory meanwhile, so one such
+/// observation is not enough.
 pub fn sums_memory_counters() -> bool {
     const PAGES: usize = 3;
     const BATCH: usize = 32;
@@ -73,8 +83,8 @@ pub fn sums_memory_counters() -> bool {
     if resident().is_none() {
         return kernel_version().is_some_and(|version| version >= (6, 16));
     }
-    let small = (0..TRIES)
+    let small_growths = (0..TRIES)
         .filter_map(|_| growth())
         .filter(|growth| (1..BATCH).contains(growth));
-    small.take(2).count() == 2
+    small_growths.take(2).count() == 2
 }

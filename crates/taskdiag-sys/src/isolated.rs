@@ -1,60 +1,61 @@
-//! Work in a process of its own, for what may take longer than its caller wants to live.
+//! Work in a separate process, for system calls that may not return in time.
 //!
-//! A thread that is deep in the kernel keeps its whole process from ending, even when that is killed: whoever waits for
-//! the process waits for the thread. A process that shares nothing with the caller but a pipe or socket does not.
+//! A thread that waits in the kernel keeps its whole process from ending, even when that is killed.
+//! A process that shares only a pipe or socket with its parent does not keep the parent from
+//! ending.
 
 use std::ffi::CStr;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{read, retry_on_intr, write, Errno};
 use rustix::net::{
     recvmsg, sendmsg, socketpair, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::process::{kill_process, set_parent_process_death_signal, waitpid, Pid, Signal, WaitOptions};
 
-use crate::signals::Deferral;
+use crate::signals::SignalsBlocked;
 
-/// Makes a process that runs `child`, and ends then.
+/// Forks a process that runs `child` and then ends.
 ///
 /// # Safety
 ///
-/// The child has the calling thread alone, so it must not allocate, lock or panic.
-unsafe fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
-    // The caller's handlers must not run in the new process.
-    let deferral = Deferral::begin();
-    // SAFETY: without flags this is fork(2), but that nobody is sent a signal when the child ends. The caller answers for the child.
+/// The child process has only the calling thread, so `child` must not allocate, lock or panic.
+unsafe fn fork(child: impl FnOnce()) -> io::Result<Child> {
+    // The parent's signal handlers must not run in the child.
+    let blocked = SignalsBlocked::begin();
+    // SAFETY: without flags this is fork(2), except that the child's end sends no signal. The
+    // caller guarantees what the child does.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     if pid == 0 {
         child();
         end(1);
     }
     let error = io::Error::last_os_error();
-    drop(deferral);
-    if pid < 0 {
-        Err(error)
-    } else {
-        Ok(pid as libc::pid_t)
-    }
+    drop(blocked);
+    // A negative result is an error.
+    Pid::from_raw(pid.max(0) as libc::pid_t).map(Child).ok_or(error)
 }
 
-/// Ends the process at once; no destructor of the parent's runs.
+/// Ends the process at once, without running destructors.
 fn end(status: i32) -> ! {
-    // SAFETY: no pointers.
+    // SAFETY: the call has no pointers.
     unsafe { libc::_exit(status) }
 }
 
-/// Makes a new process end with the thread that made it, and closes all but two descriptors. Whoever reads what the parent writes waits
-/// for all who could: so nothing else may be open. Kernels before 5.9 lack the call; there the usual three are closed.
+/// Lets a new process be killed when its parent thread ends, and closes all its descriptors but
+/// two. If it kept the write end of one of the parent's pipes open, the reader of that pipe would
+/// wait for it. Kernels before 5.9 lack close_range(2); there only the standard streams are closed.
 fn keep_only(one: RawFd, other: RawFd) {
     let (low, high) = (one.min(other) as u32, one.max(other) as u32);
-    // SAFETY: the descriptors belong to this process alone, in which nobody uses them any more.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // SAFETY: the descriptors belong to this process alone, and nothing in it uses them.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if low > 0 && libc::syscall(libc::SYS_close_range, 0, low - 1, 0) != 0 {
             (0..3).filter(|&fd| fd != one && fd != other).for_each(|fd| {
                 libc::close(fd);
@@ -67,73 +68,103 @@ fn keep_only(one: RawFd, other: RawFd) {
     }
 }
 
-/// Waits for a child of ours. `None`: it was killed.
-fn wait_for(pid: libc::pid_t) -> Option<i32> {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` outlives the call. The process is our child, and stays until it was waited for.
-        let result = unsafe { libc::waitpid(pid, &mut status, libc::__WALL) };
-        if result == pid {
-            return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
-        }
-        if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            return None;
-        }
+/// The options to wait for a child of [`fork`], whose end sends no signal.
+const ANY_CHILD: WaitOptions = WaitOptions::from_bits_retain(libc::__WALL as u32);
+
+/// A process of [`fork`]. Dropping it kills the process and waits until it has ended.
+#[derive(Debug)]
+struct Child(Pid);
+
+impl Child {
+    fn id(&self) -> u32 {
+        self.0.as_raw_nonzero().get() as u32
+    }
+
+    /// Waits until the process has ended, and returns its exit status. `None` if it was killed.
+    fn wait(self) -> Option<i32> {
+        ManuallyDrop::new(self).wait_for()
+    }
+
+    /// Kills the process without waiting until it has ended.
+    fn abandon(self) -> Ending {
+        let child = ManuallyDrop::new(self);
+        child.kill();
+        Ending(child.0)
+    }
+
+    fn kill(&self) {
+        // This can't hit another process: the kernel does not reuse the id before we have waited
+        // for it.
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+
+    fn wait_for(&self) -> Option<i32> {
+        let (_, status) = retry_on_intr(|| waitpid(Some(self.0), ANY_CHILD)).ok()??;
+        status.exit_status()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait_for();
     }
 }
 
 /// A child that was killed, and ends when the kernel lets it.
 #[derive(Debug)]
-pub struct Ending(libc::pid_t);
+pub struct Ending(Pid);
 
 impl Ending {
-    /// Whether it is gone.
+    /// Whether it has ended.
     pub fn is_over(&self) -> bool {
-        let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        let result = unsafe { libc::waitpid(self.0, &mut status, libc::__WALL | libc::WNOHANG) };
-        // Also if somebody else has waited for it.
-        result != 0
+        // An error means that something else has waited for it.
+        !matches!(waitpid(Some(self.0), ANY_CHILD | WaitOptions::NOHANG), Ok(None))
     }
 }
 
-/// What a process that runs errands has at hand.
+/// The files of a process that runs errands.
 #[derive(Debug, Default)]
 pub struct WorkFiles {
-    /// A descriptor that names a file, and is not open for reading.
+    /// A descriptor that identifies a file, but is not open for reading (`O_PATH`).
     pub path: Option<OwnedFd>,
-    /// That file, opened.
+    /// The same file, open for reading.
     pub file: Option<OwnedFd>,
-    /// What was handed over with the errand.
+    /// The descriptor that was sent with the errand.
     pub given: Option<OwnedFd>,
 }
 
-/// What is to be done in the other process: with some numbers and a path, into some room. It returns how much it put there. It must not
-/// allocate, lock or panic: nobody would let go what other threads of the parent have locked.
+/// An errand: work for the other process, with three numbers, a path, and a buffer for its result.
+/// It returns the length of the result. It must not allocate, lock or panic: another thread of the
+/// parent may have held any lock when the process was forked.
 pub type Work = fn(&mut WorkFiles, [u64; 3], &CStr, &mut [u8]) -> Result<usize, Errno>;
 
-/// The most that an errand brings.
+/// The maximum length of an errand's result, in bytes.
 pub const MOST: usize = 32 << 10;
 
-/// Room for an errand: what, numbers, a path. No path that the kernel takes is longer.
-const ERRAND: usize = 4 * 8 + 4096;
+/// The size of an errand's message before the path: the work and three numbers.
+const ERRAND_HEAD: usize = 4 * 8;
 
-/// Memory that a process which runs errands works in.
+/// The maximum size of an errand's message. The kernel accepts no longer path.
+const ERRAND: usize = ERRAND_HEAD + 4096;
+
+/// The size of the memory in which a process that runs errands works.
 pub const ROOM: usize = ERRAND + 8 + MOST;
 
-/// A process that runs errands, one after the other. It ends when it is dropped, which waits for what it is at.
+/// A process that runs errands, one after the other. Dropping it kills the process and waits until
+/// it has ended, which may take as long as the current errand.
 #[derive(Debug)]
 pub struct Runner {
-    pid: libc::pid_t,
+    child: Child,
     socket: OwnedFd,
 }
 
-/// Why an errand brought nothing.
+/// Why an errand has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// The process is still at it.
+    /// The process did not finish before the deadline.
     Silent,
-    /// It failed, or the process could not be reached.
+    /// The errand failed, or the process could not be reached.
     Errno(Errno),
 }
 
@@ -144,22 +175,22 @@ impl From<Errno> for Failed {
 }
 
 impl Runner {
-    /// Starts it.
+    /// Starts the process.
     pub fn start() -> io::Result<Runner> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let mut room = vec![0; ROOM];
-        // SAFETY: `serve` and every `Work` make system calls only.
-        let pid = unsafe { fork(|| serve(theirs.as_raw_fd(), &mut room)) }?;
-        Ok(Runner { pid, socket: ours })
+        // SAFETY: `serve` and every `Work` only make system calls.
+        let child = unsafe { fork(|| serve(theirs.as_raw_fd(), &mut room)) }?;
+        Ok(Runner { child, socket: ours })
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
-        self.pid as u32
+        self.child.id()
     }
 
-    /// Sends it on an errand.
+    /// Sends an errand, with a descriptor for [`WorkFiles::given`].
     pub fn send(&self, work: Work, numbers: [u64; 3], path: &CStr, given: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let [first, second, third] = numbers;
         let head = [work as usize as u64, first, second, third]
@@ -172,13 +203,14 @@ impl Runner {
         if let Some(given) = &given {
             ancillary.push(SendAncillaryMessage::ScmRights(given));
         }
-        if path.count_bytes() + 4 * 8 >= ERRAND {
+        if path.count_bytes() + ERRAND_HEAD >= ERRAND {
             return Err(Errno::NAMETOOLONG);
         }
         sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// What came of an errand, in the order in which they were sent: into `room`, how much that is.
+    /// Receives the result of the oldest errand whose result was not received yet. Writes it to
+    /// `room`, and returns its length.
     pub fn receive(&self, room: &mut [u8], deadline: Instant) -> Result<usize, Failed> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -208,32 +240,16 @@ impl Runner {
         }
     }
 
-    /// Kills it, and leaves it to end when it can.
-    pub fn abandon(mut self) -> Ending {
-        let pid = mem::take(&mut self.pid);
-        kill(pid);
-        Ending(pid)
+    /// Kills the process without waiting until it has ended.
+    pub fn abandon(self) -> Ending {
+        self.child.abandon()
     }
 }
 
-fn kill(pid: libc::pid_t) {
-    // SAFETY: no pointers. Nobody else can have this number as long as our child was not waited for.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        if self.pid != 0 {
-            kill(self.pid);
-            wait_for(self.pid);
-        }
-    }
-}
-
-/// What a process does that runs errands.
+/// Runs errands: the code of the other process.
 fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     keep_only(socket, socket);
-    // SAFETY: it is open for as long as this process lives.
+    // SAFETY: the socket is open as long as this process lives.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let (errand, answer) = room.split_at_mut(ERRAND);
     let mut files = WorkFiles::default();
@@ -241,9 +257,9 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(errand)];
-        let received = match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) if received.bytes > 4 * 8 => received.bytes,
-            Err(Errno::INTR) => continue,
+        let received = retry_on_intr(|| recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC));
+        let received = match received {
+            Ok(received) if received.bytes > ERRAND_HEAD => received.bytes,
             _ => end(0),
         };
         files.given = None;
@@ -256,8 +272,10 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
             let bytes = errand.get(8 * at..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
-        let path = CStr::from_bytes_with_nul(errand.get(4 * 8..received).unwrap_or_default()).unwrap_or_default();
-        // SAFETY: the number was made of a `Work` by `send`, in the process that this one is a copy of: nobody else has the socket.
+        let path = errand.get(ERRAND_HEAD..received).unwrap_or_default();
+        let path = CStr::from_bytes_with_nul(path).unwrap_or_default();
+        // SAFETY: only our parent has the other end of the socket, and its send() made the number
+        // from a `Work`. We are a copy of it, so the address is the same.
         let work = unsafe { mem::transmute::<usize, Work>(number(0) as usize) };
         let (errno, rest) = answer.split_at_mut(4);
         let done = work(&mut files, [number(1), number(2), number(3)], path, &mut rest[..MOST]);
@@ -270,89 +288,63 @@ fn serve(socket: RawFd, room: &mut [u8]) -> ! {
     }
 }
 
-/// A process that reads a file for us. Dropping it kills it and waits until it is gone, which may take as long as the read.
+/// A process that reads a file for us. Dropping it kills the process and waits until it has ended,
+/// which may take as long as the current read.
 #[derive(Debug)]
 pub struct Reader {
-    pid: libc::pid_t,
-    pipe: Option<OwnedFd>,
+    child: Child,
+    pipe: OwnedFd,
 }
 
 impl Reader {
-    /// Starts a process that copies `file` into a pipe. `room` is what it reads into.
-    pub fn start(file: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<Reader> {
+    /// Starts a process that copies `file` into a pipe. `buffer` is the memory that it uses for
+    /// that.
+    pub fn start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Reader> {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: `copy` makes system calls only, and ends the process.
-        let pid = unsafe { fork(|| copy(file.as_raw_fd(), theirs.as_raw_fd(), room)) }?;
-        Ok(Reader { pid, pipe: Some(ours) })
+        // SAFETY: `copy` only makes system calls, and ends the process.
+        let child = unsafe { fork(|| copy(file.as_raw_fd(), theirs.as_raw_fd(), buffer)) }?;
+        Ok(Reader { child, pipe: ours })
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
-        self.pid as u32
+        self.child.id()
     }
 
-    /// The end of the pipe that the file's text comes out of. It ends when the whole text was read, or could not be.
-    pub fn pipe(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(|pipe| std::os::fd::AsFd::as_fd(pipe))
+    /// The read end of the pipe. It ends when the whole file was copied, or when reading it failed.
+    pub fn pipe(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
     }
 
-    /// Waits for the process, once its pipe has ended, and tells why the file could not be read if it could not.
-    pub fn finish(mut self) -> Result<(), Errno> {
-        self.pipe = None;
-        match self.wait() {
+    /// Waits for the process, whose pipe must have ended. Fails if it could not read the file.
+    pub fn finish(self) -> Result<(), Errno> {
+        let Reader { child, pipe } = self;
+        drop(pipe);
+        match child.wait() {
             Some(0) => Ok(()),
             Some(errno) => Err(Errno::from_raw_os_error(errno)),
             None => Err(Errno::IO),
         }
     }
-
-    /// The exit status; none if it was killed.
-    fn wait(&mut self) -> Option<i32> {
-        match mem::take(&mut self.pid) {
-            0 => None,
-            pid => wait_for(pid),
-        }
-    }
 }
 
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if self.pid != 0 {
-            kill(self.pid);
-            self.wait();
-        }
-    }
-}
-
-/// What the child does.
-fn copy(file: RawFd, pipe: RawFd, room: &mut [u8]) -> ! {
+/// Copies a file into a pipe: the code of the other process.
+fn copy(file: RawFd, pipe: RawFd, buffer: &mut [u8]) -> ! {
     keep_only(file, pipe);
+    // SAFETY: both are open as long as this process lives.
+    let (file, pipe) = unsafe { (BorrowedFd::borrow_raw(file), BorrowedFd::borrow_raw(pipe)) };
     loop {
-        // SAFETY: `room` is as long as said. Raw calls: rustix's would do as well, but these are sure to touch nothing else.
-        let read = unsafe { libc::read(file, room.as_mut_ptr().cast(), room.len()) };
-        if read == 0 {
-            end(0);
-        }
-        if read < 0 {
-            match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => continue,
-                errno => end(errno.unwrap_or(libc::EIO)),
+        let len = match retry_on_intr(|| read(file, &mut *buffer)) {
+            Ok(0) => end(0),
+            Ok(len) => len,
+            Err(errno) => end(errno.raw_os_error()),
+        };
+        let mut rest = buffer.get(..len).unwrap_or_default();
+        while !rest.is_empty() {
+            match write(pipe, rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(_) => end(libc::EPIPE),
             }
-        }
-        let mut written = 0;
-        while written < read {
-            // SAFETY: these bytes were just read into `room`.
-            let wrote = unsafe {
-                libc::write(
-                    pipe,
-                    room.as_ptr().add(written as usize).cast(),
-                    (read - written) as usize,
-                )
-            };
-            if wrote < 0 {
-                end(libc::EPIPE);
-            }
-            written += wrote;
         }
     }
 }
@@ -365,29 +357,30 @@ mod tests {
 
     use super::*;
 
-    /// Check that the text comes through, and that the process is gone afterwards.
+    /// Check that the whole text arrives, and that the process has ended afterwards.
     #[test]
-    fn a_file_is_read_by_another_process() {
-        let file = File::open("/proc/self/smaps").expect("smaps");
-        let reader = Reader::start(file.as_fd(), &mut [0; 4096]).expect("a reader");
-        let pid = reader.pid;
+    fn another_process_reads_a_file() {
+        let file = File::open("/proc/self/smaps").expect("smaps opens");
+        let reader = Reader::start(file.as_fd(), &mut [0; 4096]).expect("a reader starts");
+        let pid = reader.pid();
         let mut text = String::new();
-        let mut pipe = File::from(reader.pipe().expect("a pipe").try_clone_to_owned().expect("a copy"));
-        pipe.read_to_string(&mut text).expect("text");
+        let mut pipe = File::from(reader.pipe().try_clone_to_owned().expect("the pipe can be copied"));
+        pipe.read_to_string(&mut text).expect("the pipe has text");
         assert_eq!(reader.finish(), Ok(()));
         assert!(text.contains("VmFlags:"), "{text}");
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Check that a file which can't be read is an error, and that a reader which is no longer wanted ends.
+    /// Check that reading a directory fails, and that dropping a reader that waits ends its
+    /// process.
     #[test]
-    fn errors_come_back_and_readers_end() {
-        let directory = File::open("/proc").expect("/proc");
-        let reader = Reader::start(directory.as_fd(), &mut [0; 64]).expect("a reader");
+    fn errors_are_returned_and_readers_end() {
+        let directory = File::open("/proc").expect("/proc opens");
+        let reader = Reader::start(directory.as_fd(), &mut [0; 64]).expect("a reader starts");
         assert_eq!(reader.finish(), Err(Errno::ISDIR));
-        let (held, _end) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
-        let reader = Reader::start(held.as_fd(), &mut [0; 64]).expect("a reader");
-        let pid = reader.pid;
+        let (silent, _write_end) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe opens");
+        let reader = Reader::start(silent.as_fd(), &mut [0; 64]).expect("a reader starts");
+        let pid = reader.pid();
         drop(reader);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }

@@ -1,13 +1,19 @@
-//! System calls that no library has, and what is to be known of a kernel: the unsafe code of taskdiag is here. It promises nothing to
-//! anybody but the crates of taskdiag.
+//! Internal to taskdiag, and promises nothing to other programs: use the crate `taskdiag`.
+//!
+//! This is the unsafe code of taskdiag: the system calls that rustix does not have, shared memory,
+//! and work in other processes. It also reads a few facts about the host.
 
 pub mod bpf;
 pub mod descriptors;
 pub mod host;
 pub mod isolated;
+pub mod lock;
+pub mod lookup;
+mod mapping;
 pub mod owner;
 pub mod pagecache;
 pub mod pages;
 pub mod procmap;
 pub mod ring;
+pub mod signal;
 pub mod signals;

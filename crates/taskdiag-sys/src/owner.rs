@@ -1,8 +1,8 @@
-//! Who may use what a process made: after fork(2) the child has a copy of it.
+//! Which process may use an object: a child of fork(2) has a copy of everything.
 
 use rustix::process::Pid;
 
-/// The process that made something.
+/// The process that created an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner(Pid);
 
@@ -12,7 +12,7 @@ impl Owner {
         Owner(rustix::process::getpid())
     }
 
-    /// Whether it is the calling process, and not its parent.
+    /// Whether the calling process is the owner, and not a child of it.
     pub fn is_this_process(self) -> bool {
         self == Owner::this_process()
     }

@@ -1,48 +1,37 @@
-//! Fresh memory of a known number of pages.
+//! Fresh memory with a known number of pages.
 
 use std::io;
-use std::ptr;
 
-use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+use rustix::mm::{madvise, Advice, MapFlags};
 use rustix::param::page_size;
 
-/// Pages that are resident from the moment they are made, and belong to nobody else.
+use crate::mapping::OwnMapping;
+
+/// Pages that are resident from the start.
 #[derive(Debug)]
 pub struct FreshPages {
-    start: *mut std::ffi::c_void,
-    len: usize,
+    _mapping: OwnMapping,
 }
 
 impl FreshPages {
-    /// Maps `count` pages and touches each.
+    /// Maps `count` pages and populates them.
     pub fn new(count: usize) -> io::Result<FreshPages> {
-        FreshPages::map(count * page_size(), MapFlags::PRIVATE | MapFlags::POPULATE)
+        let mapping = OwnMapping::anonymous(count * page_size(), MapFlags::POPULATE)?;
+        Ok(FreshPages { _mapping: mapping })
     }
 
-    /// The same, each page with an entry of its own in the page table, also where the kernel likes huge ones.
+    /// Maps `count` pages and writes to them, each with a page-table entry of its own: the kernel
+    /// may not use huge pages.
     pub fn small(count: usize) -> io::Result<FreshPages> {
-        let pages = FreshPages::map(count * page_size(), MapFlags::PRIVATE)?;
-        let FreshPages { start, len } = pages;
-        // SAFETY: advice about our own mapping. Kernels without huge pages refuse it, and need none.
-        let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
-        for offset in (0..len).step_by(page_size()) {
-            // SAFETY: within the mapping, which is writable and nobody else's.
-            unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
+        let mapping = OwnMapping::anonymous(count * page_size(), MapFlags::empty())?;
+        // SAFETY: the advice is about a mapping of ours. Kernels without huge pages refuse it and
+        // do not need it.
+        let _ = unsafe { madvise(mapping.as_ptr().cast(), mapping.len(), Advice::LinuxNoHugepage) };
+        for offset in (0..mapping.len()).step_by(page_size()) {
+            // SAFETY: the byte is within the mapping, which is writable and which nothing else
+            // uses.
+            unsafe { mapping.as_ptr().add(offset).write_volatile(1) };
         }
-        Ok(pages)
-    }
-
-    fn map(len: usize, flags: MapFlags) -> io::Result<FreshPages> {
-        // SAFETY: a new mapping, at an address of the kernel's choice; it touches no memory in use.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
-        Ok(FreshPages { start, len })
-    }
-}
-
-impl Drop for FreshPages {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length, which nobody borrows from.
-        let result = unsafe { munmap(self.start, self.len) };
-        debug_assert!(result.is_ok(), "munmap: {result:?}");
+        Ok(FreshPages { _mapping: mapping })
     }
 }

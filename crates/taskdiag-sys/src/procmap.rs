@@ -1,19 +1,19 @@
 //! `PROCMAP_QUERY`, the ioctl of `/proc/PID/maps` (Linux 6.11): one mapping at a time, in binary.
 
-use std::mem::size_of;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use bitflags::bitflags;
 use rustix::io::Errno;
+use rustix::ioctl::{ioctl, opcode, Opcode, Updater};
 
-/// The longest build id that the kernel gives (`BUILD_ID_SIZE_MAX`).
+/// The maximum length of a build id (`BUILD_ID_SIZE_MAX`).
 pub const BUILD_ID_MAX: usize = 20;
 
-/// Room for any name that the kernel gives (`PATH_MAX`), its NUL included.
+/// The maximum length of a name, with its NUL (`PATH_MAX`).
 pub const NAME_MAX: usize = 4096;
 
 bitflags! {
-    /// Which mapping is meant: it must have all of these, and the last one changes where it may be.
+    /// `enum procmap_query_flags`: which mapping is asked for. It must have all of the properties.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct QueryFlags: u64 {
         /// It can be read.
@@ -22,11 +22,11 @@ bitflags! {
         const WRITABLE = 0x02;
         /// It can be executed.
         const EXECUTABLE = 0x04;
-        /// Changes are seen by others who map the same (`VM_MAYSHARE`).
+        /// It is shared (`VM_MAYSHARE`).
         const SHARED = 0x08;
-        /// The one that covers the address, or else the next one after it.
+        /// No property: if no mapping covers the address, the next one is asked for.
         const COVERING_OR_NEXT = 0x10;
-        /// It is of a file.
+        /// It maps a file.
         const FILE_BACKED = 0x20;
     }
 }
@@ -52,46 +52,52 @@ struct ProcmapQuery {
     build_id_addr: u64, // in
 }
 
-const REQUEST: libc::Ioctl = libc::_IOWR::<ProcmapQuery>(b'f' as u32, 17);
+/// `PROCFS_IOCTL_MAGIC` and the number of the call.
+const REQUEST: Opcode = opcode::read_write::<ProcmapQuery>(b'f', 17);
 
-// The kernel knows the call by its size too: a structure of another one would be another call.
+// The size is a part of the ioctl's number.
 const _: () = assert!(size_of::<ProcmapQuery>() == 104);
 
-/// A mapping as the kernel gives it.
+/// A mapping, as the kernel describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vma {
-    /// Its first address.
+    /// The first address.
     pub start: u64,
-    /// The address after its last one.
+    /// The address after the last byte.
     pub end: u64,
-    /// Of [`QueryFlags`], the first four.
+    /// The first four of [`QueryFlags`].
     pub flags: QueryFlags,
-    /// Size of its pages.
+    /// The page size, in bytes.
     pub page_size: u64,
-    /// Where it begins in its file.
+    /// The offset of `start` in the file, in bytes.
     pub offset: u64,
-    /// Inode number of its file, 0 if it has none.
+    /// The inode number of the file; 0 if it maps no file.
     pub inode: u64,
-    /// Major number of the file's device.
+    /// The major number of the file's device.
     pub dev_major: u32,
-    /// Minor number of the file's device.
+    /// The minor number of the file's device.
     pub dev_minor: u32,
-    /// Bytes of the name, without NUL.
+    /// The length of the name, without its NUL.
     pub name_len: usize,
-    /// Bytes of the build id; 0 if the kernel finds none.
+    /// The length of the build id; 0 if the kernel finds none.
     pub build_id_len: usize,
 }
 
-/// Asks for a mapping. `name` and `build_id` are filled unless they are empty, in which case they are not asked for.
+/// Looks up a mapping, and writes its name and build id to `name` and `build_id`. An empty buffer
+/// leaves that out.
 ///
-/// `ENOENT`: no mapping is meant by that. `ESRCH`: the address space is gone, or there never was one. `ENAMETOOLONG`: `name`
-/// is too short. `ENOTTY`: not a maps file, or a kernel that lacks the call.
+/// # Errors
 ///
-/// A build id buffer shorter than [`BUILD_ID_MAX`] is refused with `EINVAL`: some kernels corrupt their memory on one
-/// (before 61dc9f776705, "procfs: fix possible double mmput() in do_procmap_query()").
+/// - `ENOENT`: no mapping matches.
+/// - `ESRCH`: the process has no address space, or it is gone.
+/// - `ENAMETOOLONG`: `name` is too short.
+/// - `ENOTTY`: `maps` is not a maps file, or the kernel lacks the call.
+/// - `EINVAL`: `build_id` is shorter than [`BUILD_ID_MAX`]. The kernel is not asked, because some
+///   kernels corrupt their memory then (before 61dc9f776705, "procfs: fix possible double mmput()
+///   in do_procmap_query()").
 pub fn query(
     maps: BorrowedFd<'_>,
-    address: u64,
+    at: u64,
     flags: QueryFlags,
     name: &mut [u8],
     build_id: &mut [u8],
@@ -99,7 +105,7 @@ pub fn query(
     if !build_id.is_empty() && build_id.len() < BUILD_ID_MAX {
         return Err(Errno::INVAL);
     }
-    let place = |buffer: &mut [u8]| {
+    let address = |buffer: &mut [u8]| {
         if buffer.is_empty() {
             0
         } else {
@@ -109,21 +115,18 @@ pub fn query(
     let mut query = ProcmapQuery {
         size: size_of::<ProcmapQuery>() as u64,
         query_flags: flags.bits(),
-        query_addr: address,
+        query_addr: at,
         vma_name_size: name.len().min(NAME_MAX) as u32,
-        vma_name_addr: place(name),
+        vma_name_addr: address(name),
         build_id_size: build_id.len().min(BUILD_ID_MAX) as u32,
-        build_id_addr: place(build_id),
+        build_id_addr: address(build_id),
         ..ProcmapQuery::default()
     };
-    // SAFETY: the kernel reads and writes `query`, which has the size that its `size` says, and writes no more than the
-    // sizes beside their addresses to the buffers, which are borrowed mutably. A descriptor of another kind of file
-    // takes this number for no call of its own: it carries type and size.
-    let result = unsafe { libc::ioctl(maps.as_raw_fd(), REQUEST, &mut query) };
-    if result != 0 {
-        // SAFETY: the address of this thread's own errno, which lives as long as the thread.
-        return Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
-    }
+    // SAFETY: the kernel reads and writes `query`, whose size is in `size`. It writes to the
+    // buffers at most as many bytes as the sizes next to their addresses say, and they are borrowed
+    // mutably. No other kind of file has an ioctl with this number, which includes the size of the
+    // structure.
+    unsafe { ioctl(maps, Updater::<REQUEST, ProcmapQuery>::new(&mut query))? };
     Ok(Vma {
         start: query.vma_start,
         end: query.vma_end,

@@ -1,4 +1,4 @@
-//! Signals as something to wait for, or to be left alone by.
+//! Blocking signals: to receive them from a descriptor, or not to be interrupted.
 
 use std::ffi::c_int;
 use std::io;
@@ -7,10 +7,10 @@ use std::mem;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::ptr;
 
-/// Keeps these signals from interrupting the calling thread, and returns what becomes readable when one of them comes. To
-/// be called before other threads are started, which take over what this one keeps away.
-pub fn hold_back(signals: &[c_int]) -> io::Result<OwnedFd> {
-    // SAFETY: all zeros are a valid set, and sigemptyset makes it an empty one on any system.
+/// Blocks `signals` in the calling thread, and returns a signalfd(2) that becomes readable when one
+/// of them arrives. Call it before starting other threads, which inherit the mask.
+pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
+    // SAFETY: all zeros are a valid set, which sigemptyset() makes an empty one on any system.
     let mut set: libc::sigset_t = unsafe { mem::zeroed() };
     // SAFETY: `set` outlives the calls, which change nothing else.
     unsafe {
@@ -29,22 +29,22 @@ pub fn hold_back(signals: &[c_int]) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened this descriptor for us; nobody else has it.
+    // SAFETY: the kernel has just opened this descriptor for us, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// While it lives, no signal interrupts the thread that made it; those that came meanwhile are delivered then.
+/// Blocks all signals in the thread that created it until it is dropped.
 #[derive(Debug)]
-pub struct Deferral {
+pub struct SignalsBlocked {
     before: libc::sigset_t,
-    /// The mask is a thread's own.
+    /// Not `Send`, because each thread has its own mask.
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl Deferral {
-    /// Begins it.
-    pub fn begin() -> Deferral {
-        // SAFETY: all zeros are a valid set; sigfillset makes it a full one.
+impl SignalsBlocked {
+    /// Blocks all signals in the calling thread.
+    pub fn begin() -> SignalsBlocked {
+        // SAFETY: all zeros are a valid set, which sigfillset() makes a full one.
         let mut all: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: the same.
         let mut before: libc::sigset_t = unsafe { mem::zeroed() };
@@ -53,14 +53,14 @@ impl Deferral {
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         }
-        Deferral {
+        SignalsBlocked {
             before,
             _of_this_thread: PhantomData,
         }
     }
 }
 
-impl Drop for Deferral {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the set outlives the call.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };

@@ -1,12 +1,15 @@
-//! How much of a file is in memory, and which processes have it open or mapped. `cargo run --example file_cache [PATH]`
+//! Prints how much of a file is in memory, and which processes have it open or mapped.
+//!
+//! `cargo run --example file_cache [PATH]`
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use taskdiag::pagecache::processes::{self, Finder};
+use taskdiag::pagecache::processes::Finder;
 use taskdiag::pagecache::{residency, ByteRange, Seen, Source};
+use taskdiag::{Handle, Query};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = match std::env::args_os().nth(1) {
@@ -22,11 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             residency.fraction() * 100.0,
             file.metadata()?.size()
         ),
-        // Since Linux 6.14 that takes the right to change the file.
-        Err(refusal) => println!("{}: {refusal}", path.display()),
+        // Since Linux 6.14 this takes the right to change the file.
+        Err(error) => println!("{}: {error:#}", path.display()),
     }
-    for pid in processes::all()? {
-        // A process that keeps its files to itself is no reason to stop.
+    for task in &Handle::new().query(&Query::processes())? {
+        let pid = task.pid()?;
         let mut finder = Finder::new(Source::of_this_host(), ByteRange::ALL, Duration::from_millis(200));
         let mut is_held = false;
         let held = finder.held_files(pid, &mut Seen::default(), &mut |held| {
@@ -35,7 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match held {
             Ok(()) if is_held => println!("  process {pid} has it open or mapped"),
             Ok(()) => {}
-            Err(error) => eprintln!("  process {pid}: {error}"),
+            // It may have ended, or belong to another user.
+            Err(error) => eprintln!("  {error:#}"),
         }
     }
     Ok(())

@@ -1,4 +1,7 @@
-//! In which file an address of a process lies, and where: what a profiler has to know. `cargo run --example normalize [PID ADDRESS...]`
+//! Prints the file and the offset in it that an address of a process belongs to, which profilers
+//! need.
+//!
+//! `cargo run --example normalize [PID ADDRESS...]`
 
 use taskdiag::maps::{normalize, Outcome};
 
@@ -7,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let numbers = numbers?;
     let (pid, addresses) = match numbers.split_first() {
         Some((&pid, addresses)) => (u32::try_from(pid)?, addresses.to_vec()),
-        // This program, and where its main() begins.
+        // This program, and the beginning of its main().
         None => (std::process::id(), vec![main as *const () as u64]),
     };
     let normalized = normalize(pid, &addresses)?;

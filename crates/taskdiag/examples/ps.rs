@@ -1,4 +1,4 @@
-//! All processes: their numbers, owners, memory and names. `cargo run --example ps`
+//! Prints all processes: their ids, owners, memory and names. `cargo run --example ps`
 
 use std::io::{self, Write as _};
 
@@ -12,12 +12,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for task in snapshot.tasks() {
         let rss = match task.rss_bytes() {
             Ok(bytes) => (bytes / 1024).to_string(),
-            // A kernel thread has no memory: that is not 0 bytes of it.
+            // A kernel thread has no memory, which is not the same as 0 bytes of it.
             Err(Absent::NoMemory) => "-".to_owned(),
             Err(reason) => reason.to_string(),
         };
         let (pid, uid, state) = (task.pid()?, task.uid()?, task.state()?);
-        // A name is bytes, and its process chose them: a terminal must not see them as they are.
+        // A process chooses its name, which may be any bytes: escape it for the terminal.
         writeln!(
             out,
             "{pid:>7} {uid:>5} {state} {rss:>10} {}",

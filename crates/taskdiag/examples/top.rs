@@ -1,4 +1,6 @@
-//! The processes that used the processors most in the last second, five times. `cargo run --example top`
+//! Prints the processes that used most processor time in the last second, five times.
+//!
+//! `cargo run --example top`
 
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -20,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut now = HashMap::new();
         for task in snapshot.tasks() {
             let total_ns = task.utime_ns()? + task.stime_ns()?;
-            // The same number may be another process: its identity has the start time too.
+            // Another process may have got the same number. An identity also has the start time.
             let identity = task.identity()?;
             if let Some(then_ns) = before.get(&identity) {
                 used.push((total_ns - then_ns, task.pid()?, task.comm()?));

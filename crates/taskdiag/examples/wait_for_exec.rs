@@ -1,4 +1,6 @@
-//! Waits until a program is executed anywhere, and says by which process. As root: `cargo run --example wait_for_exec NAME`
+//! Waits until any process executes a program, and prints which one. As root:
+//!
+//! `cargo run --example wait_for_exec NAME`
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         if events.lost().count > 0 {
-            return Err("events were lost: it may have been among them".into());
+            return Err("events were lost, and it may have been one of them".into());
         }
     }
-    Err("nobody executed it for a minute".into())
+    Err("no process executed it within a minute".into())
 }

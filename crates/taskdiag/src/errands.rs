@@ -1,11 +1,13 @@
-//! Looking at files that processes have open or mapped, in a process of its own.
+//! A small process that looks at files which other processes have open or mapped.
 //!
-//! Such a file can be of a file system whose server never answers. Whoever opens it, looks at it or reads it then waits, and once
-//! the server was asked not even a fatal signal ends that: a thread of ours would keep our whole process from ending. So a small process
-//! runs these errands ([`taskdiag_sys::isolated`]), and is given up if one takes longer than the patience.
+//! Such a file can be of a file system whose server never answers. Whoever opens it, looks at it or
+//! reads it then waits, and once the server was asked not even a fatal signal ends that: a thread
+//! of ours would keep our whole process from ending. So a process of its own runs these errands
+//! ([`taskdiag_sys::isolated`]), and is given up if one takes longer than the patience.
 //!
-//! Nothing more is tried on the device of such a file for the same question, nor for others until the process that was given up has ended.
-//! There are never more than [`MOST_LOST`] of those.
+//! Nothing more is tried on the device of such a file for the same question, and nothing for other
+//! questions until the process that was given up has ended. There are never more than [`MOST_LOST`]
+//! of these.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -13,17 +15,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MOST};
 use taskdiag_sys::owner::Owner;
 
 use crate::readers;
 
-/// So many processes may be given up.
+/// So many processes may be given up at a time.
 const MOST_LOST: usize = 16;
 
-/// A process that was given up, and the device it is at.
+/// A process that was given up, and the device that it waits for.
 struct Lost {
     ending: Ending,
     device: Option<u64>,
@@ -32,7 +34,7 @@ struct Lost {
 
 static LOST: Mutex<Vec<Lost>> = Mutex::new(Vec::new());
 
-/// Calls `with` with those that have not ended.
+/// Calls `with` with the processes that were given up and have not ended.
 fn lost<T>(with: impl FnOnce(&mut Vec<Lost>) -> T) -> T {
     let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
     lost.retain(|lost| lost.owner.is_this_process() && !lost.ending.is_over());
@@ -66,7 +68,7 @@ impl Look {
     }
 }
 
-/// Puts down numbers for who waits for an errand, and says how many bytes they are.
+/// Puts down numbers as the result of an errand, and returns how many bytes they take.
 pub(crate) fn put_numbers<const N: usize>(numbers: [u64; N], room: &mut [u8]) -> usize {
     for (place, number) in room.chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_ne_bytes());
@@ -74,7 +76,7 @@ pub(crate) fn put_numbers<const N: usize>(numbers: [u64; N], room: &mut [u8]) ->
     8 * N
 }
 
-/// The numbers that an errand put down.
+/// The numbers in the result of an errand.
 pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     for (index, number) in numbers.iter_mut().enumerate() {
@@ -92,14 +94,14 @@ pub(crate) fn absent(failed: Failed) -> Absent {
     }
 }
 
-/// Runs errands for one question. The process that does is there from the first one on.
+/// Runs errands for one question. The first one starts the process.
 #[derive(Debug)]
 pub(crate) struct Errands {
     runner: Option<Runner>,
     patience: Duration,
-    /// That of the file which is looked at.
+    /// The device that the next errands are about.
     device: Option<u64>,
-    /// Those that did not answer.
+    /// Devices that did not answer.
     silent: Vec<u64>,
     answer: Vec<u8>,
 }
@@ -115,19 +117,19 @@ impl Errands {
         }
     }
 
-    /// Says what device the next errands are about, as far as it is known.
+    /// Says which device the next errands are about, if it is known.
     pub(crate) fn about(&mut self, device: Option<u64>) {
         self.device = device;
     }
 
-    /// Looks at what is at a path, without opening it. Later errands are about that.
+    /// Looks at a file, without opening it. Later errands are about that file.
     pub(crate) fn look(&mut self, path: &[u8]) -> Result<Look, Failed> {
         let path = CString::new(path).map_err(|_| Failed::Errno(Errno::INVAL))?;
         let bytes = self.run(look, [0; 3], &path, None)?;
         Look::from_bytes(bytes).ok_or(Failed::Errno(Errno::IO))
     }
 
-    /// Reads of the file that was looked at: as much as there is room for, or up to its end.
+    /// Reads from the file that was looked at: as much as there is room for, or to its end.
     pub(crate) fn read(&mut self, offset: u64, room: &mut [u8]) -> Result<usize, Failed> {
         let mut len = 0;
         while len < room.len() {
@@ -142,8 +144,9 @@ impl Errands {
         Ok(len)
     }
 
-    /// Has the same done with many numbers, each about a device, and gives what it brings in their order. Several are under way at a time:
-    /// waking who waits takes longer than most errands.
+    /// Does the same work with many numbers, each about a device, and calls `each` with the
+    /// results, in the same order. Several are under way at a time: waking the thread that waits
+    /// takes longer than most errands.
     pub(crate) fn run_all(
         &mut self,
         work: Work,
@@ -162,7 +165,7 @@ impl Errands {
                     let sent = part.iter().take_while(send).count();
                     while at < sent {
                         match self.receive(&runner) {
-                            // What is behind it is done one by one.
+                            // The numbers behind it are done one by one.
                             Err(Failed::Silent) => break,
                             received => each(start + at, received.map(|len| &self.answer[..len])),
                         }
@@ -184,12 +187,12 @@ impl Errands {
         }
     }
 
-    /// Waits for what an errand brings: how much of the answer's room it takes.
+    /// Waits for the result of an errand, and returns its length.
     fn receive(&mut self, runner: &Runner) -> Result<usize, Failed> {
         let began = Instant::now();
         loop {
             let received = runner.receive(&mut self.answer, Instant::now() + self.patience);
-            // It may be slow, not held.
+            // The process may be slow, and not held.
             let is_slow = || readers::is_running(runner.pid()) && began.elapsed() < readers::LONGEST;
             if received != Err(Failed::Silent) || !is_slow() {
                 return received;
@@ -204,7 +207,7 @@ impl Errands {
         lost(|lost| lost.push(Lost { ending, device, owner }));
     }
 
-    /// Has something done, and returns what it brings.
+    /// Does some work, and returns the result.
     pub(crate) fn run(
         &mut self,
         work: Work,
@@ -233,7 +236,7 @@ impl Errands {
     }
 }
 
-/// Opens what was looked at, for reading, and waits for nothing there that is no file.
+/// Opens the file that was looked at, for reading. Does not wait for a FIFO or a terminal.
 pub(crate) fn opened(files: &mut WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     use std::io::Write as _;
 
@@ -249,6 +252,7 @@ pub(crate) fn opened(files: &mut WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
 }
 
+/// An errand: looks at a path, and puts down what stat(2) says.
 fn look(files: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     (files.path, files.file) = (None, None);
     let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -266,16 +270,13 @@ fn look(files: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> Res
     Ok(len)
 }
 
+/// An errand: reads from the file that was looked at.
 fn read(files: &mut WorkFiles, [offset, len, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
-    // No file has bytes there.
+    // No file is so long.
     if offset > i64::MAX as u64 - MOST as u64 {
         return Ok(0);
     }
     let room = &mut room[..(len as usize).min(MOST)];
-    loop {
-        match rustix::io::pread(opened(files)?, &mut *room, offset) {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
+    let file = opened(files)?;
+    retry_on_intr(|| rustix::io::pread(file, &mut *room, offset))
 }

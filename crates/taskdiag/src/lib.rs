@@ -1,6 +1,8 @@
-//! Asks a Linux kernel about its processes, their memory and mappings, and the page cache: in binary, and in one request.
+//! Asks a Linux kernel about its processes, their memory and mappings, and the page cache: in
+//! binary, and in one request.
 //!
-//! A [`Query`] says which tasks and which [`Field`]s; a [`Handle`] chooses who answers it; a [`Snapshot`] is the answer.
+//! A [`Query`] says which tasks and which [`Field`]s. A [`Handle`] chooses who answers it. A
+//! [`Snapshot`] is the answer.
 //!
 //! ```
 //! use taskdiag::{Absent, Field, Handle, Query};
@@ -17,34 +19,57 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Queries
+//!
+//! A query can be about all processes or threads, about one process, its threads, its children, or
+//! its descendants, or about listed processes. A [`Filter`] leaves out tasks that an expression is
+//! not true of, most of them in the kernel:
+//!
+//! ```
+//! use taskdiag::{Field, Filter, Handle, Query};
+//!
+//! let filter = Filter::parse("uid == 0 and not kernel_thread and comm ~ '^ssh'")?;
+//! let query = Query::processes().fields(Field::Cmdline).filter(filter);
+//! let snapshot = Handle::new().query(&query)?;
+//! println!("{} processes, {} looked at", snapshot.len(), snapshot.counters().candidates);
+//! # Ok::<(), taskdiag::Error>(())
+//! ```
+//!
+//! Only what is asked for costs anything: a query for `pid` and `comm` does not make the kernel add
+//! up memory. Keep the handle, which keeps what it loaded, and give snapshots back to
+//! [`Handle::query_into`], which uses their memory again.
+//!
 //! # Values
 //!
-//! A value is equal to the kernel's own, or it is absent for a reason: [`Absent`]. It is never 0 instead of "not known". Bytes are
-//! bytes, times are nanoseconds, and both say so in the name of the field: `docs/fields.md` lists all fields with units, sources and kernel
-//! versions. Names, paths and arguments are bytes, not text: processes choose them.
-//!
-//! Only what is asked for costs anything: a query for `pid` and `comm` does not make the kernel add up memory.
+//! A value is equal to the kernel's own, or it is absent for a reason: [`Absent`]. It is never 0 in
+//! place of "not known". Sizes are in bytes and times in nanoseconds, and names of fields say so:
+//! `rss_bytes`, `start_ns`. [`Field::info`] has the unit, the place in `/proc`, and the first
+//! kernel version of each; `docs/fields.md` lists all. Names, paths and arguments are bytes, not
+//! text, because processes choose them. `Display` of a [`Value`] escapes control characters.
 //!
 //! # Sources
 //!
 //! | who asks | who answers |
 //! |---|---|
-//! | root, or `CAP_BPF` and `CAP_PERFMON` | BPF programs, which this library loads; procfs what they can't |
+//! | root, or `CAP_BPF` and `CAP_PERFMON` | BPF programs (Linux 5.17), which this library loads; procfs what they can't |
 //! | others, where `taskdiagd` runs | the broker, which shows what `/proc` mounted with `hidepid=2` would |
 //! | others | procfs |
 //!
-//! The values are the same. [`Handle::explain`] says who would answer a query, [`Handle::support`] what this host offers and what is
-//! missing. Loading takes some ten milliseconds; a handle loads when its queries so far would have been faster with it, or at
-//! [`Handle::prepare`].
+//! All of them give the same values. [`Handle::explain`] says who would answer a query,
+//! [`Handle::support`] what this host has and what is missing, [`Snapshot::answers`] who answered.
+//! Loading BPF programs takes some ten milliseconds. A handle loads them once its queries would
+//! have been faster with them, or at [`Handle::prepare`].
 //!
 //! # Time
 //!
-//! Nothing that a process does can hold a query. What waits for another process's memory or locks is read by threads that are given
-//! up after [`Query::patience`]; the value is then [`Absent::NoAnswer`], and all others are there.
+//! No process can hold up a query. What waits for another process's memory or locks is read by
+//! threads that are given up after [`Query::patience`]. The value is then [`Absent::NoAnswer`], and
+//! all others are there.
 //!
 //! # Which process it is
 //!
-//! Numbers come back. [`Task::identity`] compares a task of one answer with one of another.
+//! The kernel uses process numbers again. [`Task::identity`] tells whether a task of one answer is
+//! that of another.
 //!
 //! ```
 //! use std::collections::HashSet;
@@ -56,51 +81,99 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Errors
+//!
+//! [`Error`] is the one error of this library. [`Error::kind`] is for programs, `{:#}` prints the
+//! message and its causes for people, and [`source`](std::error::Error::source) has the error of
+//! the system call.
+//!
 //! # Threads and fork(2)
 //!
-//! A handle is [`Send`], and belongs to one thread at a time; several do not disturb each other. In a child after fork(2) a handle
-//! begins afresh.
+//! Handles and snapshots are [`Send`]. A handle belongs to one thread at a time; several do not
+//! disturb each other. In a child after fork(2) a handle begins afresh.
 //!
 //! # More
 //!
-//! - [`maps`]: mappings of processes, and in which file an address lies.
-//! - [`memory`]: budgets for what is slow to add up (PSS), and where the machine's memory went.
-//! - [`pagecache`]: what of files is in memory.
-//! - [`events`]: processes as they begin, execute and end.
+//! - [`files`]: what processes have open.
+//! - [`maps`]: mappings of processes, and the file that an address belongs to.
+//! - [`memory`]: budgets for what takes long to add up (PSS), and where the machine's memory is.
+//! - [`pagecache`]: how much of files is in memory.
+//! - [`events`]: processes as they start, execute programs, and end.
+//! - [`pin`]: BPF programs that are loaded once for many processes.
 //!
-//! `examples/` has a ps, a top, and one program for each of these.
+//! `examples/` has a ps, a top, and a program for each of these.
+//!
+//! # Cargo features
+//!
+//! - `bpf` (default): builds and links the BPF programs. Building takes clang and libbpf's headers;
+//!   if these are missing, taskdiag is built without the programs. Without the feature, or the
+//!   programs, procfs and the broker answer, and [`Handle::prepare`] fails with
+//!   [`Unsupported`](ErrorKind::Unsupported).
+//! - `serde`: `Serialize` for tasks, values, absences, events, open files and mappings, in the shape of the
+//!   command's JSON: a row is a map of its values, and of the reasons of missing ones under
+//!   `absent`.
 
+mod absences;
 mod errands;
 pub mod events;
+pub mod files;
 mod handle;
 pub mod maps;
 pub mod memory;
+mod names;
 pub mod pagecache;
+pub mod pin;
 mod probe;
 mod readers;
 mod source;
 
-pub use taskdiag_bpf::pin;
 pub use taskdiag_core::absent::Absent;
 pub use taskdiag_core::budget::Budget;
 pub use taskdiag_core::error::{Error, ErrorKind, Result};
-pub use taskdiag_core::field::{Field, Fields, Group, Kind, UnknownField};
+pub use taskdiag_core::field::{Field, Fields, Group, Info, Kind, Mask, UnknownField};
 pub use taskdiag_core::filter::{Filter, ParseError};
 pub use taskdiag_core::identity::Identity;
-pub use taskdiag_core::query::{Query, Scope};
-pub use taskdiag_core::snapshot::{Snapshot, SourceId, Task, Tasks};
+pub use taskdiag_core::query::Query;
+#[doc(hidden)]
+pub use taskdiag_core::query::Scope;
+pub use taskdiag_core::snapshot::{Answer, Counters, Snapshot, SourceId, Task, Tasks};
 pub use taskdiag_core::support::{Fact, Support, Verdict};
 pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};
 
 pub use events::{Event, EventField, EventKind, Events};
-pub use handle::Handle;
+pub use handle::{Explanation, Handle};
 
-/// Handles and answers can go to other threads.
+/// What can go to other threads, and what several threads can use at a time.
 const _: () = {
     const fn is_send<T: Send>() {}
+    const fn is_sync<T: Sync>() {}
     is_send::<Handle>();
-    is_send::<Snapshot>();
     is_send::<Events>();
+    is_send::<Snapshot>();
+    is_sync::<Snapshot>();
+    is_send::<Task<'_>>();
+    is_sync::<Task<'_>>();
+    is_send::<Query>();
+    is_sync::<Query>();
+    is_send::<Error>();
+    is_sync::<Error>();
+    is_send::<Support>();
+    is_sync::<Support>();
+    is_send::<memory::Progress>();
+    is_sync::<memory::Progress>();
     is_send::<maps::Maps>();
+    is_send::<maps::Machine>();
     is_send::<maps::Normalizer>();
+    is_send::<maps::Mappings>();
+    is_sync::<maps::Mappings>();
+    is_send::<maps::Broker>();
+    is_sync::<maps::Broker>();
+    is_send::<files::OpenFile<'_>>();
+    is_sync::<files::OpenFile<'_>>();
+    is_send::<files::Request>();
+    is_sync::<files::Request>();
+    is_send::<pagecache::Walk>();
+    is_sync::<pagecache::Walk>();
+    is_send::<pagecache::Seen>();
+    is_send::<pagecache::processes::Finder>();
 };

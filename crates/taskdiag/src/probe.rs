@@ -1,4 +1,4 @@
-//! What has to be known of this host besides its tasks. Small reads, made once.
+//! Facts about this host, found out once by a few small reads.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -8,73 +8,82 @@ use rustix::fs::{access, Access};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use taskdiag_bpf::rights::{bpf_load, capability_remedy, effective_capabilities};
-use taskdiag_core::field::Groups;
 use taskdiag_core::support::{Fact, Support};
 use taskdiag_sys::host::{kernel_version, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
 
+use crate::pagecache;
 use crate::source::procfs;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Finds out what can answer on this host, without loading anything.
+/// Finds out what can answer on this host, without loading anything. `built` says why the BPF
+/// programs were not built; it is empty if they were.
 pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Support {
     let status = fs::read("/proc/self/status");
-    Support {
-        procfs: procfs(status.as_deref().ok()),
-        procfs_complete: procfs_complete(),
-        bpf_built: match built {
-            "" => Fact::yes("built in"),
-            why => Fact::no(
-                format!("built without the BPF programs: {why}"),
-                "install clang and libbpf-dev, and build again",
+    let mut support = Support::default();
+    support.procfs = procfs(status.as_deref().ok());
+    support.procfs_complete = procfs_complete();
+    support.bpf_built = bpf_built(built);
+    support.btf = btf();
+    support.bpf_load = bpf_load();
+    support.task_iterator = match kernel_version() {
+        Some(version) if version < (5, 17) => Fact::no(
+            format!(
+                "Linux {}.{}; bpf_loop(), which the programs need, came with 5.17",
+                version.0, version.1
             ),
-        },
-        btf: btf(),
-        bpf_load: bpf_load(),
-        task_iterator: match kernel_version() {
-            Some(version) if version < (5, 17) => Fact::no(
-                format!(
-                    "Linux {}.{}; bpf_loop(), which the programs need, came with 5.17",
-                    version.0, version.1
-                ),
-                "",
-            ),
-            _ => Fact::unknown("not tried yet"),
-        },
-        iterator_by_pid: came_with((6, 1)),
-        task_walk: came_with((6, 2)),
-        pinned: pinned_programs(pinned),
-        broker: broker_socket(broker),
-        broker_shows: Groups::NONE,
-        cgroup2: cgroup2(),
-        cachestat: crate::pagecache::probe(),
-        procmap_query: procmap_query(),
-        smaps_rollup: own_file(
-            "/proc/self/smaps_rollup",
-            "proportional sizes are read in one piece",
-            "this kernel lacks smaps_rollup, which came with 4.14: smaps is added up",
+            "",
         ),
-        smaps: own_file(
-            "/proc/self/smaps",
-            "the kernel tells what mappings hold",
-            "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
-        ),
-        plain_times: plain_times(fs::read_to_string("/sys/devices/system/cpu/nohz_full")),
-        tasks: tasks(),
-        processes: processes(),
-        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+        _ => Fact::unknown("not tried yet"),
+    };
+    support.iterator_by_pid = came_with((6, 1));
+    support.task_walk = came_with((6, 2));
+    support.pinned = pinned_programs(pinned);
+    support.broker = broker_socket(broker);
+    support.cgroup2 = cgroup2();
+    support.cachestat = pagecache::probe();
+    support.procmap_query = procmap_query();
+    support.smaps_rollup = own_file(
+        "/proc/self/smaps_rollup",
+        "proportional sizes are read in one piece",
+        "this kernel lacks smaps_rollup, which came with 4.14: smaps is added up",
+    );
+    support.smaps = own_file(
+        "/proc/self/smaps",
+        "the kernel has the sizes of mappings",
+        "this kernel was built without CONFIG_PROC_PAGE_MONITOR: there are no proportional sizes",
+    );
+    support.plain_times = plain_times(fs::read_to_string("/sys/devices/system/cpu/nohz_full"));
+    support.tasks = tasks();
+    support.processes = processes();
+    support.processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    support
+}
+
+/// Whether taskdiag was built with its BPF programs. `why_not` is empty if it was.
+pub(crate) fn bpf_built(why_not: &'static str) -> Fact {
+    if why_not.is_empty() {
+        Fact::yes("built in")
+    } else if cfg!(not(feature = "bpf")) {
+        Fact::no("built without the BPF programs", "build it with the feature bpf")
+    } else {
+        Fact::no(
+            format!("built without the BPF programs: {why_not}"),
+            "install clang and libbpf-dev, and build again",
+        )
     }
 }
 
-/// Where processors run without ticks, what a task has used since is added to its times only when somebody asks the kernel for them
-/// (`vtime_delta()` of `kernel/sched/cputime.c`).
+/// Whether BPF can read processor times. On a processor without ticks the kernel adds the time that
+/// a task has used to its counters only when somebody asks the kernel for them (`vtime_delta()` in
+/// `kernel/sched/cputime.c`).
 fn plain_times(list: std::io::Result<String>) -> Fact {
     match list {
         // The kernel prints "(null)" where there is no list of processors.
         Ok(list) if !matches!(list.trim(), "" | "(null)") => Fact::no(
             format!(
-                "processors {} run without ticks (nohz_full): only /proc knows times",
+                "processors {} run without ticks (nohz_full): only /proc has processor times",
                 list.trim()
             ),
             "",
@@ -83,7 +92,8 @@ fn plain_times(list: std::io::Result<String>) -> Fact {
     }
 }
 
-/// How many processes there are: `/proc` has as many links, and those to what else is in it (`proc_root_getattr()` of `fs/proc/root.c`).
+/// How many processes there are: `/proc` has a link for each, and some for its other directories
+/// (`proc_root_getattr()` in `fs/proc/root.c`).
 fn processes() -> Option<u32> {
     const OTHERS: u32 = 8;
     let links = u32::try_from(rustix::fs::stat("/proc").ok()?.st_nlink).ok()?; // its type is the architecture's
@@ -118,7 +128,8 @@ fn procfs(status: Option<&[u8]>) -> Fact {
         text.lines()
             .find_map(|line| Some(line.strip_prefix(key)?.split_whitespace().count()))
     };
-    // One number for each pid namespace from that of the mount inward: more than one, and the mount is not ours.
+    // The line has one number for each pid namespace, from that of the mount inward. With more than
+    // one, the mount is of an outer namespace.
     match line("NSpid:") {
         Some(levels) if levels > 1 => Fact::no(
             "/proc shows an outer pid namespace, whose ids are not the caller's",
@@ -133,7 +144,7 @@ fn procfs_complete() -> Fact {
         return Fact::unknown("/proc/self/mountinfo can't be read");
     };
     let mounts = String::from_utf8_lossy(&mounts);
-    // The last mount on a mount point is the one that is seen.
+    // The last mount on a mount point hides the others.
     let options = mounts
         .lines()
         .filter(|line| line.split(' ').nth(4) == Some("/proc"))
@@ -151,14 +162,14 @@ fn procfs_complete() -> Fact {
             capability_remedy("run as root, or join the group of the mount's gid= option"),
         ),
         Some(option) => Fact::no(
-            format!("/proc is mounted with {option}: only the directories of tasks are there"),
+            format!("/proc is mounted with {option}: it has only the directories of tasks"),
             "nothing is lost for tasks; mount another /proc for the rest",
         ),
         None => Fact::yes("/proc shows every task"),
     }
 }
 
-fn btf() -> Fact {
+pub(crate) fn btf() -> Fact {
     match fs::metadata(BTF) {
         Ok(_) => Fact::yes(BTF),
         Err(error) => Fact::no(
@@ -174,14 +185,14 @@ fn pinned_programs(directory: &Path) -> Fact {
         Err(Errno::NOENT) => Fact::no("no programs are pinned", "as root: taskdiag pin"),
         Err(error) => Fact::no(
             format!("{}: {error}", directory.display()),
-            "pinned programs are root's, since they see every task",
+            "only root may use pinned programs, since they see every task",
         ),
     }
 }
 
 fn broker_socket(path: &Path) -> Fact {
     match fs::metadata(path) {
-        Ok(_) => Fact::unknown(format!("{} is there, not tried yet", path.display())),
+        Ok(_) => Fact::unknown(format!("{} exists; not tried yet", path.display())),
         Err(error) => Fact::no(format!("{}: {error}", path.display()), "as root: taskdiagd"),
     }
 }
@@ -199,14 +210,15 @@ fn cgroup2() -> Fact {
     }
 }
 
-/// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that of a cgroup of the unified
-/// hierarchy. None where that can't be seen: outside of the caller's cgroup namespace, or if the hierarchy is not mounted.
+/// Whether a path, as [`Filter::within_cgroup`](crate::Filter::within_cgroup) takes it, is that of
+/// a cgroup of the unified hierarchy. `None` where that can't be seen: outside of the caller's
+/// cgroup namespace, or if the hierarchy is not mounted.
 pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if path == b"/.." || path.starts_with(b"/../") {
         return None;
     }
-    // Only directories have the dot.
+    // The dot makes sure that it is a directory.
     let is_there = |path: &[u8]| procfs::cgroup_id(&[path, b"/."].concat()).is_some();
     let mut names = path.split(|&byte| byte == b'/');
     // The kernel writes a path in one way only.
@@ -218,7 +230,7 @@ pub(crate) fn is_cgroup(path: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether the kernel has a file, which it then has of this process.
+/// Whether the kernel has a file of this process, which it has if it has the file of any process.
 fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> Fact {
     match fs::File::open(path) {
         Ok(_) => Fact::yes(there),
@@ -227,14 +239,14 @@ fn own_file(path: &'static str, there: &'static str, missing: &'static str) -> F
     }
 }
 
-/// Asks for the first of our own mappings.
+/// Looks up the first of our own mappings.
 fn procmap_query() -> Fact {
     let maps = match fs::File::open("/proc/self/maps") {
         Ok(maps) => maps,
         Err(error) => return Fact::unknown(format!("/proc/self/maps: {error}")),
     };
     match procmap::query(maps.as_fd(), 0, QueryFlags::COVERING_OR_NEXT, &mut [], &mut []) {
-        Ok(_) => Fact::yes("mappings are looked up by ioctl"),
+        Ok(_) => Fact::yes("the ioctl looks up mappings"),
         Err(Errno::NOTTY) => Fact::no(
             "this kernel lacks the PROCMAP_QUERY ioctl, which came with 6.11: mappings are read as text",
             "",
@@ -247,7 +259,8 @@ fn procmap_query() -> Fact {
 mod tests {
     use super::*;
 
-    /// Check that only what the kernel calls a cgroup is one, and that nothing is said of what can't be seen.
+    /// Check that only directories of the hierarchy count as cgroups, and that nothing is said of
+    /// what can't be seen.
     #[test]
     fn cgroups_are_directories_of_the_hierarchy() {
         let own = fs::read_to_string("/proc/self/cgroup").expect("/proc is mounted");

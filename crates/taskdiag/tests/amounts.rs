@@ -1,4 +1,5 @@
-//! Known amounts of memory - private, shared, of files, huge, lazily freed, swapped out - are what rollups say they are.
+//! Rollups have the known amounts of memory of a process: private, shared, of files, huge, lazily
+//! freed, swapped out.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,17 +18,17 @@ fn page_size() -> i64 {
     rustix::param::page_size() as i64
 }
 
-/// How many processes share memory at most.
+/// The most processes that share memory.
 const SHARERS: usize = 50;
 
-/// The sizes of what the fixture has.
+/// The sizes of the fixture's memory.
 const PRIVATE: i64 = 4 * MIB;
 const SHARED: i64 = MIB;
 const FROM_FILE: i64 = MIB;
 const LAZY: i64 = 2 * MIB;
 const HUGE: i64 = 2 * MIB;
 
-/// A process that takes memory when it is told to, and otherwise does nothing at all.
+/// A process that takes memory on command, and does nothing else.
 struct Fixture {
     process: Child,
     input: ChildStdin,
@@ -48,7 +49,7 @@ impl Fixture {
             output: BufReader::new(output.expect("a pipe")),
         };
         fixture.hear();
-        // What a first command touches for itself is then touched.
+        // The memory that it takes for a first command itself is taken then.
         for _ in 0..3 {
             fixture.tell(b'n').expect("nothing");
         }
@@ -59,7 +60,7 @@ impl Fixture {
         self.process.id()
     }
 
-    /// The last word of the fixture: empty, or an error number.
+    /// The fixture's last word: empty, or the number of an error.
     fn hear(&mut self) -> Option<i32> {
         let mut line = String::new();
         loop {
@@ -72,7 +73,7 @@ impl Fixture {
         }
     }
 
-    /// Has something done, or learns why that is not possible here.
+    /// Gives it a command. Fails if that is not possible on this kernel.
     fn tell(&mut self, what: u8) -> Result<(), std::io::Error> {
         self.input.write_all(&[what]).expect("the fixture listens");
         self.hear()
@@ -114,7 +115,7 @@ impl Area {
         }
     }
 
-    /// Reads or writes the first `len` bytes' pages.
+    /// Reads or writes the pages of the first `len` bytes.
     fn touch(&self, len: usize, write: bool) {
         for offset in (0..len.min(self.1)).step_by(page_size() as usize) {
             // SAFETY: within the mapping, which is writable if it is to be written.
@@ -134,7 +135,7 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// One byte, read or written.
+/// Reads or writes one byte.
 fn read_byte(fd: i32) -> Option<u8> {
     let mut byte = 0_u8;
     // SAFETY: one byte, which outlives the call.
@@ -153,7 +154,7 @@ fn pipe() -> (i32, i32) {
     (ends[0], ends[1])
 }
 
-/// What shares memory with the fixture: touches it when told to.
+/// A process that shares memory with the fixture, and touches it on command.
 fn sharer(shared: &Area, commands: i32, answers: i32) -> ! {
     while let Some(command) = read_byte(commands) {
         shared.touch(if command == b'n' { 0 } else { SHARED as usize }, true);
@@ -163,20 +164,22 @@ fn sharer(shared: &Area, commands: i32, answers: i32) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Has all of this program and its libraries in memory. Else what the fixture runs for the first time would come in between, and
-/// count like memory that it takes where files are memory themselves.
+/// Reads all of this program and its libraries into memory. Otherwise code that the fixture runs
+/// for the first time would be read meanwhile, and would count like memory that it takes, where
+/// files are in memory themselves.
 fn touch_files() {
     let maps = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     for line in maps.lines().filter(|line| line.contains(" r") && line.contains('/')) {
         let (range, _) = line.split_once(' ').expect("a range");
         let (start, end) = range.split_once('-').expect("two addresses");
         let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).expect("an address"));
-        // SAFETY: our own mapping, which is only read. What lies beyond the end of the file can not be.
+        // SAFETY: our own mapping, which is only read. What lies beyond the end of the file can not
+        // be.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_POPULATE_READ) };
     }
 }
 
-/// The life of the fixture.
+/// The main loop of the fixture.
 fn live(file: &File) {
     touch_files();
     let shared = Area::map(SHARED, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1).expect("a mapping");
@@ -215,7 +218,7 @@ fn live(file: &File) {
                 shared.touch(SHARED as usize, true);
                 Ok(())
             }
-            // One more.
+            // One more process.
             b'+' => {
                 write_bytes(sharers[sharing], b"t");
                 sharing += 1;
@@ -237,7 +240,7 @@ fn live(file: &File) {
         match done {
             Ok(()) => write_bytes(1, b"done 0\n"),
             Err(errno) => {
-                // Without an allocation, which would be memory that nobody has told it to take.
+                // Allocates nothing: that would be memory beyond what the command asks for.
                 let digits = [
                     b'0' + (errno / 100 % 10) as u8,
                     b'0' + (errno / 10 % 10) as u8,
@@ -257,7 +260,7 @@ fn private(len: i64) -> Result<Area, i32> {
     Ok(area)
 }
 
-/// What the library says of the fixture: bytes by field.
+/// The fixture's rollup: bytes by field.
 struct Sizes([Option<i64>; 256]);
 
 impl Sizes {
@@ -276,26 +279,27 @@ impl Sizes {
         Sizes(sizes)
     }
 
-    /// How much more a field is than it was. None where the kernel lacks it.
+    /// How much a field has grown. `None` where the kernel lacks it.
     fn growth(&self, before: &Sizes, field: Field) -> Option<i64> {
         Some(self.0[field as usize]? - before.0[field as usize]?)
     }
 
-    /// An error unless each field has grown by so much; fields that are not named have not, but for some.
+    /// Fails unless each field has grown by so much. Fields that are not named must not have grown,
+    /// with some exceptions.
     fn expect(&self, before: &Sizes, what: &str, growths: &[(Field, i64)], unclear: &[Field]) -> Result<(), String> {
         let clean = [Field::SharedCleanBytes, Field::PrivateCleanBytes].map(|field| self.growth(before, field));
         let clean: i64 = clean.into_iter().flatten().sum();
         let mut wrong = Vec::new();
         for field in Fields::of_group(Group::Rollup).iter() {
-            // Marks of use are set and removed by the kernel as it likes.
+            // The kernel sets and clears marks of use at any time.
             if [Field::RollupAgeNs, Field::ReferencedBytes].contains(&field) || unclear.contains(&field) {
                 continue;
             }
             let Some(mut growth) = self.growth(before, field) else {
                 continue;
             };
-            // Others begin and end that have the same libraries mapped; and files come into memory, piece by piece, as the
-            // fixture gets to its code.
+            // Other processes that map the same libraries start and end, and code is read into
+            // memory page by page as the fixture runs it.
             growth -= match field {
                 Field::RollupRssBytes if !unclear.contains(&Field::PrivateCleanBytes) => clean,
                 Field::PssFileBytes | Field::SharedCleanBytes | Field::PrivateCleanBytes => continue,
@@ -308,7 +312,8 @@ impl Sizes {
                 .find(|(of, _)| *of == field)
                 .map_or(0, |(_, bytes)| *bytes);
             let slack = match field.name().contains("pss") {
-                // Pages of the program count like the fixture's own there, and sharers come to share them, too.
+                // There, pages of the program count like the fixture's own, and other processes
+                // start to share them, too.
                 true if is_program_in_memory() => 32 * KIB,
                 // Proportional sizes are rounded down to KiB, before and after.
                 true => 2 * KIB,
@@ -327,7 +332,8 @@ impl Sizes {
     }
 }
 
-/// Whether this program's file is on a file system whose pages are shared memory: the root of a virtual machine.
+/// Whether this program's file is on a file system whose pages are shared memory: the root of a
+/// virtual machine.
 fn is_program_in_memory() -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
@@ -335,9 +341,10 @@ fn is_program_in_memory() -> bool {
     [TMPFS, RAMFS].contains(&(program.f_type as i64))
 }
 
-/// Check each kind of memory: what a process takes is what the rollup grows by, and nothing else.
+/// Check for each kind of memory that the rollup grows by what a process takes, and by nothing
+/// else.
 #[test]
-fn amounts_are_what_they_are() {
+fn amounts_are_exact() {
     if child::part().is_some() {
         let file = File::open(std::env::var("TASKDIAG_TEST_FILE").expect("a file")).expect("a file");
         return live(&file);
@@ -346,7 +353,7 @@ fn amounts_are_what_they_are() {
     let mut file = File::create(&path).expect("a file");
     file.write_all(&vec![7; FROM_FILE as usize]).expect("room");
     file.sync_all().expect("a disk");
-    // The fixtures inherit it. Nothing else in this process looks at it.
+    // The fixtures inherit it. Nothing else in this process reads it.
     std::env::set_var("TASKDIAG_TEST_FILE", &path);
     let test = test_name!();
     quietly(|| {
@@ -357,13 +364,13 @@ fn amounts_are_what_they_are() {
     fs::remove_file(&path).expect("our own file");
 }
 
-/// Tries until nothing has disturbed it: what other processes do to pages that the fixture shares with them, such as those of
-/// this test's own program, changes its proportional sizes.
+/// Tries until nothing has interfered. Other processes share pages with the fixture, such as those
+/// of this test's program, and change its proportional sizes.
 fn quietly(mut attempt: impl FnMut() -> Result<(), String>) {
     const TRIES: usize = 25;
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock();
-    // Pages that are yet to be written would become clean meanwhile.
+    // Pages that have yet to be written to disk would become clean meanwhile.
     let program = File::open("/proc/self/exe").and_then(|program| program.sync_all());
     program.expect("a disk");
     let mut last = String::new();
@@ -447,7 +454,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     if clean + dirty_ones != FROM_FILE {
         return Err(format!("{clean} bytes are clean and {dirty_ones} dirty"));
     }
-    // Of the libraries, which others begin and end to have mapped meanwhile, this is a small part.
+    // Other processes start and end that map the libraries. This is a small part of them.
     for fields in [
         &[Field::UssBytes][..],
         &[Field::PssBytes],
@@ -463,7 +470,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     let lazy = now
         .growth(&then, Field::LazyfreeBytes)
         .expect("LazyFree is as old as the rollup");
-    // The last pages wait for others before the kernel marks them: 31 for each processor at most.
+    // The kernel marks the last pages later: 31 for each processor at most.
     let waiting = 31 * page_size() * std::thread::available_parallelism().map_or(1, |count| count.get() as i64);
     assert!(
         (LAZY - waiting..=LAZY).contains(&lazy),
@@ -475,7 +482,7 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     match huge.as_ref().map(|_| step(&mut fixture, b'h')) {
         Ok(Ok((then, now))) => {
             let growths = [(Field::PrivateHugetlbBytes, HUGE), (Field::UssBytes, HUGE)];
-            // Those that waited may be marked by now.
+            // These may be marked by now.
             now.expect(&then, &format!("{source}: hugetlb"), &growths, &[Field::LazyfreeBytes])?;
         }
         Ok(Err(error)) => println!("{source}: not on this host: hugetlb: {error}"),
@@ -484,9 +491,10 @@ fn take_and_compare(source: SourceId, test: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Check that memory which is swapped out is in the swap sizes and in no other, where swap can be turned on.
+/// Check that swapped-out memory is in the swap sizes and in no others, where swap can be turned
+/// on.
 #[test]
-fn swapped_memory_is_swapped() {
+fn swapped_memory_counts_as_swapped() {
     if child::part().is_some() {
         return live(&File::open("/proc/self/exe").expect("this program"));
     }
@@ -510,7 +518,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     let before = Sizes::of(&mut handle, pid);
     let mut swapped = 0;
     let mut after = Sizes::of(&mut handle, pid);
-    // Pages that wait in lists of single processors are passed over, and come with the next try.
+    // Pages in lists of single processors are skipped. The next try swaps them out.
     for _ in 0..50 {
         if let Err(error) = fixture.tell(b'o') {
             println!("not on this host: MADV_PAGEOUT came with Linux 5.4: {error}");
@@ -532,7 +540,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     ];
     let mut growths: Vec<(Field, i64)> = gone.map(|field| (field, -swapped)).to_vec();
     growths.extend([(Field::RollupSwapBytes, swapped), (Field::SwapPssBytes, swapped)]);
-    // A page that has been written to swap and is still there is clean.
+    // A page that has been written to swap and is still in memory is clean.
     let kinds = [
         Field::PssDirtyBytes,
         Field::PrivateDirtyBytes,
@@ -553,7 +561,7 @@ fn swap_and_compare(source: SourceId, test: &str, place: &str) -> Result<(), Str
     }
 }
 
-/// Huge pages that were added to the pool, and are taken from it again.
+/// Huge pages that were added to the pool. They are taken out again at the end.
 struct HugePages(u64);
 
 impl HugePages {
@@ -599,7 +607,7 @@ enum Undo {
 impl Swap {
     const BYTES: usize = 64 << 20;
 
-    /// Swap that there is, on a compressed memory device, or in a file.
+    /// Adds swap: on a compressed memory device, or in a file.
     fn on() -> Result<Swap, String> {
         let swaps = fs::read_to_string("/proc/swaps").map_err(|error| format!("/proc/swaps: {error}"))?;
         if let Some(line) = swaps.lines().nth(1) {
@@ -649,7 +657,7 @@ impl Swap {
         Ok(swap)
     }
 
-    /// Writes what mkswap(8) writes, and turns it on.
+    /// Writes what mkswap(8) writes, and turns the swap on.
     fn turn_on(&self) -> Result<(), String> {
         let said = |what: &str| format!("{what} {}: {}", self.place, std::io::Error::last_os_error());
         let mut head = vec![0; page_size() as usize];

@@ -22,7 +22,7 @@ fn text(pid: i32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/cmdline")).expect("cmdline")
 }
 
-/// Check that arguments that did not change are remembered, and stay right.
+/// Check that unchanged arguments are remembered, and stay right.
 #[test]
 fn unchanged_arguments_are_remembered() {
     let count = scaled(3000).max(200);
@@ -42,7 +42,7 @@ fn unchanged_arguments_are_remembered() {
         );
         kept.push(snapshot);
     }
-    // Earlier answers have to stay right while later ones are made.
+    // Earlier answers must stay right while later ones are made.
     for snapshot in &kept {
         let mut met = 0;
         for task in snapshot.tasks() {
@@ -68,14 +68,14 @@ fn one_shot_remembers_nothing() {
     }
 }
 
-/// Check that a new title is in the next answer, every time, in every scope.
+/// Check that the next answer has a new title, every time, in every scope.
 #[test]
 fn new_titles_show_at_once() {
     let mut changer = animal("title-changer");
     for source in SOURCES {
         let mut handle = handle(source);
         for round in 0..scaled(100) {
-            // Of equal length, so that nothing but the bytes tells them apart; now and then one that runs on.
+            // All have the same length, so that only the bytes differ; now and then one is longer.
             let mut title = format!("title {round:04} of {source:>6}");
             if round % 10 == 9 {
                 title += &"x".repeat(300);
@@ -83,7 +83,8 @@ fn new_titles_show_at_once() {
             changer.set_title(title.as_bytes()).expect("a new title");
             let known = changer.facts.cmdline_raw.clone().expect("the new arguments");
             for scope in [Scope::Processes, Scope::Process(changer.pid as u32), Scope::Threads] {
-                // With BPF alone they are remembered; reading all of procfs for one command line now and then will do.
+                // With BPF alone they are remembered. Of all processes by procfs, one reading now
+                // and then is enough.
                 if source == SourceId::Procfs && !matches!(scope, Scope::Process(_)) && round % 20 != 0 {
                     continue;
                 }
@@ -99,7 +100,7 @@ fn new_titles_show_at_once() {
     }
 }
 
-/// Check that the arguments of a new program are in the next answer, every time.
+/// Check that the next answer has the arguments of a new program, every time.
 #[test]
 fn new_programs_show_at_once() {
     let mut changer = animal("title-changer");
@@ -127,11 +128,11 @@ fn new_programs_show_at_once() {
     }
 }
 
-/// Writes other bytes into the arguments of a process, through `/proc/PID/mem`. Returns what they then are.
+/// Overwrites the arguments of a process through `/proc/PID/mem`. Returns what they are then.
 fn rewrite_from_outside(pid: i32, bytes: &[u8]) -> Vec<u8> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).expect("stat");
     let stat = String::from_utf8_lossy(&stat).into_owned();
-    // Word 48 of the file is arg_start; word 3 is the first behind the name.
+    // Word 48 of the file is arg_start; word 3 is the first one after the name.
     let words = stat.rsplit(')').next().expect("words");
     let arg_start: u64 = words
         .split_whitespace()
@@ -150,9 +151,10 @@ fn rewrite_from_outside(pid: i32, bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Check that what a tracer writes into a process's arguments shows at once, though the process itself does not run.
+/// Check that arguments that a tracer wrote into a process are in the next answer, though the
+/// process itself does not run.
 #[test]
-fn tracers_changes_show_at_once() {
+fn changes_by_a_tracer_show_at_once() {
     let traced = animal("traced");
     let mut handle = handle(SourceId::Bpf);
     for round in 0..scaled(10) {
@@ -162,10 +164,11 @@ fn tracers_changes_show_at_once() {
     }
 }
 
-/// Check what is documented of `/proc/PID/mem`: who writes there without tracing changes the arguments of a process that
-/// sleeps unnoticed by a handle that remembers them, but not by one that is used once, and the next run of the process ends it.
+/// Check what is documented about `/proc/PID/mem`: a process that writes there without tracing
+/// changes the arguments of a sleeping process, which a handle that remembers them does not notice.
+/// A handle that is used once does, and so does every handle once the process has run.
 #[test]
-fn untraced_changes_show_when_the_process_ran() {
+fn untraced_changes_show_once_the_process_has_run() {
     let sleeper = animal("args-4096");
     let mut remembering = handle(SourceId::Bpf);
     let before = cmdline(&mut remembering, Scope::Processes, sleeper.pid);

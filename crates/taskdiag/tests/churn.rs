@@ -1,4 +1,4 @@
-//! Snapshots while processes come and go by the thousand.
+//! Snapshots while thousands of processes start and end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -31,7 +31,7 @@ struct Identity {
     cmdline: Vec<u8>,
 }
 
-/// One churn is what a test asks for: several at once would leave the machine no time for anything else.
+/// One churn is enough for a machine: several at once would leave no time for anything else.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn check_under_churn(source: SourceId, query: Query) {
@@ -71,7 +71,7 @@ fn check_under_churn(source: SourceId, query: Query) {
             }
             let cmdline = task.cmdline().map(|args| args.as_bytes().to_vec());
             let state = task.state().expect("a state");
-            // What has been released has no number, and so no row.
+            // A released task has no number, and so no row.
             assert_ne!(state, 'X', "{source} {:?} {round}: {pid}/{tid}", query.scope);
             assert!(
                 task.threads_count().expect("a count") >= 1,
@@ -80,7 +80,8 @@ fn check_under_churn(source: SourceId, query: Query) {
             );
             if task.ppid() == Ok(churner) {
                 mayflies += 1;
-                // Named and called like the churn itself, or after exec like what it executed, or dying.
+                // A process of the churn has its name and arguments, or after execve(2) those of
+                // the program, or is ending.
                 let comm = task.comm().expect("a name");
                 assert!(
                     comm == b"zoo" || comm == b"exe",
@@ -95,7 +96,8 @@ fn check_under_churn(source: SourceId, query: Query) {
                         cmdline.escape_ascii().to_string()
                     );
                 }
-                // They stay in the churn's session and group, alone in their process, and its user.
+                // They stay in the churn's session and group, have one thread each, and are of its
+                // user.
                 assert_eq!(
                     (task.pgid(), task.sid()),
                     (Ok(churner), Ok(churner)),
@@ -154,7 +156,8 @@ fn check_under_churn(source: SourceId, query: Query) {
         query.scope
     );
     assert!(made as usize >= snapshots, "the churn made {made} processes only");
-    // They come last, so procfs, which takes its time, may find each of them gone; then it has to have counted them.
+    // They are listed last, so procfs, which takes its time, may find all of them gone. Then it
+    // must have counted them.
     assert!(
         mayflies + gone > 0,
         "no snapshot met any of the processes that came and went"
@@ -177,19 +180,20 @@ fn bpf_threads_are_whole_under_churn() {
     check_under_churn(SourceId::Bpf, Query::threads().fields(Fields::all()));
 }
 
-/// Check that churn does not disturb procfs's answers about processes.
+/// Check that churn does not disturb the answers of procfs about processes.
 #[test]
 fn procfs_processes_are_whole_under_churn() {
     check_under_churn(SourceId::Procfs, Query::processes().fields(Fields::all()));
 }
 
-/// Check that churn does not disturb procfs's answers about threads.
+/// Check that churn does not disturb the answers of procfs about threads.
 #[test]
 fn procfs_threads_are_whole_under_churn() {
     check_under_churn(SourceId::Procfs, Query::threads().fields(Fields::all()));
 }
 
-/// The limit of process numbers, which is that of the whole machine before Linux 6.14; put back in the end.
+/// The limit of process numbers, which is that of the whole machine before Linux 6.14. Restored at
+/// the end.
 struct PidMax {
     before: String,
 }
@@ -210,7 +214,7 @@ impl Drop for PidMax {
     }
 }
 
-/// Starts a process that waits, and has a number of ours as its last argument.
+/// Starts a process that waits, and whose last argument is a number of ours.
 fn numbered(number: usize) -> Child {
     Command::new("sh")
         .args(["-c", "read line", &number.to_string()])
@@ -219,8 +223,8 @@ fn numbered(number: usize) -> Child {
         .expect("a process")
 }
 
-/// Check that a process number and a start time never name two processes, where the kernel uses the same few numbers over and
-/// over.
+/// Check that a process number and a start time never name two processes, while the kernel uses the
+/// same few numbers over and over.
 #[test]
 fn reused_numbers_name_one_process_each() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,7 +251,7 @@ fn reused_numbers_name_one_process_each() {
                         continue;
                     };
                     let cmdline = task.cmdline().expect("arguments").as_bytes().to_vec();
-                    // It may not have got to its exec yet.
+                    // It may not have called execve(2) yet.
                     if cmdline.starts_with(b"sh\0") {
                         let expected = format!("sh\0-c\0read line\0{number}\0");
                         assert_eq!(cmdline, expected.into_bytes(), "{source} {pid}");
@@ -277,8 +281,8 @@ fn reused_numbers_name_one_process_each() {
     });
 }
 
-/// Makes processes with a number above those of all others, one after the other, until it is told to stop. The kernel's tree of
-/// numbers gets a root for each, and loses it again.
+/// Makes processes with a number above all others, one after the other, until it is stopped. The
+/// kernel's tree of numbers gets a new root for each, and loses it again.
 fn make_new_roots(stop: &AtomicBool) -> usize {
     let mut made = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -291,7 +295,7 @@ fn make_new_roots(stop: &AtomicBool) -> usize {
     made
 }
 
-/// Sets a flag in the end.
+/// Sets a flag when it is dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -300,9 +304,10 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Check that walks lose nobody while the tree of numbers that they follow gets a new root and loses it again.
+/// Check that walks lose no task while the tree of numbers that they follow gets a new root and
+/// loses it again.
 #[test]
-fn new_roots_lose_nobody() {
+fn new_roots_lose_no_task() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     child::run(test_name!(), "inside", child::first_of_namespace(), || {
         let farm = Farm::start(scaled(3000), 1).expect("a farm");
@@ -312,7 +317,7 @@ fn new_roots_lose_nobody() {
         thread::scope(|scope| {
             let worker = scope.spawn(|| make_new_roots(&stop));
             let guard = Stop(&stop);
-            // So much else to do that a walk is interrupted for long.
+            // So much other work that a walk is interrupted for long.
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
@@ -320,7 +325,7 @@ fn new_roots_lose_nobody() {
                     }
                 });
             }
-            // What can sleep is not kept from the end of a root all along.
+            // A program that can sleep does not keep a root from being freed.
             for (what, fields) in [("base", Field::Pid.into()), ("arguments", Fields::from(Field::Cmdline))] {
                 let mut handle = handle(SourceId::Bpf).one_shot();
                 for round in 0..scaled(200) {
@@ -336,7 +341,7 @@ fn new_roots_lose_nobody() {
             let mut machine = Machine::new()
                 .with_patience(Duration::from_secs(5))
                 .with_source(maps::Source::Bpf);
-            // Before 6.11 mappings are no business of BPF's.
+            // Before 6.11 BPF does not read mappings.
             let walks = !matches!(machine.list(Filter::EXECUTABLE, Wants::empty()), Err(error) if error.kind() == ErrorKind::Unsupported);
             for round in (0..scaled(100)).filter(|_| walks) {
                 let all = machine

@@ -1,5 +1,5 @@
-//! Which tasks are in an answer: filters, lists of processes, descendants, what has changed. Whoever decides, the kernel's side
-//! or the library, the answer is the one that plain code finds in all tasks.
+//! Which tasks an answer has: filters, lists of processes, descendants, changed tasks. Whether the
+//! kernel or the library decides, plain code finds the same tasks among all.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,12 +15,14 @@ fn pids(snapshot: &Snapshot) -> Vec<u32> {
 
 type Plain = fn(&Task<'_>) -> bool;
 
-/// Expressions, and plain code that means the same.
-const EXPRESSIONS: [(&str, Plain); 16] = [
+/// Expressions, and plain code with the same meaning.
+const EXPRESSIONS: &[(&str, Plain)] = &[
     ("uid == 0 and not kernel_thread", |t| {
         t.uid() == Ok(0) && t.kernel_thread() == Ok(false)
     }),
     ("kernel_thread", |t| t.kernel_thread() == Ok(true)),
+    // Nothing but ids has to be read.
+    ("pid not in (1, 2) and pid == tid", |t| t.pid().is_ok_and(|pid| pid > 2)),
     ("kernel_thread and comm ~ '^kworker/'", |t| {
         t.kernel_thread() == Ok(true) && t.comm().is_ok_and(|comm| comm.starts_with(b"kworker/"))
     }),
@@ -59,20 +61,63 @@ const EXPRESSIONS: [(&str, Plain); 16] = [
     ("groups == 1004 or tty_nr != 0", |t| {
         t.groups().is_ok_and(|groups| groups.iter().any(|gid| gid == 1004)) || t.tty_nr().is_ok_and(|tty| tty != 0)
     }),
+    ("uid != euid", |t| {
+        t.uid().is_ok_and(|uid| t.euid().is_ok_and(|euid| uid != euid))
+    }),
+    ("uid in (1001, 4242) or nice in (7, -3)", |t| {
+        t.uid() == Ok(1001) || matches!(t.nice(), Ok(7 | -3))
+    }),
+    ("uid not in (0, 1001) and comm in ('zoo', 'sleep')", |t| {
+        t.uid().is_ok_and(|uid| uid != 0 && uid != 1001) && matches!(t.comm(), Ok(b"zoo" | b"sleep"))
+    }),
+    ("cap_effective has sys_admin and not kernel_thread", |t| {
+        t.cap_effective().is_ok_and(|set| set.0 >> 21 & 1 != 0) && t.kernel_thread() == Ok(false)
+    }),
+    ("sig_blocked has USR1 or sig_caught has TERM", |t| {
+        t.sig_blocked().is_ok_and(|set| set.0 >> 9 & 1 != 0) || t.sig_caught().is_ok_and(|set| set.0 >> 14 & 1 != 0)
+    }),
+    (
+        "limits.nofile.soft <= limits.nofile.hard and limits.as.soft == unlimited",
+        |t| {
+            let limit = |of: &str| {
+                t.limits()
+                    .ok()
+                    .and_then(|limits| limits.iter().find(|(name, ..)| *name == of))
+            };
+            limit("nofile").is_some_and(|(_, soft, hard)| soft.unwrap_or(u64::MAX) <= hard.unwrap_or(u64::MAX))
+                && limit("as").is_some_and(|(_, soft, _)| soft.is_none())
+        },
+    ),
+    ("vsize_bytes > 1.5M and elapsed_ns < 2h and utime_ns >= 0.5ms", |t| {
+        t.vsize_bytes().is_ok_and(|bytes| bytes > 3 << 19)
+            && t.elapsed_ns().is_ok_and(|ns| ns < 7_200_000_000_000)
+            && t.utime_ns().is_ok_and(|ns| ns >= 500_000)
+    }),
+    ("stat ~ 's' and uid == 0", |t| {
+        t.stat().is_ok_and(|stat| stat.contains(&b's')) && t.uid() == Ok(0)
+    }),
+    ("user == 'root' and tty != ''", |t| {
+        t.user() == Ok(b"root") && t.tty().is_ok_and(|tty| !tty.is_empty())
+    }),
+    (
+        "start_time > '2020-01-01' and start_time < '2100-01-01T00:00:00Z' and mem_percent >= 0.5",
+        |t| t.mem_percent().is_ok_and(|percent| percent >= 0.5),
+    ),
+    ("cpu_percent >= 0 and not cpu_percent < 0", |t| t.cpu_percent().is_ok()),
     ("pid >= 0 and comm ~ '.'", |t| {
         t.comm().is_ok_and(|comm| !comm.is_empty())
     }),
 ];
 
-/// Check that each source picks the animals that plain code picks, and nothing that does not fit.
+/// Check that each source finds the animals that plain code finds, and nothing that does not fit.
 #[test]
-fn filters_pick_what_plain_code_picks() {
+fn filters_find_what_plain_code_finds() {
     let animals = everything();
     let steady: BTreeSet<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
     for source in SOURCES {
         let mut handle = handle(source);
         let all = handle
-            .query(&Query::processes().fields(Fields::all()))
+            .query(&Query::processes().fields(Fields::all() | Field::User))
             .expect("all tasks");
         let mut picked = 0;
         for (text, plain) in EXPRESSIONS {
@@ -97,9 +142,10 @@ fn filters_pick_what_plain_code_picks() {
     }
 }
 
-/// Check that every value that the kernel's side can look up is the one that the field has: equal is true, unequal is not.
+/// Check that a test in the kernel compares the value that the field has: equal is true, unequal is
+/// not.
 #[test]
-fn single_values_decide() {
+fn single_values_are_compared_exactly() {
     const FIELDS: [Field; 19] = [
         Field::Pid,
         Field::Tid,
@@ -128,7 +174,7 @@ fn single_values_decide() {
             let one = handle
                 .query(&Query::process(pid).fields(Fields::all()))
                 .expect("an animal");
-            // With the pid, as many tests as a program can be given.
+            // With the pid, as many tests as a program takes.
             for fields in FIELDS.chunks(15) {
                 let tests = |relation: &str, word: &str| {
                     let test = |field: &Field| {
@@ -148,7 +194,7 @@ fn single_values_decide() {
                     let filter = Filter::parse(&text).expect(&text);
                     let snapshot = handle.query(&Query::processes().filter(filter)).expect("an answer");
                     assert_eq!(snapshot.len(), expected, "{source} {text}");
-                    // The kernel's side decided: it sent this one record, or none.
+                    // The kernel decided: it returned this one record, or none.
                     let bytes = snapshot.counters().record_bytes;
                     assert!(bytes <= expected as u64 * 2048, "{source} {text}: {bytes} bytes");
                 }
@@ -157,9 +203,10 @@ fn single_values_decide() {
     }
 }
 
-/// Check that a value that may not be seen leaves its task out, and that this is counted.
+/// Check that a task is left out and counted if the caller may not see a value that the filter
+/// looks at.
 #[test]
-fn tasks_that_nobody_can_judge_are_counted() {
+fn undecided_tasks_are_counted() {
     child::run(test_name!(), "nobody", child::nobody(0), || {
         let filter = Filter::parse("read_chars >= 0").expect("a filter");
         let snapshot = taskdiag::Handle::new()
@@ -171,10 +218,10 @@ fn tasks_that_nobody_can_judge_are_counted() {
     });
 }
 
-/// Check that listed processes come once each, in order, with those that are not there told apart, and that few of many are not
-/// looked for among all.
+/// Check that listed processes are returned once each, sorted, that those that do not exist are
+/// missing, and that few processes are not looked for among all.
 #[test]
-fn listed_processes_come_alone() {
+fn listed_processes_are_returned_alone() {
     let animals = ["threads-5", "dead-leader", "nice-7"].map(animal);
     let mut wanted: Vec<u32> = animals.iter().map(|animal| animal.pid as u32).collect();
     wanted.sort_unstable();
@@ -217,7 +264,7 @@ fn listed_processes_come_alone() {
         assert!(counts.iter().all(|(found, made)| found == made), "{source}: {counts:?}");
 
         assert!(handle.query(&Query::these([])).expect("nothing asked").is_empty());
-        // More than it is worth to visit one by one.
+        // More than are worth visiting one by one.
         let range = wanted[0]..wanted[wanted.len() - 1] + 50_000;
         let snapshot = handle.query(&Query::these(range.clone())).expect("all");
         assert!(wanted.iter().all(|pid| pids(&snapshot).contains(pid)), "{source}");
@@ -225,9 +272,9 @@ fn listed_processes_come_alone() {
     }
 }
 
-/// Check that all that descends from a process is found, and nothing else.
+/// Check that all descendants of a process are found, and nothing else.
 #[test]
-fn descendants_are_found_to_the_last() {
+fn all_descendants_are_found() {
     let animals = ["family", "pid-namespace", "nice-7"].map(animal);
     for source in SOURCES {
         let mut handle = handle(source);
@@ -296,7 +343,8 @@ fn members_of_cgroups_are_found() {
     }
 }
 
-/// Uses so much processor time that it shows in clock ticks. Time of the clock would not do: on a busy machine others have most of it.
+/// Uses so much processor time that it shows in clock ticks. Waiting for time to pass is not
+/// enough: on a busy machine others have most of the processor.
 fn burn_ticks() {
     let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let as_ns = |time: rustix::time::Timespec| time.tv_sec * 1_000_000_000 + time.tv_nsec;
@@ -304,9 +352,9 @@ fn burn_ticks() {
     while as_ns(used()) < end {}
 }
 
-/// Check that after a first answer only those come again that ran, and those that are new.
+/// Check that after a first answer only tasks that have run, and new ones, are returned.
 #[test]
-fn only_what_changed_comes_again() {
+fn only_changed_tasks_are_returned_again() {
     let idle = ["nice-7", "threads-5", "args-none"].map(animal);
     for source in SOURCES {
         for scope in [Query::processes(), Query::threads()] {
@@ -330,7 +378,7 @@ fn only_what_changed_comes_again() {
             sleep(Duration::from_millis(20));
             let second = handle.query(&query).expect("a second answer");
             let (few, many) = (second.counters().record_bytes, first.counters().record_bytes);
-            // Before 6.2 it is the library that compares.
+            // Before 6.2 the library compares.
             let decides = source == SourceId::Bpf && handle.support().task_walk.is_yes();
             assert!(few < many || !decides, "{few} of {many} bytes");
             let second = pids(&second);
@@ -338,7 +386,7 @@ fn only_what_changed_comes_again() {
             assert!(second.contains(&(fresh.pid as u32)), "{source}: a new process");
             assert!(!idle_pids.iter().any(|pid| second.contains(pid)), "{source}: idle ones");
 
-            // A filter and changes go together.
+            // Filters and changes can be combined.
             let only = query
                 .clone()
                 .filter(Filter::one_of(Field::Pid, &[std::process::id(), fresh.pid as u32]));

@@ -1,4 +1,5 @@
-//! Processes that keep those waiting who look at their memory: they are told as such, in time, and nobody else is missing.
+//! Processes that keep the readers of their memory waiting: answers say so, in time, and nothing is
+//! missing of other processes.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,17 +12,17 @@ use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::{margin, Animal, Farm};
 
-/// Others have enough to do without a second zoo.
+/// The machine has enough to do without a second zoo.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
 const FARM: usize = 40;
 
-/// None: whichever the library chooses.
+/// `None`: the library chooses.
 const WAYS: [Option<SourceId>; 3] = [None, Some(SourceId::Bpf), Some(SourceId::Procfs)];
 
-/// A handle whose programs are loaded and readers started, so that what is measured is the waiting.
+/// A handle with loaded programs and started readers, so that only the waiting is measured.
 fn ready(way: Option<SourceId>) -> Handle {
     let mut handle = Handle::new().with_patience(PATIENCE);
     if let Some(source) = way {
@@ -38,7 +39,7 @@ fn holders(count: usize) -> Vec<Animal> {
     (0..count).map(|_| animal("holds-lock")).collect()
 }
 
-/// Whether the process keeps `cat` waiting: what is tested against.
+/// Whether the process keeps `cat` waiting, as these tests assume.
 fn holds_cat(pid: i32) -> bool {
     let mut cat = Command::new("cat");
     let mut cat = cat
@@ -53,7 +54,8 @@ fn holds_cat(pid: i32) -> bool {
     is_held
 }
 
-/// Checks an answer about arguments: who holds is said to, everybody else is whole. Returns how many did not answer.
+/// Checks an answer about arguments: holders are reported, and all others have their values.
+/// Returns how many did not answer.
 fn check(what: &str, snapshot: &Snapshot, holders: &[Animal], farm: &Farm) -> usize {
     let find = |pid: i32| {
         let task = snapshot.tasks().find(|task| task.pid() == Ok(pid as u32));
@@ -83,22 +85,23 @@ fn check(what: &str, snapshot: &Snapshot, holders: &[Animal], farm: &Farm) -> us
     counted
 }
 
-/// Asks, and says how long that took.
+/// Asks, and measures how long that takes.
 fn ask(handle: &mut Handle, query: &Query) -> (Snapshot, Duration) {
     let start = Instant::now();
     let snapshot = handle.query(query).expect("an answer");
     (snapshot, start.elapsed())
 }
 
-/// The quickest of three answers.
+/// The fastest of three answers.
 fn quickest(handle: &mut Handle, query: &Query) -> (Snapshot, Duration) {
     let answers = (0..3).map(|_| ask(handle, query));
     answers.min_by_key(|(_, took)| *took).expect("three")
 }
 
-/// Check that each source answers in time beside processes that hold their readers, and does not ask those again that still do.
+/// Check that each source answers in time beside processes that hold their readers, and does not
+/// ask those again that still do.
 #[test]
-fn holders_are_told_and_nobody_else_is_missing() {
+fn holders_are_reported_and_nothing_else_is_missing() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let farm = Farm::start(FARM, 1).expect("a farm");
     for way in WAYS {
@@ -115,35 +118,34 @@ fn holders_are_told_and_nobody_else_is_missing() {
             println!("{what}: {took:?}");
             assert!(took < PATIENCE + margin(), "{what}: {took:?}");
             check(&what, &snapshot, &holders, &farm);
-            // They are known now.
-            // Unless others begin to hold, who are none of ours.
+            // They are known now. Other processes, which are not ours, may begin to hold readers.
             let (snapshot, took) = quickest(&mut handle, &query);
             println!("{what}, again: {took:?}");
             assert!(took < PATIENCE, "{what}, again: {took:?}");
             check(&what, &snapshot, &holders, &farm);
         }
-        // To another handle of this process as well.
+        // Another handle of this process knows them, too.
         let query = Query::processes().fields(Field::Cmdline | Field::Comm | Field::StartNs);
         let mut other = ready(way);
         let (snapshot, took) = quickest(&mut other, &query);
         assert!(took < PATIENCE, "{way:?}, another handle: {took:?}");
         check("another handle", &snapshot, &holders, &farm);
-        // One that is asked about alone.
+        // A query about one of them alone.
         let pid = holders[0].pid as u32;
         let (snapshot, took) = ask(&mut handle, &Query::process(pid).fields(Field::Cmdline | Field::Comm));
         assert!(took < PATIENCE, "{way:?}, one: {took:?}");
         assert_eq!(snapshot.task(0).cmdline().err(), Some(Absent::NoAnswer));
         assert_eq!(snapshot.counters().no_answer, 1);
-        // They are gone, and so is what was known of them.
+        // They have ended, and are forgotten.
         drop(holders);
         let (snapshot, _) = ask(&mut handle, &query);
         assert_eq!(snapshot.counters().no_answer, 0, "{way:?}");
     }
 }
 
-/// Check that what keeps its arguments' page silent holds nobody, however often it is asked.
+/// Check that a process with silent arguments holds no reader, however often it is asked.
 #[test]
-fn silent_arguments_hold_nobody() {
+fn silent_arguments_hold_no_reader() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let silent = animal("silent-args");
     for way in WAYS {
@@ -159,7 +161,8 @@ fn silent_arguments_hold_nobody() {
                 .expect("it is there")
                 .cmdline()
                 .map(|args| args.as_bytes().to_vec());
-            // Its text, fresh memory that the text is being written to, or nothing where the file is mapped.
+            // Its text, new memory that the text is being written to, or nothing where the file is
+            // mapped.
             match cmdline {
                 Ok(cmdline) => assert!(
                     cmdline
@@ -178,7 +181,7 @@ fn silent_arguments_hold_nobody() {
     }
 }
 
-/// Check that rollups keep to their deadline beside holders, whose sizes are said to be missing.
+/// Check that rollups keep to their deadline beside holders, whose sizes are reported as missing.
 #[test]
 fn rollups_end_at_their_deadline() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,10 +189,7 @@ fn rollups_end_at_their_deadline() {
     let deadline = Duration::from_millis(1500);
     for way in WAYS {
         let mut handle = ready(way);
-        let budget = Budget {
-            deadline: Some(deadline),
-            ..Budget::default()
-        };
+        let budget = Budget::default().deadline(Some(deadline));
         let query = Query::processes().fields(Field::PssBytes | Field::Comm).budget(budget);
         let (snapshot, took) = ask(&mut handle, &query);
         println!("{way:?}: {took:?}");
@@ -212,8 +212,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("threads").count()
 }
 
-/// Check that more holders than readers may be lost cost a bounded time and a bounded number of threads. In a process of its own:
-/// afterwards no reader may be lost any more.
+/// Check that more holders than readers may be lost cost a bounded time and a bounded number of
+/// threads. In a process of its own: no more readers may be lost afterwards.
 #[test]
 fn more_holders_than_may_be_lost() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +226,7 @@ fn more_holders_than_may_be_lost() {
             let (snapshot, took) = ask(&mut handle, &query);
             let (lost, before) = (snapshot.counters().no_answer, threads());
             println!("{way:?}: {took:?}, {lost} without an answer, {before} threads");
-            // Each of those that are lost is waited for, some at a time.
+            // The readers that are lost are waited for, some at a time.
             assert!(took < Duration::from_secs(12), "{way:?}: {took:?}");
             assert!(before < 80, "{way:?}: {before} threads");
             for holder in &holders {
@@ -237,15 +237,15 @@ fn more_holders_than_may_be_lost() {
                     "{way:?}"
                 );
             }
-            // Once those are known that hold, asking is quick, and takes no more threads.
+            // Once the holders are known, asking is fast, and takes no more threads.
             let (_, took) = ask(&mut handle, &query);
             assert!(took < Duration::from_secs(2), "{way:?}, again: {took:?}");
             assert!(threads() <= before + 8, "{way:?}: {} threads", threads());
-            // What does not wait is answered as ever.
+            // What does not wait is answered as before.
             let all = handle.query(&Query::processes().fields(Field::Comm)).expect("names");
             assert_eq!(all.counters().no_answer, 0);
         }
-        // They are let go, and readers come back.
+        // The holders are released, and readers come back.
         drop(holders);
         let mut handle = ready(Some(SourceId::Procfs));
         let start = Instant::now();
@@ -261,8 +261,8 @@ fn more_holders_than_may_be_lost() {
     });
 }
 
-/// Check that one user can't have all readers lost: everybody else's arguments are still read, however many hold. In a process of its
-/// own, as above.
+/// Check that one user can't hold all readers: everybody else's arguments are still read, however
+/// many processes hold readers. In a process of its own, as above.
 #[test]
 fn one_user_can_not_hold_all_readers() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,9 +282,9 @@ fn one_user_can_not_hold_all_readers() {
     });
 }
 
-/// Check that a process can end while a thread of it is held: nobody waits for that.
+/// Check that a process can end while one of its threads is held.
 #[test]
-fn who_asked_can_end() {
+fn a_process_with_held_readers_can_end() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _holder = holders(1);
     let start = Instant::now();
@@ -296,7 +296,8 @@ fn who_asked_can_end() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// Check that arguments and environments of 2 MiB are read whole, within a patience that they take longer than.
+/// Check that arguments and environments of 2 MiB are read whole, even if that takes longer than
+/// the patience.
 #[test]
 fn long_texts_are_whole() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

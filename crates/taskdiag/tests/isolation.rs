@@ -1,5 +1,6 @@
-//! Many readers at once: a sleepable BPF program can be suspended in the middle of one reader's record while another reader
-//! runs it. What it copies for one must never be in the answer to another, or in another process's record.
+//! Many readers at once. The kernel can interrupt a BPF program in the middle of one reader's
+//! record while another reader runs it. The answer to one reader, or one process's record, must
+//! never have what was copied for another.
 
 use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -14,17 +15,18 @@ use taskdiag_testkit::{
 };
 use taskdiag_zoo::{Animal, Churn, Farm};
 
-/// How many processes lie idle beside the tests.
+/// How many processes sleep beside the tests.
 fn farm_size() -> usize {
     scaled(200).max(60)
 }
 
 const READERS: usize = 4;
 
-/// Where a second process finds what to expect: `pid=index` of the farm, separated by commas.
+/// The environment variable in which a second process finds what to expect: `pid=index` of the
+/// farm, separated by commas.
 const EXPECTED: &str = "TASKDIAG_TEST_EXPECTED";
 
-/// Processes whose arguments are known, each other ones.
+/// Processes with known arguments, each with other ones.
 struct Known(BTreeMap<u32, Vec<u8>>);
 
 impl Known {
@@ -46,7 +48,7 @@ impl Known {
         Known::new(farm, &[])
     }
 
-    /// The farm of the starter of this process.
+    /// The farm of the process that started this one.
     fn inherited() -> Known {
         let text = std::env::var(EXPECTED).expect("what to expect");
         let pid = |pid: &str| pid.parse().expect("a pid");
@@ -82,7 +84,8 @@ impl Known {
     fn check_often(&self, what: &str, handle: &mut Handle) {
         let mut snapshot = Snapshot::default();
         for round in 0..scaled(200) {
-            // With and without other groups, so that arguments lie at changing places in the records.
+            // With and without other groups, so that arguments are at changing offsets in the
+            // records.
             let fields = if round % 2 == 0 {
                 Field::Cmdline.into()
             } else {
@@ -100,7 +103,7 @@ fn farm_arguments(index: usize) -> Vec<u8> {
     format!("zoo\0farm\0--index\0{index:07}\0").into_bytes()
 }
 
-/// Second processes that read and check what they read.
+/// Second processes that read, and check what they read.
 fn readers(test: &str, farm: &Farm) -> Vec<Child> {
     let pids: Vec<String> = farm.pids().iter().map(i32::to_string).collect();
     let start = |_| {
@@ -129,7 +132,7 @@ fn is_reader() -> bool {
     child::part().as_deref() == Some("reader")
 }
 
-/// Check that threads with handles of their own get each process's own arguments.
+/// Check that threads with their own handles get each process's own arguments.
 #[test]
 fn threads_do_not_mix_arguments() {
     let farm = Farm::start(farm_size(), 1).expect("a farm");
@@ -160,7 +163,7 @@ fn threads_do_not_mix_arguments() {
     }
 }
 
-/// Check that processes with handles of their own get each process's own arguments.
+/// Check that processes with their own handles get each process's own arguments.
 #[test]
 fn processes_do_not_mix_arguments() {
     child_readers(test_name!(), || handle(SourceId::Bpf));
@@ -178,7 +181,7 @@ fn child_readers(test: &str, handle: fn() -> Handle) {
     join(readers);
 }
 
-/// A handle that uses pinned programs, and fails where there are none.
+/// A handle that uses pinned programs, and fails if there are none.
 fn pinned() -> Handle {
     let mut handle = taskdiag_testkit::unasked(SourceId::Bpf);
     assert!(handle.support().pinned.is_yes(), "{:?}", handle.support().pinned);
@@ -209,11 +212,13 @@ fn pinned_programs_do_not_mix_arguments() {
     });
 }
 
-/// Uses one handle in a process and in a child that it forked, at the same time. Both have to get right answers.
+/// Uses one handle in a process and in its forked child, at the same time. Both must get right
+/// answers.
 fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
     let query = Query::processes().fields(Field::Cmdline | Field::Comm);
     known.check(what, &handle.query(&query).expect("an answer before the fork"));
-    // SAFETY: the test has this process to itself: no other thread holds a lock that the child could need.
+    // SAFETY: the test has this process to itself: no other thread holds a lock that the child
+    // could need.
     let child = unsafe { libc::fork() };
     assert_ne!(child, -1);
     let here = if child == 0 { "child" } else { "parent" };
@@ -227,7 +232,7 @@ fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
         }
     }));
     if child == 0 {
-        // SAFETY: nothing of the parent's is to be cleaned up by the child.
+        // SAFETY: the child must not clean up anything of the parent's.
         unsafe { libc::_exit(answered.is_err().into()) };
     }
     let mut status = -1;
@@ -237,9 +242,9 @@ fn use_after_fork(what: &str, handle: &mut Handle, known: &Known) {
     assert_eq!(status, 0, "{what}: the child's answers");
 }
 
-/// Check that a handle that is used in a forked child does not disturb the parent's, and answers in both.
+/// Check that a handle that a forked child uses does not disturb the parent's, and answers in both.
 #[test]
-fn forked_handles_are_apart() {
+fn forked_handles_do_not_disturb_each_other() {
     child::run(test_name!(), "private", World::default(), || {
         let farm = Farm::start(farm_size(), 1).expect("a farm");
         for source in SOURCES {

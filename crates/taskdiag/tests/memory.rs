@@ -1,4 +1,4 @@
-//! What reading an answer allocates: nothing.
+//! Reading an answer allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is passed on to the system's allocator; counting does not allocate.
+// SAFETY: everything is passed on to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -45,15 +45,15 @@ fn allocations(action: impl FnOnce()) -> usize {
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// How many processes lie idle beside the tests.
+/// How many processes sleep beside the tests.
 fn farm_size() -> usize {
     taskdiag_testkit::scaled(500).max(100)
 }
 
-/// More than a query may allocate, far fewer than there are tasks.
+/// More than a query may allocate, and far fewer than there are tasks.
 const FEW: usize = 40;
 
-/// Reads every field of every task, to its end.
+/// Reads every field of every task to its end.
 fn read_all(snapshot: &Snapshot) -> u64 {
     let mut sum = 0;
     for task in snapshot.tasks() {
@@ -61,6 +61,7 @@ fn read_all(snapshot: &Snapshot) -> u64 {
             sum += match task.value(field) {
                 Ok(Value::Unsigned(number) | Value::Mask(number)) => number & 1,
                 Ok(Value::Signed(number)) => number as u64 & 1,
+                Ok(Value::Float(number)) => number as u64 & 1,
                 Ok(Value::Flag(flag)) => flag.into(),
                 Ok(Value::Letter(letter)) => letter as u64 & 1,
                 Ok(Value::Text(text)) => text.len() as u64,
@@ -68,6 +69,7 @@ fn read_all(snapshot: &Snapshot) -> u64 {
                 Ok(Value::Ids(ids)) => ids.iter().count() as u64,
                 Ok(Value::Cpus(cpus)) => cpus.iter().count() as u64,
                 Ok(Value::Limits(limits)) => limits.iter().count() as u64,
+                Ok(other) => panic!("a kind of value that this does not read: {other:?}"),
                 Err(_) => 1,
             };
         }
@@ -90,7 +92,7 @@ fn reading_allocates_nothing() {
     for source in SOURCES {
         let mut handle = handle(source);
         for query in [Query::processes(), Query::threads()] {
-            // Twice: arguments that are remembered are read from another place.
+            // Twice: remembered arguments are read from another place.
             for _ in 0..2 {
                 let snapshot = handle.query(&query.clone().fields(Fields::all())).expect("an answer");
                 assert!(snapshot.len() > farm_size());
@@ -107,11 +109,12 @@ fn reading_allocates_nothing() {
     }
 }
 
-/// Check that a query planner can ask how much of a file is cached without an allocation, by whichever source there is.
+/// Check that a query planner can ask how much of a file is cached without an allocation, from
+/// either source.
 #[test]
 fn residency_allocates_nothing() {
     let file = std::fs::File::open("/proc/self/exe").expect("this program");
-    // Which source there is, is found out once.
+    // The source is found out once.
     residency(&file, ByteRange::ALL).expect("an answer");
     let part = ByteRange::new(4096, 1 << 20).expect("a range");
     let mut pages = 0;
@@ -135,7 +138,8 @@ fn repeated_queries_hardly_allocate() {
         let fields = Fields::all().without(Field::Cmdline | Field::Environ);
         for query in [Query::processes(), Query::threads()] {
             let query = query.fields(fields);
-            // Capacities grow for a while, and others start processes; most of the later passes must be as they should.
+            // Capacities grow for a while, and other processes start. Most of the later passes must
+            // be as they should.
             let counts: Vec<usize> = (0..12)
                 .map(|_| allocations(|| handle.query_into(&query, &mut snapshot).expect("an answer")))
                 .collect();
@@ -161,12 +165,12 @@ fn held() -> (usize, u64) {
     (files, anon.expect("a size"))
 }
 
-/// Check that a handle which is asked again and again while processes come and go holds no more in the end than soon after it
-/// began: no descriptors, no maps, no memory.
+/// Check that a handle that is asked again and again while processes start and end holds no more at
+/// the end than soon after the beginning: no descriptors, no maps, no memory.
 #[test]
 fn memory_stays_flat_under_churn() {
-    // In a process of its own, which sees the processes of its churn only: what it holds is neither what other tests hold nor the
-    // arguments of what else runs here.
+    // In a process of its own, which sees only the processes of its churn: neither what other tests
+    // hold nor the arguments of other processes count.
     child::run(test_name!(), "alone", child::first_of_namespace(), ask_under_churn);
 }
 

@@ -1,5 +1,5 @@
-//! Who may ask what, and what a missing right or a missing part of the system leads to. The host stays as it is: each of
-//! these is a second process with mounts of its own.
+//! Who may ask what, and what follows from a missing right or a missing part of the system. The
+//! host is not changed: second processes with mounts of their own lack these things.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn nobody(capabilities: u64) -> World {
 }
 
 fn everything() -> Query {
-    Query::processes().fields(Fields::all())
+    Query::processes().fields(Fields::all() | Field::Environ)
 }
 
 fn pids(snapshot: &Snapshot) -> Vec<u32> {
@@ -52,7 +52,7 @@ fn check_right(what: &str, report: &Report, least: usize) {
     assert!(report.tasks >= least, "{what}: {} tasks only", report.tasks);
 }
 
-/// Check that the test's worlds are what they are said to be.
+/// Check that the worlds of these tests are as described.
 #[test]
 fn worlds_are_as_described() {
     child::run(test_name!(), "nobody", nobody(1 << CAP_BPF), || {
@@ -62,7 +62,8 @@ fn worlds_are_as_described() {
     });
 }
 
-/// Check that `CAP_BPF` and `CAP_PERFMON` are all that BPF takes, and that it then sees what the text denies.
+/// Check that `CAP_BPF` and `CAP_PERFMON` are all that BPF takes, and that it then shows what the
+/// text denies.
 #[test]
 fn two_capabilities_suffice() {
     let _animals = child::part().is_none().then(taskdiag_testkit::everything);
@@ -84,7 +85,8 @@ fn two_capabilities_suffice() {
     });
 }
 
-/// Check that one capability is not enough, that the missing one is named, and that procfs takes over.
+/// Check that one capability is not enough, that the error names the missing one, and that procfs
+/// answers instead.
 #[test]
 fn missing_capabilities_are_named() {
     for (name, capabilities, message) in child::TOO_FEW {
@@ -108,9 +110,10 @@ fn missing_capabilities_are_named() {
     }
 }
 
-/// Check that a caller without rights gets through procfs what the text tells it, and the right reasons for the rest.
+/// Check that a caller without rights gets from procfs what the text shows it, and the right
+/// reasons for the rest.
 #[test]
-fn nobody_sees_what_the_text_shows() {
+fn callers_without_rights_see_what_the_text_shows() {
     let animal = child::part().is_none().then(|| animal("zombie"));
     child::run(test_name!(), "nobody", nobody(0), || {
         for scope in [Scope::Processes, Scope::Threads] {
@@ -161,7 +164,8 @@ fn loaded_programs_outlive_capabilities() {
     });
 }
 
-/// Check that `/proc` with `hidepid=2` hides other users' processes from procfs, and that the host's facts say so.
+/// Check that `/proc` with `hidepid=2` hides other users' processes from procfs, and that the facts
+/// about the host say so.
 #[test]
 fn hidepid_hides() {
     let world = World {
@@ -196,7 +200,7 @@ fn hidepid_hides() {
             }
         }
     });
-    // BPF goes round it: that is why its answers are for the caller's own process only.
+    // BPF does not know hidepid. That is why it answers the caller's own process only.
     let world = World {
         proc: Proc::New(c"hidepid=2"),
         ..nobody(BOTH)
@@ -210,7 +214,7 @@ fn hidepid_hides() {
             .expect("root's process");
         assert_eq!(parent.uid(), Ok(0));
         assert!(parent.ns_net().is_ok() && parent.oom_score().is_ok());
-        // What lies in its memory comes from /proc, which hides it.
+        // What is in its memory comes from /proc, which hides it.
         assert_eq!(parent.cmdline().err(), Some(Absent::Denied));
         assert_eq!(parent.environ().err(), Some(Absent::Denied));
     });
@@ -236,7 +240,8 @@ fn subset_of_proc_is_enough() {
     });
 }
 
-/// Check that without `/proc` BPF answers, that a forced procfs says what to do, and that without both an error names both.
+/// Check that without `/proc` BPF answers, that the error of a forced procfs says what to do, and
+/// that without both the error names both.
 #[test]
 fn bpf_needs_no_proc() {
     let known: BTreeSet<u32> = text::processes().into_iter().map(|id| id.pid).collect();
@@ -252,7 +257,7 @@ fn bpf_needs_no_proc() {
             .expect_err("a refusal");
         assert!(error.to_string().contains("/proc is not mounted"), "{error}");
         assert!(error.to_string().contains("mount -t proc"), "{error}");
-        // Programs that the kernel calls know their readers by what /proc says of these.
+        // Programs that the kernel calls identify their reader by what /proc says of it.
         if kernel() < (6, 2) {
             let error = Handle::new().prepare(Fields::all()).expect_err("a refusal");
             assert!(error.to_string().contains("/proc/self/ns/pid"), "{error}");
@@ -272,9 +277,13 @@ fn bpf_needs_no_proc() {
                 .expect("this process");
             for field in Fields::all().iter() {
                 let has_value = own.value(field).is_ok();
-                // Whether there is a unified hierarchy can't be known without /proc, and what lies in the memory of a process is read
-                // there. Nothing else is missing.
-                let may_miss = matches!(field, Field::Cgroup | Field::CgroupId | Field::Cmdline | Field::Environ);
+                // Without /proc it is not known whether there is a unified hierarchy, and what is
+                // in the memory of a process can't be read, nor texts. Nothing else is missing.
+                let is_missing = |field: Field| {
+                    matches!(field, Field::Cgroup | Field::CgroupId | Field::Cmdline | Field::Environ)
+                        || field.group() == Group::Text
+                };
+                let may_miss = is_missing(field) || field.info().made_of.iter().any(|&field| is_missing(field));
                 assert!(has_value || may_miss, "{field} is {:?}", own.value(field));
             }
             assert_eq!(own.cmdline().err(), Some(Absent::Unsupported));
@@ -296,7 +305,8 @@ fn bpf_needs_no_proc() {
     assert!(child::part().is_some() || known.len() > 2);
 }
 
-/// Check that without the kernel's type information procfs answers, and that a forced BPF says what is missing.
+/// Check that without the kernel's type information procfs answers, and that the error of a forced
+/// BPF says what is missing.
 #[test]
 fn without_btf_procfs_answers() {
     let world = World {
@@ -323,14 +333,14 @@ fn without_btf_procfs_answers() {
     });
 }
 
-/// Check that pinned programs are root's alone.
+/// Check that only root may use pinned programs.
 #[test]
-fn pinned_programs_are_roots() {
-    // Out here: in a closure it would be the closure's name.
+fn pinned_programs_are_for_root_alone() {
+    // Here, because in a closure it would be the closure's name.
     let test = test_name!();
     child::run(test, "root", nothing_pinned(), || {
         taskdiag::pin::pin().expect("pinning");
-        // The world of the next process is this one, and a bit more.
+        // The next process has the same world, and a little more.
         let output = child::command(test, "nobody", child::nobody(0))
             .output()
             .expect("starting the second process");

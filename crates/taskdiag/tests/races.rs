@@ -1,6 +1,6 @@
-//! Processes that change while they are read: what is told of them must have been so.
+//! Processes that change while they are read: every answer must have been true at some time.
 //!
-//! How often each race is run follows `TASKDIAG_TEST_SCALE`; the soak runs them for longer.
+//! `TASKDIAG_TEST_SCALE` says how often each race is run. The soak runs them for longer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use taskdiag_zoo::{Churn, Race, Racers};
 /// One race at a time: each needs the processors for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How often a source is asked: procfs takes longer.
+/// How often a source is asked. procfs takes longer.
 fn passes(source: SourceId, count: usize) -> usize {
     match source {
         SourceId::Bpf => scaled(count),
@@ -23,7 +23,8 @@ fn passes(source: SourceId, count: usize) -> usize {
     }
 }
 
-/// Asks again and again, and has each answer judged. What is wrong is told at the end, with how often it was.
+/// Asks again and again, and judges each answer. Fails at the end, with what was wrong and how
+/// often.
 fn race(
     race: Race,
     query: impl Fn(&[i32]) -> Query,
@@ -57,14 +58,15 @@ fn race(
     }
 }
 
-/// These processes.
+/// A query about these processes.
 fn these(pids: &[i32], fields: Fields) -> Query {
     Query::these(pids.iter().map(|&pid| pid as u32)).fields(fields)
 }
 
-/// Check that a process's network namespace is never another one's, while its set of namespaces is replaced again and again.
+/// Check that a process never has the network namespace of another one while its set of namespaces
+/// is replaced again and again.
 #[test]
-fn namespaces_are_the_process_s_own() {
+fn namespaces_are_those_of_the_process() {
     let fields = Field::NsNet | Field::NsUser;
     let mut known = BTreeMap::new();
     race(
@@ -86,9 +88,10 @@ fn namespaces_are_the_process_s_own() {
     );
 }
 
-/// Check that a process is never missing, and never shown as a thread of it that ends, while other threads than its first execute.
+/// Check that a process is never missing while threads other than its first one call execve(2), and
+/// that no thread of it that ends is shown as the process.
 #[test]
-fn who_executes_in_a_thread_is_there() {
+fn a_process_that_execs_in_a_thread_is_there() {
     let fields = Fields::from(Field::State)
         | Field::Pgid
         | Field::Sid
@@ -106,8 +109,8 @@ fn who_executes_in_a_thread_is_there() {
                 return None;
             }
             let start = *starts.entry(pid).or_insert(task.start_ns());
-            // While the thread that executes waits for the others, the first one ends, and then waits for it. With procfs memory
-            // and threads are of two files, and so of two moments.
+            // While the thread that calls execve(2) waits for the others, the first one ends, and
+            // then waits for it. Procfs reads memory and threads from two files, at two moments.
             let is_first_over = task.threads_count().is_ok_and(|count| count > 1) || source == SourceId::Procfs;
             let has_memory = task.vsize_bytes().is_ok() || task.vsize_bytes() == Err(Absent::NoMemory) && is_first_over;
             let is_whole = has_memory
@@ -124,9 +127,9 @@ fn who_executes_in_a_thread_is_there() {
     );
 }
 
-/// Check that each pass over all processes has both that execute in threads, once.
+/// Check that each pass over all processes has both processes whose threads call execve(2), once.
 #[test]
-fn who_executes_in_a_thread_is_not_left_out() {
+fn a_process_that_execs_in_a_thread_is_not_left_out() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for source in SOURCES {
         let racers = Racers::start(Race::Execs).expect("racers");
@@ -148,9 +151,10 @@ fn who_executes_in_a_thread_is_not_left_out() {
     }
 }
 
-/// Check that there is never a row of a task that has been released already: such ones have neither group nor session.
+/// Check that no row is of a task that has been released already: such a task has neither group nor
+/// session.
 #[test]
-fn who_is_released_is_no_more() {
+fn released_tasks_have_no_rows() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let fields = Field::State | Field::Ppid | Field::Pgid | Field::Sid | Field::ThreadsCount;
     for source in SOURCES {
@@ -186,7 +190,7 @@ fn who_is_released_is_no_more() {
     }
 }
 
-/// Check that no time of a process that computes ever falls.
+/// Check that no processor time of a running process ever falls.
 #[test]
 fn times_never_fall() {
     let mut before = BTreeMap::new();
@@ -211,7 +215,7 @@ fn times_never_fall() {
 
 /// Check that resident memory is never less than what was resident all the time.
 #[test]
-fn resident_memory_is_never_less_than_is_there() {
+fn resident_memory_is_never_too_small() {
     race(
         Race::Faults,
         |pids| these(pids, Field::RssBytes | Field::RssAnonBytes),

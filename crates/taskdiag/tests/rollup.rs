@@ -1,5 +1,5 @@
-//! Proportional and unique sizes are what the kernel's rollup says, within the budget, and known amounts of memory are
-//! what they are known to be.
+//! Proportional and unique sizes are equal to the kernel's rollup, within the budget, and known
+//! amounts of memory have the known sizes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use taskdiag_testkit::{
 };
 use taskdiag_zoo::{Churn, Farm};
 
-/// How often values that move are read again until they stand still for long enough.
+/// How often values that move are read again until they do not move meanwhile.
 const ROUNDS: usize = 40;
 
-/// The lines of the text, and the fields that they are.
+/// The lines of the text, and their fields.
 const LINES: [(&str, Field); 22] = [
     ("Rss", Field::RollupRssBytes),
     ("Pss", Field::PssBytes),
@@ -50,10 +50,10 @@ fn exactly(query: Query) -> Query {
     query.fields(rollup()).budget(Budget::UNLIMITED)
 }
 
-/// What the kernel says of a process: bytes by line.
+/// The kernel's rollup of a process: bytes by line.
 type Text = BTreeMap<String, u64>;
 
-/// What the text says, or why it says nothing.
+/// The text, or why there is none.
 fn text(path: &str) -> Result<Text, Absent> {
     let text = fs::read_to_string(path).map_err(|error| match error.raw_os_error() {
         Some(libc::ESRCH | libc::ENOENT) => Absent::NoMemory,
@@ -77,7 +77,7 @@ fn file(pid: u32, name: &str) -> String {
     format!("/proc/{pid}/{name}")
 }
 
-/// What a text says of a field.
+/// What a text has for a field.
 fn says(text: &Result<Text, Absent>, field: Field) -> Result<u64, Absent> {
     let text = text.as_ref().map_err(|&reason| reason)?;
     if field == Field::UssBytes {
@@ -95,7 +95,8 @@ fn ours(task: &Task<'_>, field: Field) -> Result<u64, Absent> {
     }
 }
 
-/// Compares the rollups of all processes with the kernel's file, read before and after. Those that moved are asked again.
+/// Compares the rollups of all processes with the kernel's file, read before and after. Processes
+/// whose values moved are asked again.
 fn compare_all(handle: &mut Handle, what: &str) {
     let mut left: Option<Vec<u32>> = None;
     let mut counts: BTreeMap<Field, (usize, usize)> = BTreeMap::new();
@@ -158,7 +159,8 @@ fn compare_all(handle: &mut Handle, what: &str) {
     for (field, (values, absent)) in &counts {
         println!("  {field:<24} {values:>6} values {absent:>6} absent");
     }
-    // Our own memory moves while we look at it, and so may that of other tests' processes.
+    // This process's memory moves while it is read, and so may that of the processes of other
+    // tests.
     let own = std::process::id();
     let left: Vec<u32> = left.unwrap_or_default().into_iter().filter(|&pid| pid != own).collect();
     assert!(
@@ -173,7 +175,8 @@ fn compare_all(handle: &mut Handle, what: &str) {
     );
 }
 
-/// Check that each field is what the kernel's rollup says, of everything that runs, whoever lists the processes.
+/// Check that each field is equal to the kernel's rollup, for everything that runs, whatever source
+/// lists the processes.
 #[test]
 fn rollups_equal_the_text() {
     let animals = taskdiag_testkit::everything();
@@ -182,8 +185,8 @@ fn rollups_equal_the_text() {
     }
 }
 
-/// Check that summing up `smaps` comes to the same, but for what each mapping's proportional size is rounded down by, and
-/// that what only the rollup has is unsupported.
+/// Check that `smaps`, added up, has the same values, except for the rounding of each mapping's
+/// proportional size, and that what only the rollup has is unsupported.
 #[test]
 fn sums_equal_the_rollup() {
     let animals = taskdiag_testkit::everything();
@@ -211,7 +214,7 @@ fn sums_equal_the_rollup() {
                 let (whole, summed) = (ours(&rollup, field), ours(&sum, field));
                 let is_proportional = field.name().contains("pss") || field == Field::RollupLockedBytes;
                 let is_right = match (whole, summed) {
-                    // Only of the whole process does the kernel tell the kinds apart.
+                    // The kernel has sizes by kind only for the whole process.
                     (Ok(_), Err(Absent::Unsupported)) => {
                         matches!(field, Field::PssAnonBytes | Field::PssFileBytes | Field::PssShmemBytes)
                     }
@@ -235,8 +238,8 @@ fn sums_equal_the_rollup() {
     assert!(compared > 20 * LINES.len());
 }
 
-/// Check that tasks without memory say so, that threads have what their process has, even when its leader has ended, and
-/// that values not asked for are not there.
+/// Check that tasks without memory say so, that threads have the values of their process, even when
+/// its leader has ended, and that values that were not asked for are not there.
 #[test]
 fn threads_share_and_others_have_none() {
     let (zombie, dead) = (
@@ -252,7 +255,7 @@ fn threads_share_and_others_have_none() {
             assert_eq!(task.pss_bytes(), Err(Absent::NoMemory), "{source} {:?}", task.comm());
             assert_eq!(task.rollup_age_ns(), Err(Absent::NoMemory));
         }
-        // Others come and go that share its program.
+        // Other processes that share its program start and end.
         let is_so = (0..ROUNDS).any(|_| {
             let threads = ask(Query::threads_of(dead.pid as u32));
             assert_eq!(threads.counters().walked, 1, "{source}");
@@ -272,7 +275,8 @@ fn threads_share_and_others_have_none() {
     }
 }
 
-/// Check that who may not trace a process is told that, and that those that may be seen are answered all the same.
+/// Check that a process that the caller may not trace is denied, and that others are answered all
+/// the same.
 #[test]
 fn denied_is_not_absent() {
     child::run(test_name!(), "nobody", child::nobody(0), || {
@@ -297,7 +301,8 @@ fn denied_is_not_absent() {
     });
 }
 
-/// Check that a filter looks at rollups only of what the rest of it leaves, and decides by them.
+/// Check that a filter decides by rollups, and that only the tasks that the rest of it leaves are
+/// walked.
 #[test]
 fn filters_come_before_walks() {
     let farm = Farm::start(50, 1).expect("a farm");
@@ -322,7 +327,8 @@ fn filters_come_before_walks() {
     }
 }
 
-/// Check that processes that come and go neither stop the answer nor leave anything but values and absences.
+/// Check that processes that start and end do not stop the answer, and that it has only values and
+/// absences.
 #[test]
 fn processes_vanish() {
     let _farm = Farm::start(20, 1).expect("a farm");
@@ -348,7 +354,7 @@ fn processes_vanish() {
     }
 }
 
-/// Resident memory of many pages for the price of few: the same ones, mapped again and again.
+/// Resident memory of many pages made of few: the same pages, mapped again and again.
 struct Resident {
     at: *mut libc::c_void,
     len: usize,
@@ -357,7 +363,8 @@ struct Resident {
 impl Resident {
     fn new(len: usize) -> Resident {
         const PIECE: usize = 2 << 20;
-        // SAFETY: a new mapping without a place, a new file, and mappings of that file over the first one's place.
+        // SAFETY: a new mapping without a place, a new file, and mappings of that file over the
+        // first one's place.
         unsafe {
             let at = libc::mmap(
                 std::ptr::null_mut(),
@@ -396,17 +403,13 @@ impl Drop for Resident {
     }
 }
 
-/// Check that a process over the limit is left out and counted, and the others are not.
+/// Check that a process above the limit is left out and counted, and others are not.
 #[test]
 fn large_processes_are_over_budget() {
     let farm = Farm::start(20, 1).expect("a farm");
     let own = std::process::id();
     let _large = Resident::new(256 << 20);
-    let budget = Budget {
-        max_rss_bytes: Some(128 << 20),
-        deadline: None,
-        ..Budget::default()
-    };
+    let budget = Budget::default().max_rss_bytes(Some(128 << 20)).deadline(None);
     let pids = farm.pids().iter().map(|&pid| pid as u32).chain([own]);
     let query = Query::these(pids).fields(rollup()).budget(budget);
     for source in SOURCES {
@@ -425,20 +428,17 @@ fn large_processes_are_over_budget() {
     }
 }
 
-/// Check that nothing is read when there is no time, that the small ones are when there is too little for a large one, and
-/// that all are when there is enough.
+/// Check that nothing is read when there is no time, small processes when there is too little time
+/// for a large one, and all when there is enough.
 #[test]
-fn the_cheapest_come_first() {
+fn the_cheapest_are_read_first() {
     let farm = Farm::start(20, 1).expect("a farm");
     let own = std::process::id();
-    // A walk of some milliseconds at least, whatever the machine.
+    // A walk that takes some milliseconds at least on any machine.
     let _large = Resident::new(1 << 30);
     let pids: Vec<u32> = farm.pids().iter().map(|&pid| pid as u32).chain([own]).collect();
     let ask = |handle: &mut Handle, deadline: Option<Duration>| {
-        let budget = Budget {
-            deadline,
-            ..Budget::UNLIMITED
-        };
+        let budget = Budget::UNLIMITED.deadline(deadline);
         let query = Query::these(pids.iter().copied()).fields(rollup()).budget(budget);
         let snapshot = handle.query(&query).expect("an answer");
         let is_there = |is_large: bool| {
@@ -451,7 +451,8 @@ fn the_cheapest_come_first() {
         let mut handle = handle(source);
         assert_eq!(ask(&mut handle, Some(Duration::ZERO)), (0, 0, 21), "{source}");
         assert_eq!(ask(&mut handle, None), (20, 1, 0), "{source}");
-        // As long as the small ones took, and half of what the large one takes: no clock of another machine is asked.
+        // The time that the small ones took, and half of the time of the large one, so that it fits
+        // any machine.
         let began = Instant::now();
         let query = exactly(Query::these(farm.pids().iter().map(|&pid| pid as u32)));
         handle.query(&query).expect("an answer");
@@ -470,19 +471,17 @@ fn the_cheapest_come_first() {
     }
 }
 
-/// Check that a handle walks what has changed and nothing else, that values tell their age, and that none is older than it may be.
+/// Check that a handle walks only what has changed, that values have their age, and that none is
+/// older than it may be.
 #[test]
-fn what_does_not_change_is_not_walked_again() {
-    // In a process of its own: other tests of this one take and give back memory meanwhile.
+fn unchanged_processes_are_not_walked_again() {
+    // In a process of its own: other tests in this process take and free memory meanwhile.
     child::run(test_name!(), "alone", World::default(), || {
         let farm = Farm::start(50, 1).expect("a farm");
         let own = std::process::id();
         let pids: Vec<u32> = farm.pids().iter().map(|&pid| pid as u32).chain([own]).collect();
         let query = |max_age: Duration| {
-            let budget = Budget {
-                max_age,
-                ..Budget::UNLIMITED
-            };
+            let budget = Budget::UNLIMITED.max_age(max_age);
             Query::these(pids.iter().copied()).fields(rollup()).budget(budget)
         };
         let long = Duration::from_secs(3600);
@@ -497,7 +496,7 @@ fn what_does_not_change_is_not_walked_again() {
             let second = handle.query(&query(long)).expect("an answer");
             let counters = second.counters();
             assert_eq!(counters.walked + counters.unchanged, 51, "{source}");
-            // This process has changed. In ticks it need not seem to have run.
+            // This process has changed. In ticks it may not seem to have run.
             assert!(counters.walked <= 1, "{source}: {counters:?}");
             for (before, after) in first.tasks().zip(second.tasks()) {
                 if after.pid() == Ok(own) {
@@ -532,14 +531,14 @@ fn what_does_not_change_is_not_walked_again() {
     });
 }
 
-/// Check that a child made by fork(2) can go on asking with its parent's handle.
+/// Check that a child after fork(2) can go on asking with its parent's handle.
 #[test]
 fn forked_handles_begin_afresh() {
     child::run(test_name!(), "alone", World::default(), || {
         let mut handle = Handle::new();
         let query = exactly(Query::process(std::process::id()));
         handle.query(&query).expect("an answer");
-        // SAFETY: the child asks and ends. It may allocate: in this process no other thread does.
+        // SAFETY: the child asks and ends. It may allocate: no other thread of this process does.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let query = exactly(Query::process(std::process::id()));
@@ -556,7 +555,7 @@ fn forked_handles_begin_afresh() {
     });
 }
 
-/// Check that a descendant's rollup is read and that of others is not.
+/// Check that the rollups of a process's descendants are read, and no others.
 #[test]
 fn scopes_bound_what_is_walked() {
     let farm = Farm::start(10, 1).expect("a farm");

@@ -1,4 +1,4 @@
-//! What a query is about: single processes, threads, children; and who asks, from which namespace.
+//! Scopes: single processes, threads, children; and callers in other namespaces.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ fn tids(snapshot: &Snapshot) -> Vec<i32> {
     snapshot.tasks().map(|task| task.tid().expect("a tid") as i32).collect()
 }
 
-/// Both sources, each with a handle that has not asked anything yet and one that is used again and again.
+/// Both sources, each with a new handle and with one that has been used.
 fn each_source(check: impl Fn(SourceId, &mut Handle)) {
     for source in SOURCES {
         let mut handle = handle(source);
@@ -30,7 +30,7 @@ fn each_source(check: impl Fn(SourceId, &mut Handle)) {
     }
 }
 
-/// Check that a query about one process brings that process alone, equal to the text.
+/// Check that a query about one process returns that process alone, equal to the text.
 #[test]
 fn process_is_one_row() {
     let animal = animal("threads-5");
@@ -44,7 +44,7 @@ fn process_is_one_row() {
     });
 }
 
-/// Check that the threads of a process are all there, once each, in order, equal to the text.
+/// Check that all threads of a process are returned, once each, sorted, equal to the text.
 #[test]
 fn threads_of_is_every_thread() {
     for name in ["threads-5", "threads-500", "dead-leader"] {
@@ -76,20 +76,21 @@ fn children_of_is_every_child() {
             pids(&snapshot)
         };
         for family in &families {
-            // What is known of a family are the ids that its parent saw: for a process of another namespace, other ones.
+            // The ids of a family are those that its parent saw. A process in another namespace has
+            // other ids.
             let text = fs::read_to_string(format!("/proc/{0}/task/{0}/children", family.pid)).expect("children");
             let mut known: Vec<i32> = text.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
             known.sort_unstable();
             assert!(!known.is_empty(), "{} has no children", family.name);
             assert_eq!(children(family.pid), known, "{source} {}", family.name);
         }
-        assert_eq!(children(childless.pid), [], "{source}");
+        assert_eq!(children(childless.pid), [0; 0], "{source}");
         let parent = orphan.facts.ppid.expect("a known parent");
         assert_eq!(children(parent), [orphan.pid], "{source}");
     });
 }
 
-/// Check that children are found without their parents being asked for, and with everything being asked for.
+/// Check that children are found whether or not their parents are asked for.
 #[test]
 fn children_do_not_depend_on_the_fields() {
     let family = animal("family");
@@ -114,7 +115,7 @@ fn last_thread(animal: &Animal) -> u32 {
     *tids.last().expect("a thread") as u32
 }
 
-/// Check that ids that no process has are errors, thread ids of others among them.
+/// Check that ids of no process are errors, the ids of threads that are not leaders among them.
 #[test]
 fn unknown_ids_are_errors() {
     let animal = animal("threads-5");
@@ -134,7 +135,7 @@ fn unknown_ids_are_errors() {
         let mut handle = handle(source);
         for pid in [gone, thread, 0, 4_194_305, i32::MAX as u32, u32::MAX] {
             for scope in [Scope::Process(pid), Scope::ThreadsOf(pid), Scope::ChildrenOf(pid)] {
-                // Whose threads, or children, a thread id that is no process id means is another test's question.
+                // Another test checks which threads or children an id has that is that of a thread.
                 if pid == thread && !matches!(scope, Scope::Process(_)) {
                     continue;
                 }
@@ -149,7 +150,7 @@ fn unknown_ids_are_errors() {
     assert!(wrong.is_empty(), "no NoSuchTask but\n{}", wrong.join("\n"));
 }
 
-/// Check that both sources take the id of a thread for the same in every scope.
+/// Check that in every scope both sources mean the same by the id of a thread.
 #[test]
 fn thread_ids_mean_the_same_to_both_sources() {
     let animal = animal("threads-5");
@@ -163,7 +164,7 @@ fn thread_ids_mean_the_same_to_both_sources() {
     }
 }
 
-/// Check that processes come by ascending ids.
+/// Check that processes are sorted by id.
 #[test]
 fn processes_are_in_order() {
     each_source(|source, handle| {
@@ -173,7 +174,7 @@ fn processes_are_in_order() {
     });
 }
 
-/// Check that an error leaves nothing of an earlier answer.
+/// Check that after an error a snapshot has nothing of an earlier answer.
 #[test]
 fn errors_leave_an_empty_snapshot() {
     each_source(|_, handle| {
@@ -187,7 +188,7 @@ fn errors_leave_an_empty_snapshot() {
     });
 }
 
-/// Check that in a pid namespace with its own `/proc` all ids are that namespace's.
+/// Check that in a pid namespace with its own `/proc` all ids are those of the namespace.
 #[test]
 fn pid_namespace_has_its_own_ids() {
     child::run(test_name!(), "inside", child::first_of_namespace(), || {
@@ -234,7 +235,8 @@ fn pid_namespace_has_its_own_ids() {
     });
 }
 
-/// Check that in a container both sources agree with its `/proc`, paths outside of its root among them.
+/// Check that in a container both sources agree with its `/proc`, also about paths outside of its
+/// root.
 #[test]
 fn containers_have_their_own_proc() {
     let world = World {
@@ -252,7 +254,7 @@ fn containers_have_their_own_proc() {
     });
 }
 
-/// Check that in a time namespace start times are those that its text shows.
+/// Check that in a time namespace start times are those of its text.
 #[test]
 fn time_namespace_has_its_own_start_times() {
     let world = World {
@@ -273,8 +275,8 @@ fn time_namespace_has_its_own_start_times() {
     });
 }
 
-/// Check that a `/proc` of another pid namespace is not taken for the caller's: BPF answers in the caller's own ids, and
-/// procfs says what is wrong.
+/// Check that a `/proc` of another pid namespace does not count as the caller's: BPF answers with
+/// the caller's own ids, and procfs says what is wrong.
 #[test]
 fn foreign_proc_is_noticed() {
     let world = World {
@@ -296,7 +298,8 @@ fn foreign_proc_is_noticed() {
     });
 }
 
-/// Check that programs find their tasks themselves on every kernel that lets them (Linux 6.2), with and without arguments.
+/// Check that programs find tasks themselves on every kernel that lets them (Linux 6.2), with and
+/// without arguments.
 #[test]
 fn programs_find_tasks_themselves() {
     let version = kernel();

@@ -1,5 +1,5 @@
-//! Nobody can hold who asks about mappings: not a process that keeps the lock of its memory, nor one that maps a file whose file system
-//! does not answer. The others are told of all the same.
+//! Questions about mappings end in time, also if a process holds the lock of its memory, or maps a
+//! file whose file system does not answer. All other processes are still answered.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use taskdiag_testkit::animal;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where the animals map their file.
+/// The file that the animals map.
 const AT: u64 = 0x2000_0000_0000;
 
 /// Fails if something takes longer than so many times the patience, and a second.
@@ -24,7 +24,8 @@ fn in_time<T>(times: u32, what: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Threads of this process that wait for a file system's server, and would keep the process from ending.
+/// Threads of this process that wait for a file system's server, and would keep the process from
+/// ending.
 fn stuck() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("our threads");
     let stacks = tasks.flat_map(|task| fs::read_to_string(task.expect("a thread").path().join("wchan")));
@@ -33,9 +34,10 @@ fn stuck() -> usize {
 
 const EVERYTHING: Wants = Wants::NAMES.union(Wants::BUILD_IDS);
 
-/// Check that a process which keeps the lock of its memory is given up, for this question and at once for the next ones.
+/// Check that a process that holds the lock of its memory is given up, for this question and at
+/// once for later ones.
 #[test]
-fn a_kept_lock_holds_nobody() {
+fn a_held_lock_blocks_no_query() {
     let holder = animal("holds-lock");
     let pid = holder.pid as u32;
     for source in [None, Some(Source::Procfs), Some(Source::Procmap), Some(Source::Bpf)] {
@@ -57,7 +59,7 @@ fn a_kept_lock_holds_nobody() {
         }
     }
     drop(holder);
-    // Another one, on which no reader hangs already, as before Linux 6.18 they do on the first.
+    // Another one, which no reader waits for yet. Before Linux 6.18 readers wait for the first one.
     let holder = animal("holds-lock");
     let pid = holder.pid as u32;
     let mut maps = Maps::open_within(pid, PATIENCE).expect("opened without the lock");
@@ -71,7 +73,7 @@ fn a_kept_lock_holds_nobody() {
     let error = maps.list(Filter::empty(), Wants::NAMES).expect_err("a reader has it");
     assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
     assert!(start.elapsed() < PATIENCE / 2, "asked again");
-    // Of the kernel's library the id is in that memory.
+    // The build id of the vdso is in that memory.
     let mut maps = Maps::open_within(pid, PATIENCE).expect("opened without the lock");
     if let Ok(listed) = in_time(3, || maps.list(Filter::empty(), EVERYTHING)) {
         let vdso = listed.iter().find(|mapping| mapping.name == Ok(b"[vdso]"));
@@ -81,7 +83,8 @@ fn a_kept_lock_holds_nobody() {
     }
 }
 
-/// Check that all others are told of beside one that keeps its lock and one that maps a silent file.
+/// Check that all others are listed beside a process that holds its lock and one that maps a silent
+/// file.
 #[test]
 fn machines_are_listed_beside_holders() {
     let holders = [animal("holds-lock"), animal("silent-file")];
@@ -89,7 +92,8 @@ fn machines_are_listed_beside_holders() {
     for source in [Source::Procfs, Source::Bpf] {
         for wants in [Wants::NAMES, EVERYTHING] {
             let mut machine = Machine::new().with_source(source).with_patience(PATIENCE);
-            // The readers, and a file for each silent device: other tests have holders of their own, of which sixteen are tried at most.
+            // The readers, and a file for each silent device. Other tests have holders of their
+            // own, of which sixteen are tried at most.
             let listed = in_time(20, || machine.list(Filter::empty(), wants));
             let listed = match listed {
                 Err(error) if source == Source::Bpf && error.kind() == ErrorKind::Unsupported => continue,
@@ -114,7 +118,7 @@ fn machines_are_listed_beside_holders() {
             }
             let whole = Maps::open_within(other.pid as u32, PATIENCE)
                 .and_then(|mut maps| maps.list(Filter::empty(), EVERYTHING));
-            let whole = whole.expect("an animal that holds nobody");
+            let whole = whole.expect("an animal that holds no reader");
             let met = of(other.pid);
             assert_eq!(met.len(), whole.len(), "{source}");
             for (met, mapping) in met.iter().zip(whole.iter()) {
@@ -126,15 +130,15 @@ fn machines_are_listed_beside_holders() {
     }
 }
 
-/// Check that a mapped file whose file system does not answer has no build id and no page cache, that all others have, and that no thread of
-/// ours is left in it.
+/// Check that a mapped file whose file system does not answer has no build id and no page cache,
+/// that all others have, and that no thread of ours is left waiting for it.
 #[test]
-fn a_silent_file_holds_nobody() {
+fn a_silent_file_blocks_no_query() {
     let holder = animal("silent-file");
     let pid = holder.pid as u32;
     let mut maps = Maps::open_within(pid, PATIENCE).expect("a process");
     let listed = in_time(1, || maps.list(Filter::empty(), EVERYTHING)).expect("mappings");
-    for mapping in listed.iter() {
+    for mapping in &listed {
         let expected = mapping.start == AT;
         assert_eq!(mapping.build_id == Err(Absent::NoAnswer), expected, "{mapping:?}");
     }

@@ -1,4 +1,4 @@
-//! One process with very many threads: nobody has to wait for it to be read, and its sums are right.
+//! One process with very many threads: reading it holds up nothing else, and its sums are right.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use taskdiag_zoo::Farm;
 
 const THREADS: usize = 25_000;
 
-/// For so long RCU may have to wait for us.
+/// RCU may wait so long for a program.
 const LONGEST_NS: u64 = 1_000_000;
 
-/// The numbers of a `stat`, from the state on (field 3 is at 0).
+/// The numbers in `stat`, from the state on (field 3 is at 0).
 fn stat(pid: i32) -> Vec<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a stat");
     let rest = text.rsplit(')').next().expect("more behind the name");
@@ -20,7 +20,7 @@ fn stat(pid: i32) -> Vec<u64> {
         .collect()
 }
 
-/// A number of `/proc/PID/io`.
+/// A number in `/proc/PID/io`.
 fn io(pid: i32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).expect("an io");
     let word = text.lines().find_map(|line| line.strip_prefix(name));
@@ -28,10 +28,10 @@ fn io(pid: i32, name: &str) -> u64 {
         .expect("a number")
 }
 
-/// Check that a process of 25,000 threads is read in short stretches, for all groups that add up over threads, and that the sums are
-/// those of the text.
+/// Check that a process of 25,000 threads is read in short runs, for all groups that add up over
+/// threads, and that the sums are equal to the text.
 #[test]
-fn many_threads_are_read_in_short_stretches() {
+fn many_threads_are_read_in_short_runs() {
     let farm = Farm::start(1, THREADS).expect("a farm");
     let pid = farm.pids()[0];
     let sums = Field::UtimeNs
@@ -43,11 +43,11 @@ fn many_threads_are_read_in_short_stretches() {
         | Field::ReadSyscalls
         | Field::Cmdline
         | Field::ThreadsCount;
-    // Where the kernel calls the program for each task, it does not measure itself.
+    // Where the kernel calls the program for each task, the program does not measure itself.
     let is_measured = kernel() >= (6, 2);
     for source in SOURCES {
         let mut handle = handle(source);
-        // procfs takes its time, and keeps nobody waiting.
+        // procfs takes longer, and holds up nothing.
         let rounds = if source == SourceId::Bpf { 10 } else { 2 };
         let processes = [
             Query::processes(),
@@ -58,14 +58,15 @@ fn many_threads_are_read_in_short_stretches() {
         for query in processes.into_iter().chain([changed]) {
             let scope = query.scope;
             let query = query.fields(sums);
-            // Whoever else wants the processor can make a run look long. The program's own part is what all have.
+            // Other work on the processor can make a run look long, but it does not affect the
+            // program's own part in all of them.
             let mut shortest = u64::MAX;
             for _ in 0..rounds {
                 let before = (stat(pid), io(pid, "rchar"));
                 let snapshot = handle.query(&query).expect("an answer");
                 shortest = shortest.min(snapshot.counters().longest_run_ns);
                 let Some(task) = snapshot.tasks().find(|task| task.pid() == Ok(pid as u32)) else {
-                    // It is no child of ours, and what has not run has not changed.
+                    // It is not our child, and it has not changed if it has not run.
                     assert!(!matches!(scope, taskdiag::Scope::Process(_)), "{source}");
                     continue;
                 };
@@ -96,7 +97,7 @@ fn many_threads_are_read_in_short_stretches() {
                 assert!((1..LONGEST_NS).contains(&shortest), "{scope:?}: {shortest} ns");
             }
         }
-        // Its threads, each by itself.
+        // Its threads, one by one.
         let query = Query::threads_of(pid as u32).fields(Field::UtimeNs | Field::State | Field::ReadChars);
         let mut shortest = u64::MAX;
         for _ in 0..rounds / 2 {

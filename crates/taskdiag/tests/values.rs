@@ -1,4 +1,4 @@
-//! Nothing that this kernel tells of a task is missing from the list of its values.
+//! The list of values has everything that this kernel reports of a task.
 
 use std::fs;
 
@@ -10,9 +10,10 @@ fn read(pid: u32, file: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Check that each line of `status` and `io`, and each word of `stat`, `statm` and `schedstat`, is in the list.
+/// Check that the list has each line of `status` and `io`, and each word of `stat`, `statm` and
+/// `schedstat`.
 #[test]
-fn every_value_is_told_or_explained() {
+fn every_value_is_a_field_or_explained() {
     let zombie = animal("zombie");
     for pid in [std::process::id(), 2, zombie.pid as u32] {
         for line in read(pid, "status").lines() {

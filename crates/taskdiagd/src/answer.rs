@@ -1,48 +1,68 @@
-//! An answer while it is made: messages of the records of a pass, a part at a time, as far as its client takes them. What has to be read
-//! of tasks' memory, readers bring meanwhile.
+//! An answer in the making: it turns the records of a pass into messages, a part at a time, as fast
+//! as its client reads. Readers bring what only `/proc` has: mappings and command lines.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use taskdiag_core::record::{Record, NO_MM};
 use taskdiag_protocol::access::Object;
 use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
 
-use crate::accounts::Taken;
-use crate::encode::{self, Viewer};
-use crate::job::{self, Job, Kind};
-use crate::passes::{Ask, Passes, Records, Tasks};
+use crate::credentials::Viewer;
+use crate::encode::{self, Rest};
+use crate::helpers::messages::{Job, Kind, LAST, MAX_ITEMS, MORE};
+use crate::passes::{PassSpec, Passes, Records, Tasks};
+use crate::quotas::Charge;
 
-/// So much of an answer is made before it is sent.
-pub const PART: usize = 2 * wire::PACKET;
+/// How much of an answer is made before it is sent, in bytes.
+const PART: usize = 2 * wire::PACKET;
 
-/// So many tasks of an answer may make its reader wait in vain. What is left of it then is told without what lies in tasks' memory.
-const HELD_MOST: u32 = 10;
+/// An answer that has lost this many readers is completed without what readers bring.
+const MAX_LOST_READERS: u32 = 10;
 
-/// The records of a pass, which all have that it was made for.
+/// The largest errno of the kernel.
+const MAX_ERRNO: i32 = 4095;
+
+/// To open a file of a process, this many of its threads are searched for one that has memory.
+/// Every thread has, until it ends.
+pub const FIRST_THREADS: usize = 64;
+
+/// The records of a pass, for all clients that share it.
 #[derive(Debug)]
-pub struct Pass {
-    /// By ascending thread ids.
+pub struct SharedRecords {
+    /// By ascending thread id.
     pub records: Records,
-    /// Until the last of them has its answer.
-    #[allow(dead_code)] // held for its end
-    pub taken: Option<Taken>,
+    /// Dropped when the last answer is sent.
+    _charge: Option<Charge>,
 }
 
-/// Which memory a task has, if `viewer` may see it, as far as a record of it tells.
+impl SharedRecords {
+    /// Records, and the charge for their memory.
+    pub fn new(records: Records, charge: Option<Charge>) -> SharedRecords {
+        SharedRecords {
+            records,
+            _charge: charge,
+        }
+    }
+}
+
+/// Identifies the memory of a task. A reader reads by thread id, which may be another task's by
+/// then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct MemoryIdentity {
     tid: u32,
     start_ns: u64,
     exec_id: u64,
     mm: u64,
 }
 
-impl Identity {
-    fn of(record: Record<'_>, viewer: &Viewer) -> Option<Identity> {
+impl MemoryIdentity {
+    /// The identity of a record's task, if `viewer` may see it.
+    fn of(record: Record<'_>, viewer: &Viewer) -> Option<MemoryIdentity> {
         let object = Object::of(record)?;
         viewer.sight(&object)?;
-        Some(Identity {
+        Some(MemoryIdentity {
             tid: record.header().tid.get(),
             start_ns: record.header().start_ns.get(),
             exec_id: object.access().exec_id.get(),
@@ -50,71 +70,76 @@ impl Identity {
         })
     }
 
-    /// Whether it is the same now: what was done since its record was made was done to this memory, which may be seen.
+    /// Whether the task is still the same, and may still be seen. If so, all that was read since
+    /// `record` was made is of this task.
     fn is_still(&self, record: Record<'_>, viewer: &Viewer, passes: &mut Passes) -> bool {
         let header = record.header();
         let pid = header.pid.get();
-        let scope = if header.tid == header.pid {
+        let tasks = if header.tid == header.pid {
             Tasks::Process(pid)
         } else {
             Tasks::ThreadsOf(pid)
         };
-        let ask = Ask {
-            scope,
+        let spec = PassSpec {
+            tasks,
             groups: 0,
             as_task: 0,
-            domains: viewer.are_in_domain(),
-            most: FIRST_THREADS,
+            with_landlock: viewer.is_in_landlock_domain(),
+            max_tasks: FIRST_THREADS,
         };
-        let records = passes.run(&ask).unwrap_or_default();
+        let records = passes.run(&spec).unwrap_or_default();
         let is_still = records
             .each()
-            .any(|record| Identity::of(record, viewer).as_ref() == Some(self));
+            .any(|record| MemoryIdentity::of(record, viewer).as_ref() == Some(self));
         is_still
     }
 }
 
-/// Where one thread of a process is sought that has memory, as all have that have not ended, so many are looked at.
-pub const FIRST_THREADS: usize = 64;
-
-/// Something that is to be read for the task of a record.
+/// One thing to read for a record.
 #[derive(Debug)]
 struct Step {
     /// Where the record begins.
     at: usize,
-    identity: Identity,
+    identity: MemoryIdentity,
     kind: Kind,
-    /// Nothing more of this record comes behind it.
+    /// The last step of this record.
     is_last: bool,
 }
 
-/// What is read at the moment.
+/// What is being read for an answer: steps of one record or of several.
 #[derive(Debug, Default)]
 struct Reading {
-    /// One behind the other.
     steps: Vec<Step>,
-    /// Which of them comes next.
+    /// The step that is read next.
     next: usize,
-    /// Which of them the job of the reader began with.
-    base: usize,
-    /// A reader is at it.
-    is_given: bool,
-    /// Parts of this record's message have been told.
-    is_begun: bool,
-    /// What comes of this step is of another task by now.
-    is_spoiled: bool,
+    /// The step that the reader's job begins with.
+    job_start: usize,
+    /// A reader works on it.
+    is_assigned: bool,
+    /// Parts of the current record's message have been made.
+    is_record_begun: bool,
+    /// The task of the current step has changed.
+    is_changed: bool,
+    /// Something of the current record could not be read.
+    is_incomplete: bool,
     cmdline: Option<Vec<u8>>,
 }
 
-/// What an answer needs to go on.
+impl Reading {
+    fn is_complete(&self) -> bool {
+        self.next >= self.steps.len()
+    }
+}
+
+/// What an answer needs to continue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Its client has to take what there is.
-    Room,
-    /// A reader.
+    /// Its client has to read what there is.
+    ClientToRead,
+    /// A reader has to be found for it.
     Reader,
-    /// What the reader brings.
-    News,
+    /// Its reader has to send something.
+    ReaderPacket,
     /// Nothing: it is complete.
     Nothing,
 }
@@ -124,65 +149,63 @@ pub enum Needs {
 pub struct Answer {
     request: Request,
     viewer: Viewer,
-    pass: Rc<Pass>,
-    /// What is not made yet begins here in the records.
+    records: Rc<SharedRecords>,
+    /// Where the record begins that is next.
     at: usize,
-    has_told: bool,
-    is_over: bool,
+    /// A task was shown.
+    has_task: bool,
+    is_complete: bool,
     reading: Option<Reading>,
-    held: u32,
-    /// Messages that are not sent, from there on.
+    lost_readers: u32,
+    /// Messages, from `sent` on not sent yet.
     part: Vec<u8>,
     sent: usize,
-    /// What goes with the next packet.
+    /// The file that goes with the next packet.
     pub file: Option<OwnedFd>,
-    _taken: Option<Taken>,
+    _charge: Option<Charge>,
 }
 
 impl Answer {
-    /// Of records, with what was taken for them.
-    pub fn new(request: Request, viewer: Viewer, pass: Rc<Pass>, taken: Option<Taken>) -> Answer {
+    /// An answer with records, and the charge for their memory.
+    pub fn new(request: Request, viewer: Viewer, records: Rc<SharedRecords>, charge: Option<Charge>) -> Answer {
         Answer {
             request,
             viewer,
-            pass,
+            records,
             at: 0,
-            has_told: false,
-            is_over: false,
+            has_task: false,
+            is_complete: false,
             reading: None,
-            held: 0,
+            lost_readers: 0,
             part: Vec::new(),
             sent: 0,
             file: None,
-            _taken: taken,
+            _charge: charge,
         }
     }
 
-    /// Of bytes.
-    pub fn whole(seq: u32, bytes: Vec<u8>) -> Answer {
-        let nothing = Rc::new(Pass {
-            records: Records::default(),
-            taken: None,
-        });
+    /// An answer that is made already.
+    pub fn from_bytes(seq: u32, bytes: Vec<u8>) -> Answer {
         let request = Request {
             seq,
             show: 0,
             strategy: Strategy::All,
             pid: 0,
         };
-        let mut answer = Answer::new(request, Viewer::closed(), nothing, None);
+        let none = Rc::new(SharedRecords::new(Records::default(), None));
+        let mut answer = Answer::new(request, Viewer::nobody(), none, None);
         answer.part = bytes;
-        answer.is_over = true;
+        answer.is_complete = true;
         answer
     }
 
-    /// The next packet; none if nothing waits to be sent.
-    pub fn packet(&mut self) -> &[u8] {
+    /// The next packet to send. Empty if there is none.
+    pub fn next_packet(&mut self) -> &[u8] {
         wire::number_packet(&mut self.part[self.sent..], self.request.seq)
     }
 
-    /// So many bytes have been sent.
-    pub fn has_sent(&mut self, bytes: usize) {
+    /// Notes that so many bytes were sent.
+    pub fn mark_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         self.file = None;
         if self.sent == self.part.len() {
@@ -191,113 +214,115 @@ impl Answer {
         }
     }
 
-    /// Whether something waits to be sent.
-    pub fn waits(&self) -> bool {
+    /// Whether there is something to send.
+    pub fn has_unsent(&self) -> bool {
         self.sent < self.part.len()
     }
 
-    /// Whether there is room for more.
+    /// Whether more may be made before that is sent.
     pub fn has_room(&self) -> bool {
         self.part.len() - self.sent < PART
     }
 
-    /// Ends it with an error.
-    pub fn fail(&mut self, errno: i32) {
-        if !self.is_over {
-            wire::put_error(&mut self.part, self.request.seq, errno);
-            self.is_over = true;
+    /// Ends the answer with an error, unless it is complete.
+    pub fn fail(&mut self, errno: Errno) {
+        if !self.is_complete {
+            wire::put_error(&mut self.part, self.request.seq, errno.raw_os_error());
+            self.is_complete = true;
             self.reading = None;
         }
     }
 
-    /// Makes as much as there is room for, and says what it needs then.
-    pub fn go_on(&mut self) -> Needs {
+    /// Makes as much as there is room for. Returns what the answer needs then.
+    pub fn advance(&mut self) -> Needs {
         if self.sent > 0 && self.has_room() {
             self.part.drain(..self.sent);
             self.sent = 0;
         }
         loop {
+            let has_room = self.has_room();
             if let Some(reading) = &self.reading {
-                return match self.has_room() {
-                    _ if !reading.is_given => Needs::Reader,
-                    true => Needs::News,
-                    false => Needs::Room,
+                return if !reading.is_assigned {
+                    Needs::Reader
+                } else if has_room {
+                    Needs::ReaderPacket
+                } else {
+                    Needs::ClientToRead
                 };
             }
-            if self.is_over {
+            if self.is_complete {
                 return Needs::Nothing;
             }
-            if !self.has_room() {
-                return Needs::Room;
+            if !has_room {
+                return Needs::ClientToRead;
             }
-            self.make();
+            self.make_next();
         }
     }
 
-    /// Makes the message of the next record, or finds out what has to be read for it.
-    fn make(&mut self) {
-        let pass = Rc::clone(&self.pass);
-        let bytes = pass.records.as_bytes();
+    /// Makes the message of the next record, or plans what has to be read for it.
+    fn make_next(&mut self) {
+        let records = Rc::clone(&self.records);
+        let bytes = records.records.as_bytes();
         let Some((record, rest)) = Record::split_first(&bytes[self.at..]) else {
-            return self.end(self.at < bytes.len());
+            return self.finish(self.at < bytes.len());
         };
-        if self.reads() && self.held < HELD_MOST {
-            if let Some(reading) = self.plan(bytes) {
-                self.reading = Some(reading);
-                return;
-            }
+        let reading = self.plan_reading(bytes);
+        let is_incomplete = reading.is_some();
+        if is_incomplete && self.lost_readers < MAX_LOST_READERS {
+            self.reading = reading;
+            return;
         }
         self.at = bytes.len() - rest.len();
-        self.has_told |= encode::put(&self.request, &self.viewer, record, &mut self.part);
+        let (request, viewer) = (&self.request, &self.viewer);
+        self.has_task |= if is_incomplete {
+            let rest = Rest {
+                is_incomplete,
+                ..Rest::ONLY
+            };
+            encode::put_rest(request, viewer, record, rest, &mut self.part)
+        } else {
+            encode::put_task(request, viewer, record, &mut self.part)
+        };
     }
 
-    /// What is not whole is an error: it would be missing from the answer.
-    fn end(&mut self, is_torn: bool) {
+    /// Ends the answer: with an error if the records are torn, since tasks are missing then.
+    fn finish(&mut self, is_torn: bool) {
         let is_about_one = matches!(self.request.strategy, Strategy::One | Strategy::Thread);
-        match () {
-            () if is_torn => self.fail(libc::EIO),
-            () if !self.has_told && is_about_one => self.fail(libc::ESRCH),
-            () => wire::put_done(&mut self.part, self.request.seq),
+        if is_torn {
+            self.fail(Errno::IO)
+        } else if !self.has_task && is_about_one {
+            self.fail(Errno::SRCH)
+        } else {
+            wire::put_done(&mut self.part, self.request.seq)
         }
-        self.is_over = true;
+        self.is_complete = true;
     }
 
-    fn reads(&self) -> bool {
+    fn needs_readers(&self) -> bool {
         self.request.show & (show::MAPPINGS | show::CMDLINE | show::OPENED) != 0
     }
 
-    /// What is to be read of the record that comes next, and of some behind it; `None` if nothing is of this one.
-    fn plan(&self, bytes: &[u8]) -> Option<Reading> {
-        let show = self.request.show;
+    /// What has to be read for the next record and for some that follow. `None` if nothing has to
+    /// be read for the next one.
+    fn plan_reading(&self, bytes: &[u8]) -> Option<Reading> {
+        if !self.needs_readers() {
+            return None;
+        }
         let mut steps: Vec<Step> = Vec::new();
         let mut rest = &bytes[self.at..];
         while let Some((record, behind)) = Record::split_first(rest) {
             let at = bytes.len() - rest.len();
             rest = behind;
-            // The leader of a process has its mappings, and no other thread.
-            let is_leader = record.header().pid == record.header().tid;
-            let mappings = match (show & show::MAPPINGS != 0 && is_leader, show & show::VMA_STAT != 0) {
-                (true, true) => Some(Kind::Smaps),
-                (true, false) => Some(Kind::Maps),
-                _ => None,
-            };
-            let opened = match show & show::OPENED {
-                show::MAPS => Some(Kind::OpenMaps),
-                show::SMAPS => Some(Kind::OpenSmaps),
-                _ => None,
-            };
-            let cmdline = (show & show::CMDLINE != 0).then_some(Kind::Cmdline);
-            let kinds: Vec<Kind> = [mappings, cmdline, opened].into_iter().flatten().collect();
-            // Of a file that is opened there is one.
-            if opened.is_some() && !steps.is_empty() {
-                break;
-            }
-            let identity = Identity::of(record, &self.viewer).filter(|_| !record.has(NO_MM));
-            let Some(identity) = identity.filter(|_| !kinds.is_empty()) else {
-                // One that nothing is read for is told when its turn comes.
+            let kinds = self.kinds_to_read(record);
+            // Only one file is opened.
+            let is_second_file = self.request.show & show::OPENED != 0 && !steps.is_empty();
+            let identity = MemoryIdentity::of(record, &self.viewer).filter(|_| !record.has(NO_MM));
+            let Some(identity) = identity.filter(|_| !kinds.is_empty() && !is_second_file) else {
+                // The message of this record is made when its turn comes.
                 break;
             };
-            if steps.len() + kinds.len() > job::ITEMS {
+            if steps.len() + kinds.len() > MAX_ITEMS {
                 break;
             }
             let last = kinds.len() - 1;
@@ -314,38 +339,54 @@ impl Answer {
         })
     }
 
-    /// The job for a reader, from the step on that comes next.
-    pub fn job(&mut self) -> Option<Job> {
+    /// What has to be read for a record.
+    fn kinds_to_read(&self, record: Record<'_>) -> Vec<Kind> {
+        let show = self.request.show;
+        // Only the leader of a process has its mappings.
+        let is_leader = record.header().pid == record.header().tid;
+        let mappings = if show & show::VMA_STAT != 0 {
+            Kind::Smaps
+        } else {
+            Kind::Maps
+        };
+        let has_mappings = show & show::MAPPINGS != 0 && is_leader;
+        [
+            has_mappings.then_some(mappings),
+            (show & show::CMDLINE != 0).then_some(Kind::Cmdline),
+            (show & show::OPENED == show::MAPS).then_some(Kind::OpenMaps),
+            (show & show::OPENED == show::SMAPS).then_some(Kind::OpenSmaps),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// The job for a reader, from the next step on.
+    pub fn next_job(&mut self) -> Option<Job> {
         let reading = self.reading.as_mut()?;
-        reading.base = reading.next;
-        reading.is_given = true;
-        Some(Job::of(
-            reading.steps[reading.next..]
-                .iter()
-                .map(|step| (step.kind, step.identity.tid)),
-        ))
+        reading.job_start = reading.next;
+        reading.is_assigned = true;
+        let steps = &reading.steps[reading.next..];
+        Some(Job::new(steps.iter().map(|step| (step.kind, step.identity.tid))))
     }
 
-    /// How many items that job has.
+    /// The number of items of that job.
     pub fn job_len(&self) -> usize {
-        self.reading
-            .as_ref()
-            .map_or(0, |reading| reading.steps.len() - reading.base)
+        let reading = self.reading.as_ref();
+        reading.map_or(0, |reading| reading.steps.len() - reading.job_start)
     }
 
-    /// Whether what is read next may take the kernel long by itself.
-    pub fn is_slow(&self) -> bool {
-        let step = self
-            .reading
-            .as_ref()
-            .and_then(|reading| reading.steps.get(reading.next));
+    /// Whether sizes of mappings are read next, which takes the kernel long in any case.
+    pub fn reads_sizes(&self) -> bool {
+        let reading = self.reading.as_ref();
+        let step = reading.and_then(|reading| reading.steps.get(reading.next));
         step.is_some_and(|step| step.kind == Kind::Smaps)
     }
 
-    /// Takes in what a reader says. False if that makes no sense.
-    pub fn hear(
+    /// Takes a packet from the reader. Returns false if it is not of the step that is read.
+    pub fn reader_packet(
         &mut self,
-        index: u32,
+        item: u32,
         status: i32,
         payload: &[u8],
         file: Option<OwnedFd>,
@@ -354,79 +395,94 @@ impl Answer {
         let Some(mut reading) = self.reading.take() else {
             return false;
         };
-        let makes_sense = reading.base + index as usize == reading.next && reading.next < reading.steps.len();
-        if makes_sense {
-            self.take(&mut reading, status, payload, file, passes);
+        let is_expected = reading.job_start + item as usize == reading.next && !reading.is_complete();
+        if is_expected {
+            self.take_step(&mut reading, status, payload, file, passes);
         }
-        if reading.next < reading.steps.len() && !self.is_over {
+        if !reading.is_complete() && !self.is_complete {
             self.reading = Some(reading);
         }
-        makes_sense
+        is_expected
     }
 
-    /// The reader was held up by the task that it was to tell about, or ended: what is left is for another one.
-    pub fn is_held(&mut self, passes: &mut Passes) {
-        self.held += 1;
+    /// Notes that the reader was killed because it made no progress, or has ended. The step that it
+    /// was at is given up, and another reader continues with the next one.
+    pub fn reader_lost(&mut self, passes: &mut Passes) {
+        self.lost_readers += 1;
         let Some(mut reading) = self.reading.take() else {
             return;
         };
-        self.take(&mut reading, -libc::EBUSY, &[], None, passes);
-        if self.held >= HELD_MOST {
-            while reading.next < reading.steps.len() && !self.is_over {
-                self.take(&mut reading, -libc::EBUSY, &[], None, passes);
+        let busy = -Errno::BUSY.raw_os_error();
+        self.take_step(&mut reading, busy, &[], None, passes);
+        if self.lost_readers >= MAX_LOST_READERS {
+            while !reading.is_complete() && !self.is_complete {
+                self.take_step(&mut reading, busy, &[], None, passes);
             }
         }
-        if reading.next < reading.steps.len() && !self.is_over {
-            reading.is_given = false;
+        if !reading.is_complete() && !self.is_complete {
+            reading.is_assigned = false;
             self.reading = Some(reading);
         }
     }
 
-    fn take(&mut self, reading: &mut Reading, status: i32, payload: &[u8], file: Option<OwnedFd>, passes: &mut Passes) {
-        let pass = Rc::clone(&self.pass);
-        let bytes = pass.records.as_bytes();
+    /// Takes what was read for the current step, if the task is still the same.
+    fn take_step(
+        &mut self,
+        reading: &mut Reading,
+        status: i32,
+        payload: &[u8],
+        file: Option<OwnedFd>,
+        passes: &mut Passes,
+    ) {
+        let records = Rc::clone(&self.records);
+        let bytes = records.records.as_bytes();
         let step = &reading.steps[reading.next];
         let Some((record, rest)) = Record::split_first(&bytes[step.at..]) else {
-            return self.fail(libc::EIO);
+            return self.fail(Errno::IO);
         };
         if matches!(step.kind, Kind::OpenMaps | Kind::OpenSmaps) {
             reading.next = reading.steps.len();
-            let is_still = status == job::LAST && step.identity.is_still(record, &self.viewer, passes);
-            return self.opened(record, status, file, is_still);
+            let is_still = status == LAST && step.identity.is_still(record, &self.viewer, passes);
+            return self.finish_with_file(record, status, file.filter(|_| is_still));
         }
-        let counts = !payload.is_empty() && !reading.is_spoiled;
-        let is_still = counts && step.identity.is_still(record, &self.viewer, passes);
-        reading.is_spoiled |= counts && !is_still;
+        let is_usable = !payload.is_empty() && !reading.is_changed;
+        let is_still = is_usable && step.identity.is_still(record, &self.viewer, passes);
+        reading.is_changed |= is_usable && !is_still;
+        reading.is_incomplete |= reading.is_changed || status < 0;
         if is_still && step.kind == Kind::Cmdline {
             reading.cmdline = Some(payload.to_vec());
         } else if is_still {
-            let is_first = !std::mem::replace(&mut reading.is_begun, true);
+            let is_first = !std::mem::replace(&mut reading.is_record_begun, true);
             encode::put_mappings(&self.request, &self.viewer, record, payload, is_first, &mut self.part);
         }
-        if status == job::MORE {
+        if status == MORE {
             return;
         }
-        reading.is_spoiled = false;
+        reading.is_changed = false;
         if step.is_last {
             let cmdline = reading.cmdline.take();
-            let is_first = !std::mem::take(&mut reading.is_begun);
-            let (request, viewer) = (&self.request, &self.viewer);
-            self.has_told |= encode::put_rest(request, viewer, record, cmdline.as_deref(), is_first, &mut self.part);
+            let message = Rest {
+                cmdline: cmdline.as_deref(),
+                is_only: !std::mem::take(&mut reading.is_record_begun),
+                is_incomplete: std::mem::take(&mut reading.is_incomplete),
+            };
+            self.has_task |= encode::put_rest(&self.request, &self.viewer, record, message, &mut self.part);
             self.at = bytes.len() - rest.len();
         }
         reading.next += 1;
     }
 
-    /// Ends the answer with an open file. What a client can do with it is what it could do with one that it had opened itself: that takes
-    /// the same right, at that time.
-    fn opened(&mut self, record: Record<'_>, status: i32, file: Option<OwnedFd>, is_still: bool) {
-        let file = match (status, file) {
-            (job::LAST, Some(file)) if is_still => file,
-            // Its memory went since, or it is another one.
-            (job::LAST, _) => return self.fail(libc::EBUSY),
-            (status, _) if status == -libc::ESRCH => return self.fail(libc::EBUSY),
-            (status, _) if status == -libc::ENOENT => return self.fail(libc::ESRCH),
-            (status, _) => return self.fail(status.checked_neg().filter(|errno| *errno > 0).unwrap_or(libc::EIO)),
+    /// Ends the answer with an open file, or with an error. The client can do with the file what it
+    /// could do with one that it had opened itself, which takes the same right.
+    fn finish_with_file(&mut self, record: Record<'_>, status: i32, file: Option<OwnedFd>) {
+        let Some(file) = file else {
+            return self.fail(match status.checked_neg() {
+                // The task has changed since, or has lost its memory.
+                Some(LAST | libc::ESRCH) => Errno::BUSY,
+                Some(libc::ENOENT) => Errno::SRCH,
+                Some(errno @ 1..=MAX_ERRNO) => Errno::from_raw_os_error(errno),
+                _ => Errno::IO,
+            });
         };
         let bits = self.request.show;
         let mut message = MessageWriter::task(&mut self.part, self.request.seq, encode::header(record));
@@ -434,18 +490,18 @@ impl Answer {
         message.finish();
         wire::put_done(&mut self.part, self.request.seq);
         self.file = Some(file);
-        self.is_over = true;
+        self.is_complete = true;
     }
 
-    /// Finds the first task of which a file can be opened, and makes its record the next one. Without one, the answer ends here: the
-    /// task has no memory, or is not there.
-    pub fn find_memory(&mut self) {
-        let pass = Rc::clone(&self.pass);
-        let bytes = pass.records.as_bytes();
+    /// Continues with the first task that has memory, to open its file. If there is none, the
+    /// answer ends here: the process has no memory, or there is no such process.
+    pub fn find_task_with_memory(&mut self) {
+        let records = Rc::clone(&self.records);
+        let bytes = records.records.as_bytes();
         let mut without_memory = None;
         let mut rest = bytes;
         while let Some((record, behind)) = Record::split_first(rest) {
-            if Identity::of(record, &self.viewer).is_some() {
+            if MemoryIdentity::of(record, &self.viewer).is_some() {
                 if !record.has(NO_MM) {
                     self.at = bytes.len() - rest.len();
                     return;
@@ -458,11 +514,11 @@ impl Answer {
             Some(task) => {
                 MessageWriter::task(&mut self.part, self.request.seq, task).finish();
                 wire::put_done(&mut self.part, self.request.seq);
-                self.is_over = true;
+                self.is_complete = true;
             }
             // Observers see that the process is there.
-            None if self.viewer.observer && !bytes.is_empty() => self.fail(libc::EACCES),
-            None => self.fail(libc::ESRCH),
+            None if self.viewer.is_observer && !bytes.is_empty() => self.fail(Errno::ACCESS),
+            None => self.fail(Errno::SRCH),
         }
     }
 }

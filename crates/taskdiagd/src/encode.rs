@@ -1,105 +1,27 @@
-//! Makes messages of records, with what a client may see of them and in its numbers. Pure: records in, messages out.
+//! Turns records into messages: with what a client may see of them, and with ids as its namespace
+//! shows them. No I/O.
 
-use taskdiag::{Absent, Field, Group};
-use taskdiag_core::field::Groups;
-use taskdiag_core::record::{self, attr, AbsentField, Record};
-use taskdiag_protocol::access::{Object, Sight, Subject};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::field::{Field, Group, Groups};
+use taskdiag_core::record::{self, attr, AbsentField, Attribute, Record};
+use taskdiag_protocol::access::{Object, Sight};
 use taskdiag_protocol::wire::{self, attribute, group_of, show, MessageWriter, Request, TaskHeader};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes, Unaligned};
 
-use crate::ids::IdMap;
+use crate::credentials::{observed_groups, Viewer, OBSERVED_BITS};
 
-/// The groups that observers may see of every task.
-const OBSERVED: [Group; 5] = [Group::Base, Group::Cred, Group::Cpu, Group::Faults, Group::Mem];
-
-/// And the bits of task_diag.
-const OBSERVED_BITS: u64 = show::BASE | show::CRED | show::STAT | show::STATM;
-
-/// Clock ticks are as long on all machines that are supported.
+/// The length of a clock tick: 1/100 s on every supported machine (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
 
-/// What task_diag counts in.
+/// The length of a page, which task_diag counts in.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Who looks, with what decides what it sees. A client counts as two: as it was when it connected, and as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Viewer {
-    /// When it connected.
-    pub before: Subject,
-    /// Now.
-    pub now: Subject,
-    /// It is in the group of observers, and was.
-    pub observer: bool,
-    /// User ids as it has them.
-    pub users: IdMap,
-    /// Group ids.
-    pub groups: IdMap,
-}
-
-impl Viewer {
-    /// Those that see nothing.
-    pub fn closed() -> Viewer {
-        let nobody = Subject {
-            pid: 0,
-            own: Default::default(),
-            fsuid: u32::MAX,
-            fsgid: u32::MAX,
-            euid: u32::MAX,
-            capabilities: 0,
-            user_ns: 0,
-            user_ns_level: u32::MAX,
-            landlock: 0,
-            kept: 0,
-            confined: true,
-            counts_files: false,
-            may_attach: false,
-        };
-        Viewer {
-            before: nobody.clone(),
-            now: nobody,
-            observer: false,
-            users: IdMap::default(),
-            groups: IdMap::default(),
-        }
-    }
-
-    /// Whether it is in a Landlock domain, beyond which it sees nothing.
-    pub fn are_in_domain(&self) -> bool {
-        self.before.landlock != 0 || self.now.landlock != 0
-    }
-
-    /// What it may see of a task that it may trace.
-    pub fn sight(&self, object: &Object<'_>) -> Option<Sight> {
-        let now = self.now.sight(object)?;
-        if self.before == self.now {
-            Some(now)
-        } else {
-            Some(now.and(self.before.sight(object)?))
-        }
-    }
-
-    /// Whether it sees every task, and the bits that it sees of all of them.
-    pub fn of_all(&self) -> (bool, u64) {
-        if self.before.sees_all() && self.now.sees_all() {
-            return (true, wire::ALL_BITS);
-        }
-        if self.observer {
-            (false, OBSERVED_BITS | u64::from(observed().0) << show::GROUPS_SHIFT)
-        } else {
-            (false, 0)
-        }
-    }
-}
-
-fn observed() -> Groups {
-    OBSERVED.into_iter().fold(Groups::NONE, Groups::with)
-}
-
-/// The groups that the bits of task_diag are made of.
-pub fn groups_read(request: &Request) -> Groups {
+/// The groups of fields that have to be read for a request: those that it asks for, and those that
+/// attributes of task_diag are made of.
+pub fn groups_to_read(request: &Request) -> Groups {
     let mut groups = request.groups();
     for (bit, needs) in [
         (show::BASE, &[Group::Base][..]),
@@ -115,32 +37,36 @@ pub fn groups_read(request: &Request) -> Groups {
     groups
 }
 
-/// What of a task may be shown.
+/// What a client asks for and may see of a task.
 #[derive(Clone, Copy, Debug)]
 struct Allowed {
+    /// Attributes of task_diag.
     bits: u64,
     groups: Groups,
+    /// Of the others, those that it does not get because the kernel can't read them for it.
+    lacks: Groups,
     sight: Sight,
 }
 
+/// `None` if it may not see the task.
 fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Allowed> {
     let (bits, mut groups) = (request.show & show::TASK_DIAG, request.groups());
     match viewer.sight(object) {
         Some(sight) => {
-            let without = |groups: Groups, group, may| {
-                if may {
-                    groups
-                } else {
-                    groups.without(Groups::NONE.with(group))
-                }
-            };
-            groups = without(groups, Group::Env, sight.owned);
-            groups = without(groups, Group::Io, sight.owned);
-            Some(Allowed { bits, groups, sight })
+            if !sight.owned {
+                groups = groups.without(Groups::NONE.with(Group::Env).with(Group::Io));
+            }
+            Some(Allowed {
+                bits,
+                groups: groups.without(viewer.lacks),
+                lacks: viewer.lacks,
+                sight,
+            })
         }
-        None if viewer.observer => Some(Allowed {
+        None if viewer.is_observer => Some(Allowed {
             bits: bits & OBSERVED_BITS,
-            groups: groups.and(observed()),
+            groups: groups.and(observed_groups()),
+            lacks: Groups::NONE,
             sight: Sight {
                 owned: false,
                 files: false,
@@ -152,22 +78,23 @@ fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Al
     }
 }
 
-/// Appends the message of one record, unless the client may not see the task.
-pub fn put(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mut Vec<u8>) -> bool {
+/// Appends the message about a record's task, if the client may see it. Returns whether it may.
+pub fn put_task(request: &Request, viewer: &Viewer, record: Record<'_>, out: &mut Vec<u8>) -> bool {
     let Some(object) = Object::of(record) else {
         return false;
     };
     let Some(allowed) = allowed(request, viewer, &object) else {
         return false;
     };
-    if request.show & show::TASK_DIAG == 0 && is_whole(request, viewer, &allowed, &object, &record) {
-        put_whole(record, out);
+    if request.show & show::TASK_DIAG == 0 && can_copy(request, viewer, &allowed, &object, &record) {
+        put_copy(record, out);
         return true;
     }
-    put_rest(request, viewer, record, None, true, out)
+    put_rest(request, viewer, record, Rest::ONLY, out)
 }
 
-/// Appends a message with a part of what is told of a task's mappings, which goes on in the next one.
+/// Appends a message with a part of a task's mappings, which the next message continues.
+/// `is_first`: the message also has what comes before the mappings.
 pub fn put_mappings(
     request: &Request,
     viewer: &Viewer,
@@ -181,23 +108,35 @@ pub fn put_mappings(
     };
     let mut message = MessageWriter::task(out, 0, header(record));
     if is_first {
-        put_fixed(allowed.bits, viewer, record, &mut message);
+        put_before_mappings(allowed.bits, viewer, record, &mut message);
     }
     message.attribute(attribute::VMA, |out| out.extend_from_slice(payload));
     message.continued();
     message.finish();
 }
 
-/// Appends the only or last message about a task, unless the client may not see it: without what stands before its mappings, if that
-/// was told.
-pub fn put_rest(
-    request: &Request,
-    viewer: &Viewer,
-    record: Record<'_>,
-    cmdline: Option<&[u8]>,
-    is_first: bool,
-    out: &mut Vec<u8>,
-) -> bool {
+/// What an only or last message about a task has beside its record.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'a> {
+    /// Its command line.
+    pub cmdline: Option<&'a [u8]>,
+    /// It is the only one, and also has what comes before the mappings.
+    pub is_only: bool,
+    /// Mappings or the command line are missing.
+    pub is_incomplete: bool,
+}
+
+impl Rest<'_> {
+    /// Of a task for which nothing was read.
+    pub const ONLY: Rest<'static> = Rest {
+        cmdline: None,
+        is_only: true,
+        is_incomplete: false,
+    };
+}
+
+/// Appends the only or last message about a task, if the client may see it. Returns whether it may.
+pub fn put_rest(request: &Request, viewer: &Viewer, record: Record<'_>, rest: Rest<'_>, out: &mut Vec<u8>) -> bool {
     let Some(object) = Object::of(record) else {
         return false;
     };
@@ -205,10 +144,13 @@ pub fn put_rest(
         return false;
     };
     let mut message = MessageWriter::task(out, 0, header(record));
-    if is_first {
-        put_fixed(allowed.bits, viewer, record, &mut message);
+    if rest.is_only {
+        put_before_mappings(allowed.bits, viewer, record, &mut message);
     }
-    put_behind(allowed.bits, record, cmdline, &mut message);
+    if rest.is_incomplete {
+        message.incomplete();
+    }
+    put_after_mappings(allowed.bits, record, rest.cmdline, &mut message);
     if request.groups().0 != 0 || request.show & show::TASK_DIAG == 0 {
         message.attribute(attribute::RECORD, |out| {
             put_record(request, viewer, &allowed, &object, record, out)
@@ -218,7 +160,7 @@ pub fn put_rest(
     true
 }
 
-/// The task of a record, as messages about it begin.
+/// What a message about the task of a record begins with.
 pub fn header(record: Record<'_>) -> TaskHeader {
     TaskHeader {
         pid: record.header().tid,
@@ -227,8 +169,8 @@ pub fn header(record: Record<'_>) -> TaskHeader {
     }
 }
 
-/// What task_diag has before the mappings.
-fn put_fixed(bits: u64, viewer: &Viewer, record: Record<'_>, message: &mut MessageWriter<'_>) {
+/// Appends task_diag's attributes before the mappings: BASE and CRED.
+fn put_before_mappings(bits: u64, viewer: &Viewer, record: Record<'_>, message: &mut MessageWriter<'_>) {
     if bits & (show::BASE | show::CRED) == 0 {
         return;
     }
@@ -269,8 +211,8 @@ fn put_fixed(bits: u64, viewer: &Viewer, record: Record<'_>, message: &mut Messa
     }
 }
 
-/// What it has behind them.
-fn put_behind(bits: u64, record: Record<'_>, cmdline: Option<&[u8]>, message: &mut MessageWriter<'_>) {
+/// Appends task_diag's attributes after the mappings: STAT, STATM and CMDLINE.
+fn put_after_mappings(bits: u64, record: Record<'_>, cmdline: Option<&[u8]>, message: &mut MessageWriter<'_>) {
     if bits & (show::STAT | show::STATM | show::CMDLINE) == 0 {
         return;
     }
@@ -318,42 +260,44 @@ fn put_behind(bits: u64, record: Record<'_>, cmdline: Option<&[u8]>, message: &m
         };
         message.attribute(attribute::STATM, |to| to.extend_from_slice(out.as_bytes()));
     }
-    if let (true, Some(args)) = (bits & show::CMDLINE != 0, cmdline) {
-        message.attribute(attribute::CMDLINE, |to| to.extend_from_slice(args));
+    if let (true, Some(cmdline)) = (bits & show::CMDLINE != 0, cmdline) {
+        message.attribute(attribute::CMDLINE, |to| to.extend_from_slice(cmdline));
     }
 }
 
-/// The states of task_diag by the letters of proc(5).
+/// The number that task_diag has for a state of proc(5).
 fn state(letter: u8) -> u8 {
     b"RSDTtXZPI".iter().position(|&other| other == letter).unwrap_or(0) as u8
 }
 
-/// How long what decides about access is in a record: the header of the record, that of the attribute, the attribute.
-const BEFORE_FIELDS: usize =
-    size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
+/// Where the fields of a record begin: after its header and the attribute that decides about
+/// access.
+const FIELDS_START: usize = size_of::<record::Header>() + size_of::<record::AttrHeader>() + size_of::<record::Access>();
 
-/// Whether a record is what decides about access, of its right length, and attributes that are told, to the last byte.
-fn is_well_made(record: &Record<'_>) -> bool {
-    let is_told = |kind| kind == attr::DEFER || group_of(kind).is_some();
-    let taken = |len: usize| (size_of::<record::AttrHeader>() + len).next_multiple_of(8);
+/// Whether a record consists of the attribute that decides about access, with its right length, and
+/// of attributes that clients may get, to the last byte.
+fn is_well_formed(record: &Record<'_>) -> bool {
+    let is_for_clients = |kind| kind == attr::DEFER || group_of(kind).is_some();
+    let size = |len: usize| (size_of::<record::AttrHeader>() + len).next_multiple_of(8);
     let mut attributes = record.attributes();
     let is_access = attributes
         .next()
         .is_some_and(|first| first.kind == attr::ACCESS && first.payload.len() == size_of::<record::Access>());
-    let mut end = BEFORE_FIELDS;
+    let mut end = FIELDS_START;
     is_access
         && attributes.all(|attribute| {
-            end += taken(attribute.payload.len());
-            is_told(attribute.kind)
+            end += size(attribute.payload.len());
+            is_for_clients(attribute.kind)
         })
         && end == record.as_bytes().len()
 }
 
-/// Whether a record can be handed on as it is, but for what decides about access.
-fn is_whole(request: &Request, viewer: &Viewer, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
+/// Whether a record can be copied: the client may see all of it but what decides about access, and
+/// no id has to be mapped.
+fn can_copy(request: &Request, viewer: &Viewer, allowed: &Allowed, object: &Object<'_>, record: &Record<'_>) -> bool {
     let wanted = request.groups();
     let (access, sight) = (object.access(), allowed.sight);
-    allowed.groups == groups_read(request)
+    allowed.groups == groups_to_read(request)
         && (sight.nice || !wanted.contains(Group::Cpu))
         && (sight.attach || !wanted.contains(Group::Layout))
         && (sight.files || !wanted.contains(Group::Fds))
@@ -361,12 +305,12 @@ fn is_whole(request: &Request, viewer: &Viewer, allowed: &Allowed, object: &Obje
         && access.mm_user_ns_level.get() == 0
         && viewer.users.is_identity()
         && viewer.groups.is_identity()
-        && is_well_made(record)
+        && is_well_formed(record)
 }
 
-/// The header of a record without what decides about access, and the attributes behind that.
-fn split_whole<'a>(record: &Record<'a>) -> (record::Header, &'a [u8]) {
-    let rest = &record.as_bytes()[BEFORE_FIELDS..];
+/// Splits a record that can be copied into the header of the copy and its fields.
+fn split_copy<'a>(record: &Record<'a>) -> (record::Header, &'a [u8]) {
+    let rest = &record.as_bytes()[FIELDS_START..];
     let header = record::Header {
         len: U32::new((size_of::<record::Header>() + rest.len()) as u32),
         ..*record.header()
@@ -374,22 +318,22 @@ fn split_whole<'a>(record: &Record<'a>) -> (record::Header, &'a [u8]) {
     (header, rest)
 }
 
-/// All that stands before the attributes of a record in a message with nothing else.
+/// All that comes before the fields in a message that is a copy of a record.
 #[derive(IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
-struct Head {
+struct CopyHeader {
     message: wire::MessageHeader,
     task: TaskHeader,
     attribute: wire::AttributeHeader,
     record: record::Header,
 }
 
-/// Appends a message with a record and nothing else, as `put` would: most are such, so this is one copy.
-fn put_whole(record: Record<'_>, out: &mut Vec<u8>) {
-    let (header_of_record, rest) = split_whole(&record);
-    let len = size_of::<Head>() + rest.len();
-    let record_len = size_of::<wire::AttributeHeader>() + size_of::<record::Header>() + rest.len();
-    let head = Head {
+/// Appends a message that is a copy of a record. Most messages are, so it is made in one go.
+fn put_copy(record: Record<'_>, out: &mut Vec<u8>) {
+    let (record_header, fields) = split_copy(&record);
+    let len = size_of::<CopyHeader>() + fields.len();
+    let record_len = size_of::<wire::AttributeHeader>() + size_of::<record::Header>() + fields.len();
+    let header = CopyHeader {
         message: wire::MessageHeader {
             len: U32::new(len as u32),
             kind: U16::new(wire::TASK_DIAG),
@@ -401,14 +345,14 @@ fn put_whole(record: Record<'_>, out: &mut Vec<u8>) {
             len: U16::new(record_len as u16),
             kind: U16::new(attribute::RECORD),
         },
-        record: header_of_record,
+        record: record_header,
     };
     out.reserve(len);
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(rest);
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(fields);
 }
 
-/// Appends a record without what decides about access, with what is allowed of it.
+/// Appends a record with what the client may see of it: without what decides about access.
 fn put_record(
     request: &Request,
     viewer: &Viewer,
@@ -417,93 +361,97 @@ fn put_record(
     record: Record<'_>,
     out: &mut Vec<u8>,
 ) {
-    let wanted = request.groups();
-    if is_whole(request, viewer, allowed, object, &record) {
-        let (header, rest) = split_whole(&record);
+    if can_copy(request, viewer, allowed, object, &record) {
+        let (header, fields) = split_copy(&record);
         out.extend_from_slice(header.as_bytes());
-        out.extend_from_slice(rest);
+        out.extend_from_slice(fields);
         return;
     }
     let mut header = *record.header();
     let mut flags = header.flags.get();
     let mut writer = record::Writer::new(out);
     for attribute in record.attributes() {
-        let group = group_of(attribute.kind);
-        if group.is_some_and(|group| !allowed.groups.contains(group)) {
-            continue;
-        }
-        match attribute.kind {
-            attr::CRED => match record.get::<record::Cred>(attr::CRED) {
-                Some(cred) => writer.put(attr::CRED, attribute.flags, mapped(*cred, viewer).as_bytes()),
-                None => continue,
-            },
-            attr::GROUPS => {
-                let ids = attribute.payload.chunks_exact(4);
-                let ids = ids.map(|id| u32::from_ne_bytes(id.try_into().expect("four bytes")));
-                let ids: Vec<u32> = ids.map(|id| viewer.groups.munged(id)).collect();
-                writer.put(attr::GROUPS, attribute.flags, ids.as_bytes());
+        if attribute.kind == attr::DEFER {
+            if !put_deferred(allowed, record, attribute.flags, &mut writer) {
+                flags &= !record::DEFERRED;
             }
-            attr::AUDIT => match record.get::<record::Audit>(attr::AUDIT) {
-                Some(audit) => {
-                    let user = viewer.users.get(audit.loginuid.get()).unwrap_or(u32::MAX);
-                    let audit = record::Audit {
-                        loginuid: U32::new(user),
-                        ..*audit
-                    };
-                    writer.put(attr::AUDIT, attribute.flags, audit.as_bytes());
-                }
-                None => continue,
-            },
-            attr::CPU if !allowed.sight.nice => match record.get::<record::Cpu>(attr::CPU) {
-                Some(cpu) => {
-                    let cpu = record::Cpu {
-                        timer_slack_ns: U64::new(0),
-                        ..*cpu
-                    };
-                    writer.put(attr::CPU, attribute.flags, cpu.as_bytes());
-                }
-                None => continue,
-            },
-            attr::FDS if !allowed.sight.files => match record.get::<record::Fds>(attr::FDS) {
-                Some(fds) => {
-                    let fds = record::Fds {
-                        fd_count: U32::new(0),
-                        ..*fds
-                    };
-                    writer.put(attr::FDS, attribute.flags, fds.as_bytes());
-                }
-                None => continue,
-            },
-            attr::PERSONALITY if !allowed.sight.attach => {}
-            attr::DEFER => {
-                let deferred = record
-                    .get::<record::Defer>(attr::DEFER)
-                    .map_or(0, |defer| defer.groups.get());
-                let deferred = deferred & allowed.groups.0;
-                if deferred == 0 {
-                    flags &= !record::DEFERRED;
-                    continue;
-                }
-                let defer = record::Defer {
-                    groups: U32::new(deferred),
-                    reserved: U32::new(0),
-                };
-                writer.put(attr::DEFER, attribute.flags, defer.as_bytes());
-            }
-            _ if group.is_some() => writer.put(attribute.kind, attribute.flags, attribute.payload),
-            // What decides about access, and whatever else is not known to be a client's business.
-            _ => {}
+        } else if group_of(attribute.kind).is_some_and(|group| allowed.groups.contains(group)) {
+            put_attribute(viewer, allowed.sight, record, &attribute, &mut writer);
         }
+        // What decides about access, and anything that is not known to be for clients, is left out.
     }
-    let denied = denied(wanted, allowed);
-    if !denied.is_empty() {
+    let absent = absent_fields(request.groups(), allowed);
+    if !absent.is_empty() {
         flags |= record::HAS_ABSENT;
-        writer.put(attr::ABSENT, 0, denied.as_bytes());
+        writer.put(attr::ABSENT, 0, absent.as_bytes());
     }
     header.flags = U32::new(flags);
     writer.finish(header);
 }
 
+/// Appends the groups that BPF deferred, of those that the client may see. Returns whether there
+/// are any.
+fn put_deferred(allowed: &Allowed, record: Record<'_>, flags: u16, writer: &mut record::Writer<'_>) -> bool {
+    let deferred = record.get::<record::Defer>(attr::DEFER);
+    let groups = deferred.map_or(0, |deferred| deferred.groups.get()) & allowed.groups.0;
+    if groups != 0 {
+        let deferred = record::Defer {
+            groups: U32::new(groups),
+            reserved: U32::new(0),
+        };
+        writer.put(attr::DEFER, flags, deferred.as_bytes());
+    }
+    groups != 0
+}
+
+/// Appends an attribute of a group that the client may see: with ids as its namespace shows them,
+/// and without the fields that need a further right.
+fn put_attribute(
+    viewer: &Viewer,
+    sight: Sight,
+    record: Record<'_>,
+    attribute: &Attribute<'_>,
+    writer: &mut record::Writer<'_>,
+) {
+    let kind = attribute.kind;
+    let mut put = |payload: &[u8]| writer.put(kind, attribute.flags, payload);
+    match kind {
+        attr::CRED => {
+            if let Some(cred) = record.get::<record::Cred>(kind) {
+                put(mapped(*cred, viewer).as_bytes());
+            }
+        }
+        attr::GROUPS => {
+            let ids = attribute.payload.chunks_exact(4);
+            let ids = ids.map(|id| u32::from_ne_bytes(id.try_into().expect("four bytes")));
+            let ids: Vec<u32> = ids.map(|id| viewer.groups.munged(id)).collect();
+            put(ids.as_bytes());
+        }
+        attr::AUDIT => {
+            if let Some(audit) = record.get::<record::Audit>(kind) {
+                let loginuid = viewer.users.get(audit.loginuid.get()).unwrap_or(u32::MAX);
+                let loginuid = U32::new(loginuid);
+                put(record::Audit { loginuid, ..*audit }.as_bytes());
+            }
+        }
+        attr::CPU if !sight.nice => {
+            if let Some(cpu) = record.get::<record::Cpu>(kind) {
+                let timer_slack_ns = U64::new(0);
+                put(record::Cpu { timer_slack_ns, ..*cpu }.as_bytes());
+            }
+        }
+        attr::FDS if !sight.files => {
+            if let Some(fds) = record.get::<record::Fds>(kind) {
+                let fd_count = U32::new(0);
+                put(record::Fds { fd_count, ..*fds }.as_bytes());
+            }
+        }
+        attr::PERSONALITY if !sight.attach => {}
+        _ => put(attribute.payload),
+    }
+}
+
+/// Credentials with ids as the client's namespace shows them.
 fn mapped(cred: record::Cred, viewer: &Viewer) -> record::Cred {
     let user = |id: U32| U32::new(viewer.users.munged(id.get()));
     let group = |id: U32| U32::new(viewer.groups.munged(id.get()));
@@ -520,8 +468,8 @@ fn mapped(cred: record::Cred, viewer: &Viewer) -> record::Cred {
     }
 }
 
-/// The fields that were asked for and may not be seen.
-fn denied(wanted: Groups, allowed: &Allowed) -> Vec<AbsentField> {
+/// The fields that a client asked for and does not get.
+fn absent_fields(wanted: Groups, allowed: &Allowed) -> Vec<AbsentField> {
     let is_denied = |field: &Field| {
         let group = field.group();
         if !wanted.contains(group) || matches!(field, Field::Pid | Field::Tid) {
@@ -535,9 +483,16 @@ fn denied(wanted: Groups, allowed: &Allowed) -> Vec<AbsentField> {
         }
     };
     let fields = Field::ALL.iter().filter(|field| is_denied(field));
+    let reason = |field: &Field| {
+        if allowed.lacks.contains(field.group()) {
+            Absent::Unsupported
+        } else {
+            Absent::Denied
+        }
+    };
     let entry = |field: &Field| AbsentField {
         field: U16::new(*field as u16),
-        reason: U16::new(Absent::Denied as u16),
+        reason: U16::new(reason(field) as u16),
     };
     fields.map(entry).collect()
 }

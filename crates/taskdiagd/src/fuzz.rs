@@ -1,105 +1,140 @@
-//! Structure-aware fuzzing of what the broker makes messages of, and of what it hears: records with anything in them, asked for in any way,
-//! by anybody. As many runs as `TASKDIAG_FUZZ_RUNS` says.
+//! What the fuzz target `answers` calls: structure-aware fuzzing of the encoder, and of all that
+//! the broker and its clients decode. Records with any content, any request for them and any viewer
+//! are made of the fuzzer's bytes.
 
+use arbitrary::{Result, Unstructured};
+use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::record::{self, attr, Record};
-use taskdiag_protocol::access::{Own, Subject};
+use taskdiag_protocol::access::{OwnProcess, Subject, INITIAL_USER_NS};
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use zerocopy::native_endian::U32;
 
-use crate::encode::{self, Viewer};
-use crate::facts::Particulars;
-use crate::ids::IdMap;
-use crate::smaps::Payloads;
-use taskdiag_testkit::numbers::Numbers;
+use crate::credentials::{IdMap, ProcFacts, Viewer};
+use crate::encode::{self, Rest};
+use crate::helpers::messages::split_packet;
+use crate::helpers::VmaEncoder;
 
-/// Who is in the initial namespace.
-const USER_NS: u32 = 0xEFFF_FFFD;
+/// What some bytes made.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// The broker accepts the request.
+    pub is_request: bool,
+    /// The viewer sees the task.
+    pub is_answered: bool,
+}
 
-fn subject(numbers: &mut Numbers) -> Subject {
-    let id = [0, 1000][numbers.below(2)];
-    Subject {
-        pid: 1 + numbers.below(3) as u32,
-        own: Own::default(),
+/// Makes a request, a viewer and a record of `data`, and checks the answer.
+///
+/// # Panics
+///
+/// If the answer is wrong.
+pub fn answers(data: &[u8]) -> Outcome {
+    exchange(&mut Unstructured::new(data)).expect("missing bytes count as 0")
+}
+
+fn below(input: &mut Unstructured<'_>, limit: usize) -> Result<usize> {
+    input.int_in_range(0..=limit - 1)
+}
+
+fn bytes(input: &mut Unstructured<'_>, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    input.fill_buffer(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn subject(input: &mut Unstructured<'_>) -> Result<Subject> {
+    let id = *input.choose(&[0, 1000])?;
+    Ok(Subject {
+        pid: input.int_in_range(1..=3)?,
+        own: OwnProcess::default(),
         fsuid: id,
         fsgid: id,
         euid: id,
-        capabilities: [0, u64::MAX, 1 << 19][numbers.below(3)],
-        user_ns: USER_NS,
-        user_ns_level: numbers.below(2) as u32,
-        landlock: numbers.number() % 2,
-        kept: 0,
-        confined: numbers.below(8) == 0,
-        counts_files: numbers.below(2) == 0,
-        may_attach: numbers.below(2) == 0,
-    }
+        capabilities: *input.choose(&[0, u64::MAX, 1 << 19])?,
+        user_ns: INITIAL_USER_NS,
+        user_ns_level: input.int_in_range(0..=1)?,
+        landlock: input.int_in_range(0..=1)?,
+        hidden_pid: 0,
+        confined: input.ratio(1, 8)?,
+        counts_files: input.arbitrary()?,
+        may_attach: input.arbitrary()?,
+    })
 }
 
-/// A record with attributes of all kinds, of their right lengths and of others.
-fn record(numbers: &mut Numbers) -> Vec<u8> {
-    const SIZES: [(u16, usize); 16] = [
-        (attr::ACCESS, size_of::<record::Access>()),
-        (attr::BASE, size_of::<record::Base>()),
-        (attr::CRED, size_of::<record::Cred>()),
-        (attr::CPU, size_of::<record::Cpu>()),
-        (attr::FAULTS, size_of::<record::Faults>()),
-        (attr::MEM, size_of::<record::Mem>()),
-        (attr::GROUPS, 12),
-        (attr::AUDIT, size_of::<record::Audit>()),
-        (attr::FDS, size_of::<record::Fds>()),
-        (attr::DEFER, size_of::<record::Defer>()),
-        (attr::USER_NS, 8),
-        (attr::VIEW, 300),
-        (attr::EXE, 20),
-        (attr::PERSONALITY, 4),
-        (attr::RUN, 16),
-        (999, 24),
-    ];
+/// The types of attributes, with the right length of each.
+const SIZES: [(u16, usize); 16] = [
+    (attr::ACCESS, size_of::<record::Access>()),
+    (attr::BASE, size_of::<record::Base>()),
+    (attr::CRED, size_of::<record::Cred>()),
+    (attr::CPU, size_of::<record::Cpu>()),
+    (attr::FAULTS, size_of::<record::Faults>()),
+    (attr::MEM, size_of::<record::Mem>()),
+    (attr::GROUPS, 12),
+    (attr::AUDIT, size_of::<record::Audit>()),
+    (attr::FDS, size_of::<record::Fds>()),
+    (attr::DEFER, size_of::<record::Defer>()),
+    (attr::USER_NS, 8),
+    (attr::VIEW, 300),
+    (attr::EXE, 20),
+    (attr::PERSONALITY, 4),
+    (attr::RUN, 16),
+    (999, 24),
+];
+
+/// A payload, most often of the right length.
+fn payload(input: &mut Unstructured<'_>, kind: u16, size: usize) -> Result<Vec<u8>> {
+    let mut payload = bytes(input, size)?;
+    if kind == attr::ACCESS && !input.ratio(1, 4)? {
+        payload.fill(0);
+        // Stable, dumpable, in the initial namespace: some viewers see it.
+        let len = payload.len();
+        payload[len - 8..len - 4].copy_from_slice(&1_u32.to_ne_bytes());
+        payload[len - 4..].copy_from_slice(&1_u32.to_ne_bytes());
+        payload[len - 24..len - 20].copy_from_slice(&INITIAL_USER_NS.to_ne_bytes());
+        payload[len - 20..len - 16].copy_from_slice(&INITIAL_USER_NS.to_ne_bytes());
+    }
+    if input.ratio(1, 16)? {
+        payload.truncate(below(input, size + 1)?);
+    }
+    Ok(payload)
+}
+
+/// A record with attributes of all kinds.
+fn record(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut kinds = Vec::new();
+    if !input.ratio(1, 16)? {
+        kinds.push(SIZES[0]);
+    }
+    for _ in 0..below(input, 8)? {
+        kinds.push(*input.choose(&SIZES[1..])?);
+    }
     let mut bytes = Vec::new();
     let mut writer = record::Writer::new(&mut bytes);
-    let mut put = |kind: u16, size: usize, numbers: &mut Numbers| {
-        let mut payload: Vec<u8> = (0..size).map(|_| numbers.number() as u8).collect();
-        if kind == attr::ACCESS && numbers.below(4) > 0 {
-            payload.fill(0);
-            // Stable, dumpable, in the initial namespace: seen by somebody.
-            let len = payload.len();
-            payload[len - 8..len - 4].copy_from_slice(&1_u32.to_ne_bytes());
-            payload[len - 4..].copy_from_slice(&1_u32.to_ne_bytes());
-            payload[len - 24..len - 20].copy_from_slice(&USER_NS.to_ne_bytes());
-            payload[len - 20..len - 16].copy_from_slice(&USER_NS.to_ne_bytes());
-        }
-        if numbers.below(16) == 0 {
-            payload.truncate(numbers.below(size + 1));
-        }
-        writer.put(kind, 0, &payload);
-    };
-    if numbers.below(16) > 0 {
-        put(SIZES[0].0, SIZES[0].1, numbers);
-    }
-    for _ in 0..numbers.below(8) {
-        let (kind, size) = SIZES[1 + numbers.below(SIZES.len() - 1)];
-        put(kind, size, numbers);
+    for (kind, size) in kinds {
+        writer.put(kind, 0, &payload(input, kind, size)?);
     }
     writer.finish(record::Header {
-        pid: U32::new(1 + numbers.below(3) as u32),
-        tid: U32::new(1 + numbers.below(3) as u32),
-        flags: U32::new(numbers.below(32) as u32),
+        pid: U32::new(input.int_in_range(1..=3)?),
+        tid: U32::new(input.int_in_range(1..=3)?),
+        flags: U32::new(input.int_in_range(0..=31)?),
         ..record::Header::default()
     });
-    // And now and then one whose lengths are others.
-    if numbers.below(8) == 0 {
-        // The header of the first attribute, which decides about access, or anything.
+    // In some records a byte is wrong.
+    if input.ratio(1, 8)? {
+        // In the header of the first attribute, which decides about access, or anywhere.
         let first = size_of::<record::Header>()..size_of::<record::Header>() + 8;
-        let at = match numbers.below(2) {
-            0 => numbers.below(bytes.len()),
-            _ => (first.start + numbers.below(first.len())).min(bytes.len() - 1),
+        let at = if input.arbitrary()? {
+            below(input, bytes.len())?
+        } else {
+            (first.start + below(input, first.len())?).min(bytes.len() - 1)
         };
-        bytes[at] = numbers.number() as u8;
+        bytes[at] = input.arbitrary()?;
     }
-    bytes
+    Ok(bytes)
 }
 
-/// Check that whatever is answered is whole messages, which the client's decoder reads, and that nothing that decides about access ever
-/// leaves.
+/// Check that an answer consists of whole messages, which the client's decoder accepts, and holds
+/// nothing of what decides about access.
 fn check(answer: &[u8]) {
     let mut total = 0;
     for message in Messages::new(answer, 0) {
@@ -120,80 +155,122 @@ fn check(answer: &[u8]) {
     assert!(total > 0 || answer.is_empty());
 }
 
-#[test]
-fn anything_is_survived() {
-    let runs = std::env::var("TASKDIAG_FUZZ_RUNS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let runs: u64 = runs.unwrap_or(20_000);
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    let (mut answered, mut requests) = (0_u64, 0_u64);
+/// A packet from a client: a request, with some bytes changed or cut off.
+fn packet(input: &mut Unstructured<'_>, request: &Request) -> Result<Vec<u8>> {
+    let mut packet = request.encode().to_vec();
+    for _ in 0..below(input, 3)? {
+        let at = below(input, packet.len())?;
+        packet[at] = input.arbitrary()?;
+    }
+    packet.truncate(packet.len() - below(input, 8)?.saturating_sub(4));
+    Ok(packet)
+}
+
+fn viewer(input: &mut Unstructured<'_>) -> Result<Viewer> {
     let map = IdMap::parse("0 1000 1\n1 100000 65536\n").expect("a map");
-    for _ in 0..runs {
-        // What a client sends: a request with some bytes changed.
-        let asked = Request {
-            seq: numbers.number() as u32,
-            show: 1 << numbers.below(64) | 1 << numbers.below(64) | 1 << 16,
-            strategy: [Strategy::All, Strategy::One, Strategy::Thread][numbers.below(3)],
-            pid: numbers.below(5) as u32,
-        };
-        let mut packet = asked.encode().to_vec();
-        for _ in 0..numbers.below(3) {
-            let at = numbers.below(packet.len());
-            packet[at] = numbers.number() as u8;
-        }
-        packet.truncate(packet.len() - numbers.below(8).saturating_sub(4));
-        let request = Request::parse(&packet);
-        requests += u64::from(request.is_ok());
-        let request = request.unwrap_or(Request {
-            show: show::BASE | show::CRED | show::STAT | wire::GROUP_BITS,
-            ..asked
-        });
-        let users = if numbers.below(4) == 0 {
-            map.clone()
+    let users = if input.ratio(1, 4)? { map } else { IdMap::default() };
+    Ok(Viewer {
+        before: subject(input)?,
+        now: subject(input)?,
+        is_observer: input.ratio(1, 4)?,
+        users: users.clone(),
+        groups: users,
+        lacks: if input.ratio(1, 4)? {
+            Groups::NONE.with(Group::Paths)
         } else {
-            IdMap::default()
-        };
-        let viewer = Viewer {
-            before: subject(&mut numbers),
-            now: subject(&mut numbers),
-            observer: numbers.below(4) == 0,
-            users: users.clone(),
-            groups: users,
-        };
-        let bytes = record(&mut numbers);
-        let mut out = Vec::new();
-        if let Some((record, _)) = Record::split_first(&bytes) {
-            answered += u64::from(encode::put(&request, &viewer, record, &mut out));
-            let len = numbers.below(65);
-            let payload: Vec<u8> = (0..len).map(|_| numbers.number() as u8).collect();
-            encode::put_mappings(&request, &viewer, record, &payload, numbers.below(2) == 0, &mut out);
-            encode::put_rest(&request, &viewer, record, Some(&payload), false, &mut out);
+            Groups::NONE
+        },
+    })
+}
+
+/// Decodes bytes as if helpers had sent them.
+fn decode_as_helpers(bytes: &[u8]) {
+    let _ = ProcFacts::parse(bytes, None);
+    let _ = split_packet(bytes);
+    let mut encoder = VmaEncoder::new(true);
+    let _ = encoder.push::<()>(bytes, &mut |_| Ok(()));
+}
+
+/// Decodes an answer as a client does, with some bytes changed.
+fn decode_as_client(input: &mut Unstructured<'_>, mut answer: Vec<u8>) -> Result<()> {
+    for _ in 0..below(input, 3)? {
+        let at = below(input, answer.len().max(1))?;
+        if let Some(byte) = answer.get_mut(at) {
+            *byte = input.arbitrary()?;
         }
-        check(&out);
-        // What helpers bring, and what the client reads.
-        let _ = Particulars::parse(&bytes);
-        let _ = crate::reader::split_head(&bytes);
-        let mut payloads = Payloads::new(true);
-        let _ = payloads.take::<()>(&bytes, &mut |_| Ok(()));
-        for at in 0..numbers.below(3) {
-            let place = numbers.below(out.len().max(1));
-            if let Some(byte) = out.get_mut(place) {
-                *byte = at as u8;
-            }
-        }
-        for message in Messages::new(&out, 0).flatten() {
-            if let Message::Task { attributes: list, .. } = message {
-                for (_, payload, _) in wire::attributes(list) {
-                    let attributes: usize = Record::each(payload).map(|record| record.attributes().count()).sum();
-                    assert!(attributes <= payload.len());
-                }
+    }
+    for message in Messages::new(&answer, 0).flatten() {
+        if let Message::Task { attributes: list, .. } = message {
+            for (_, payload, _) in wire::attributes(list) {
+                let attributes: usize = Record::each(payload).map(|record| record.attributes().count()).sum();
+                assert!(attributes <= payload.len());
             }
         }
     }
-    println!("{runs} runs: {requests} requests, {answered} answers");
-    assert!(
-        answered > runs / 20 && requests > runs / 20,
-        "{requests} requests, {answered} answers"
-    );
+    Ok(())
+}
+
+fn exchange(input: &mut Unstructured<'_>) -> Result<Outcome> {
+    let intended = Request {
+        seq: input.arbitrary()?,
+        show: 1 << below(input, 64)? | 1 << below(input, 64)? | 1 << 16,
+        strategy: *input.choose(&[Strategy::All, Strategy::One, Strategy::Thread])?,
+        pid: input.int_in_range(0..=4)?,
+    };
+    let parsed = Request::parse(&packet(input, &intended)?);
+    let request = parsed.unwrap_or(Request {
+        show: show::BASE | show::CRED | show::STAT | wire::GROUP_BITS,
+        ..intended
+    });
+    let viewer = viewer(input)?;
+    let record_bytes = record(input)?;
+    let mut answer = Vec::new();
+    let mut is_answered = false;
+    if let Some((record, _)) = Record::split_first(&record_bytes) {
+        is_answered = encode::put_task(&request, &viewer, record, &mut answer);
+        let len = below(input, 65)?;
+        let payload = bytes(input, len)?;
+        let is_first = input.arbitrary()?;
+        encode::put_mappings(&request, &viewer, record, &payload, is_first, &mut answer);
+        let rest = Rest {
+            cmdline: Some(&payload),
+            is_only: false,
+            is_incomplete: input.arbitrary()?,
+        };
+        encode::put_rest(&request, &viewer, record, rest, &mut answer);
+    }
+    check(&answer);
+    decode_as_helpers(&record_bytes);
+    decode_as_client(input, answer)?;
+    Ok(Outcome {
+        is_request: parsed.is_ok(),
+        is_answered,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_testkit::numbers::Numbers;
+
+    use super::*;
+
+    /// Check that no record, request or viewer makes encoder or decoders panic, and that each
+    /// answer passes [`check`].
+    #[test]
+    fn any_input_is_handled() {
+        const RUNS: u32 = 20_000;
+        let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+        let (mut answered, mut requests) = (0, 0);
+        for _ in 0..RUNS {
+            // More than most records take.
+            let data: Vec<u8> = (0..128).flat_map(|_| numbers.number().to_le_bytes()).collect();
+            let outcome = answers(&data);
+            requests += u32::from(outcome.is_request);
+            answered += u32::from(outcome.is_answered);
+        }
+        assert!(
+            answered > RUNS / 20 && requests > RUNS / 20,
+            "{requests} requests, {answered} answers"
+        );
+    }
 }

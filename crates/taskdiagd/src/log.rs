@@ -1,5 +1,5 @@
-//! Messages on standard error, with the levels that journald understands at the start of lines. Nobody waits for whoever reads them:
-//! what there is no room for is left out.
+//! Messages on standard error, with the levels of syslog where journald reads them. The broker
+//! never waits for whoever reads them: a message for which there is no room is lost.
 
 use std::fmt;
 use std::os::fd::AsFd as _;
@@ -9,15 +9,15 @@ use rustix::event::PollFlags;
 
 use crate::sys;
 
-/// How much a message matters.
+/// How important a message is, by its number in syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// It does not work.
+    /// The broker does not work.
     Error = 3,
-    /// It works, but somebody should look.
+    /// The broker works, but somebody should look.
     Warning = 4,
-    /// What happens to the daemon.
+    /// What happens to the broker.
     Info = 6,
     /// What happens to clients.
     Debug = 7,
@@ -27,7 +27,7 @@ static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 static IS_JOURNAL: AtomicBool = AtomicBool::new(false);
 
 impl Level {
-    /// The level of a name.
+    /// The level of this name.
     pub fn parse(name: &str) -> Option<Level> {
         Some(match name {
             "error" => Level::Error,
@@ -39,20 +39,20 @@ impl Level {
     }
 }
 
-/// Leaves out what matters less.
+/// Leaves out less important messages.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Finds out who reads. systemd sets this where lines may begin with a level.
+/// Finds out whether journald reads the messages: systemd sets this variable then.
 pub fn begin() {
     IS_JOURNAL.store(std::env::var_os("JOURNAL_STREAM").is_some(), Ordering::Relaxed);
 }
 
-/// The longest line: a pipe that can be written to has room for as much.
-const LINE: usize = 1024;
+/// The longest line. A pipe that poll(2) reports as writable has room for it.
+const MAX_LINE: usize = 1024;
 
-/// Writes a message, unless it matters too little.
+/// Writes a message, unless it is less important than the level.
 pub fn log(level: Level, message: fmt::Arguments<'_>) {
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
@@ -68,16 +68,16 @@ pub fn log(level: Level, message: fmt::Arguments<'_>) {
     } else {
         format!("taskdiagd: {name}: {message}")
     };
-    line.truncate(cut(&line, LINE - 1));
+    line.truncate(floor_char_boundary(&line, MAX_LINE - 1));
     line.push('\n');
     let stderr = std::io::stderr();
-    if sys::events_now(stderr.as_fd(), PollFlags::OUT).is_ok_and(|events| !events.is_empty()) {
+    if sys::poll_now(stderr.as_fd(), PollFlags::OUT).is_ok_and(|events| !events.is_empty()) {
         let _ = rustix::io::write(&stderr, line.as_bytes());
     }
 }
 
-/// The longest whole beginning of a text.
-fn cut(text: &str, most: usize) -> usize {
-    let most = most.min(text.len());
-    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+/// The longest whole beginning of a text: `str::floor_char_boundary` of Rust 1.91.
+fn floor_char_boundary(text: &str, max: usize) -> usize {
+    let max = max.min(text.len());
+    (0..=max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }

@@ -1,4 +1,7 @@
-//! Tells systemd that the loop turns: sd_notify(3), without the library.
+//! Tells systemd that the loop is ready, and that it is alive: sd_notify(3).
+//!
+//! The crates for this open a socket for each message. The loop may not open sockets, so it keeps
+//! one.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,56 +9,56 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Whoever wants to know.
+/// The connection to systemd, if it wants to be told.
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<OwnedFd>,
-    /// How often it is to be told.
-    every: Option<Duration>,
+    /// How often the watchdog has to be told.
+    period: Option<Duration>,
     next: Option<Instant>,
 }
 
 impl Notify {
-    /// Who the environment says, while the socket can still be reached.
-    pub fn find() -> Notify {
-        let every = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+    /// Connects to the socket that the environment names, if it names one.
+    pub fn connect() -> Notify {
+        let timeout = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
         let is_ours = std::env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
-        let socket = connect();
-        let every = every
+        let socket = socket();
+        let period = timeout
             .filter(|_| is_ours && socket.is_some())
-            .map(|every: u64| Duration::from_micros(every) / 3);
+            .map(|timeout: u64| Duration::from_micros(timeout) / 3);
         Notify {
             socket,
-            every,
-            next: every.map(|_| Instant::now()),
+            period,
+            next: period.map(|_| Instant::now()),
         }
     }
 
-    /// Clients are served from now on.
+    /// Says that clients are served.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.send("READY=1");
     }
 
-    /// The loop has turned. Says when it is to turn again, at the latest.
-    pub fn is_alive(&mut self) -> Option<Instant> {
-        let (every, next) = (self.every?, self.next?);
+    /// Tells the watchdog that the loop is alive, if that is due. Returns when it is due next.
+    pub fn alive(&mut self) -> Option<Instant> {
+        let (period, next) = (self.period?, self.next?);
         let now = Instant::now();
         if next <= now {
-            self.tell("WATCHDOG=1");
-            self.next = Some(now + every);
+            self.send("WATCHDOG=1");
+            self.next = Some(now + period);
         }
         self.next
     }
 
-    fn tell(&self, what: &str) {
+    fn send(&self, message: &str) {
         if let Some(socket) = &self.socket {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(socket, what.as_bytes(), flags);
+            let _ = rustix::net::send(socket, message.as_bytes(), flags);
         }
     }
 }
 
-fn connect() -> Option<OwnedFd> {
+fn socket() -> Option<OwnedFd> {
     let name = std::env::var_os("NOTIFY_SOCKET")?;
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddrUnix::new_abstract_name(name),

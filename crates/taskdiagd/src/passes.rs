@@ -1,4 +1,5 @@
-//! Passes over tasks for the broker: records with all that decides about access, in the numbers and paths of a client.
+//! Passes of the BPF programs: records of tasks with all that decides about access, in the
+//! namespaces of a client.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,48 +7,50 @@ use std::time::{Duration, Instant};
 use taskdiag_bpf::pass::{Bpf, PassRequest, Standpoint};
 use taskdiag_bpf::pin;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::field::Groups;
+use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::plan::BpfWay;
 use taskdiag_core::query::Scope;
-use taskdiag_core::record::{attr, value, KernelTest, Record, View};
+use taskdiag_core::record::{attr, value, Base, KernelTest, Record, View};
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_protocol::access::Object;
 
-/// The groups that somebody may ask for most of the time; a program of its own answers them, which is smaller.
+/// The groups that are asked for most (base and cred). A smaller program answers these.
 const COMMON: Groups = Groups(0b101);
 
-/// How often tasks are looked at whose numbers became others', or that change what decides about access, as an exec does.
+/// How often a pass looks at a task whose record is uncertain: another task got its pid meanwhile,
+/// or what decides about access changed, as in an exec.
 const ATTEMPTS: usize = 4;
 
-/// How long they are given.
-const BETWEEN_ATTEMPTS: Duration = Duration::from_micros(100);
+/// How long to wait before looking again.
+const RETRY_PAUSE: Duration = Duration::from_micros(100);
 
-/// What looking again may take in all, but for the last look: a process that keeps itself in that state costs each pass, and each request of its
-/// own, no more.
-pub const LOOKING_AGAIN: Duration = Duration::from_millis(1);
+/// How long all looks but the last may take together. A process that stays uncertain costs each
+/// pass, and each of its own requests, no more.
+pub const RETRY_TIME: Duration = Duration::from_millis(1);
 
-/// Of processes with more threads than this together, threads are looked at once.
-const THREADS_AGAIN: usize = 256;
+/// In a pass over threads, no more threads than this are looked at again.
+const MAX_THREADS_AGAIN: usize = 256;
 
-/// What may be held without a pass in sight.
-const MEMORY: usize = 256 << 10;
+/// A larger buffer than this is kept for the next pass for a short time only.
+const KEPT_MEMORY: usize = 256 << 10;
 
-/// What a pass is to bring.
+/// What a pass is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ask {
+pub struct PassSpec {
     /// Which tasks.
-    pub scope: Tasks,
-    /// The groups of fields, by their bits. What decides about access comes with every record.
+    pub tasks: Tasks,
+    /// The groups of fields, as bits. What decides about access comes with every record.
     pub groups: u32,
-    /// The address of the task in whose namespaces the answer is to be, from its [`View`]; 0 for this process.
+    /// The kernel's address of the task in whose namespaces records are made, from its [`View`]. 0
+    /// for this process.
     pub as_task: u64,
-    /// Whether Landlock domains of tasks decide, as they do if who asks is in one. Otherwise they are not looked up.
-    pub domains: bool,
-    /// It ends early once there are so many tasks, or some more.
-    pub most: usize,
+    /// Whether to read Landlock domains, which decide for a client that is in one.
+    pub with_landlock: bool,
+    /// The pass may end once it has read this many tasks.
+    pub max_tasks: usize,
 }
 
-/// Which tasks a pass is to visit. Numbers are those of `as_task`.
+/// Which tasks a pass reads. Pids are those of the namespace that the pass is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tasks {
     /// Every process.
@@ -62,15 +65,17 @@ pub enum Tasks {
     ChildrenOf(u32),
 }
 
-/// Programs that are loaded.
+/// The loaded programs.
 pub struct Passes {
     common: Bpf,
     all: Bpf,
+    /// One more than the word of a task's security data that points to its Landlock domain; 0 if it
+    /// is not known.
     landlock: u32,
     snapshot: Snapshot,
 }
 
-/// The records of one pass, by ascending thread ids.
+/// The records of one pass, by ascending thread id.
 #[derive(Debug, Default)]
 pub struct Records {
     bytes: Vec<u8>,
@@ -82,12 +87,12 @@ impl Records {
         self.bytes.is_empty()
     }
 
-    /// All of them.
+    /// All of them, one after the other.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// One by one.
+    /// Each of them.
     pub fn each(&self) -> impl Iterator<Item = Record<'_>> {
         Record::each(&self.bytes)
     }
@@ -100,9 +105,9 @@ impl fmt::Debug for Passes {
 }
 
 impl Passes {
-    /// Loads all programs, for passes of this thread. From then on no capability is needed for them (Linux 6.0 and later).
+    /// Loads all programs, for passes of this thread. Passes need no capability.
     pub fn load() -> Result<Passes> {
-        let load = |groups: Groups| {
+        let load = |groups: Groups| -> Result<Bpf> {
             let mut bpf = Bpf::default();
             let groups = groups.or(Groups::ACCESS).or(Groups::VIEW).or(Groups::TESTABLE);
             bpf.prepare(BpfWay::ToLoad, groups, &pin::directory())?;
@@ -115,17 +120,18 @@ impl Passes {
             landlock: 0,
             snapshot: Snapshot::default(),
         };
-        // What the first pass of each reads of this host, it reads now.
+        // The first pass of each program also reads facts about this host: while files can still be
+        // opened.
         let own = std::process::id();
         for groups in [Groups::NONE, Groups::ALL] {
-            let ask = Ask {
-                scope: Tasks::Process(own),
+            let spec = PassSpec {
+                tasks: Tasks::Process(own),
                 groups: groups.0,
                 as_task: 0,
-                domains: false,
-                most: usize::MAX,
+                with_landlock: false,
+                max_tasks: usize::MAX,
             };
-            let records = passes.run(&ask)?;
+            let records = passes.run(&spec)?;
             if records.each().next().and_then(Object::of).is_none() {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -136,145 +142,169 @@ impl Passes {
         Ok(passes)
     }
 
-    /// Whether the programs find their tasks themselves. Others are told what to do by bpf(2).
+    /// Whether the programs find their tasks themselves. Otherwise the kernel calls them for each
+    /// task, and a map tells them what to do, which is written with bpf(2).
     pub fn find_tasks_themselves(&self) -> bool {
         self.common.finds_tasks_itself() && self.all.finds_tasks_itself()
     }
 
-    /// Tells the programs which word of a task's security data names its Landlock domain.
+    /// Tells the programs which word of a task's security data points to its Landlock domain.
     pub fn set_landlock_word(&mut self, word: usize) {
         self.landlock = word as u32 + 1;
     }
 
-    /// The records of one pass.
-    pub fn run(&mut self, ask: &Ask) -> Result<Records> {
-        self.pass(ask, Groups::NONE, ATTEMPTS)
+    /// Makes a pass.
+    pub fn run(&mut self, spec: &PassSpec) -> Result<Records> {
+        self.pass(spec, Groups::NONE, ATTEMPTS)
     }
 
-    /// The records of the threads of one process of this namespace, with where they stand: each is looked at once. Of a process with more
-    /// than `most` threads there are more than `most` records, and not all.
-    pub fn view(&mut self, pid: u32, groups: u32, as_task: u64, most: usize) -> Result<Records> {
-        // A walk goes on at numbers of this namespace.
-        let scope = match as_task {
+    /// Reads the threads of one process of this pid namespace, with their namespaces ([`View`]),
+    /// each once. If it has more than `max` threads, there are more than `max` records, and not
+    /// necessarily all. In the place of another task only the first thread is read.
+    pub fn threads_of(&mut self, pid: u32, groups: u32, as_task: u64, max: usize) -> Result<Records> {
+        // A walk over threads continues at pids of this namespace, not of that task's.
+        let tasks = match as_task {
             0 => Tasks::ThreadsOf(pid),
             _ => Tasks::Process(pid),
         };
-        let ask = Ask {
-            scope,
+        let spec = PassSpec {
+            tasks,
             groups,
             as_task,
-            domains: true,
-            most: most.saturating_add(1),
+            with_landlock: true,
+            max_tasks: max.saturating_add(1),
         };
-        self.pass(&ask, Groups::VIEW, 1)
+        self.pass(&spec, Groups::VIEW, 1)
     }
 
-    fn pass(&mut self, ask: &Ask, view: Groups, attempts: usize) -> Result<Records> {
-        let fields = Groups(ask.groups).and(Groups::ALL);
-        let bpf = match fields {
-            _ if COMMON.covers(fields) => &mut self.common,
-            _ => &mut self.all,
+    /// Whether a process of this pid namespace runs, or waits for nothing but a processor.
+    pub fn is_running(&mut self, pid: u32) -> bool {
+        let spec = PassSpec {
+            tasks: Tasks::Process(pid),
+            groups: 1 << Group::Base as u32,
+            as_task: 0,
+            with_landlock: false,
+            max_tasks: 1,
         };
-        let mut tests = Vec::new();
-        let scope = match ask.scope {
-            Tasks::Processes => Scope::Processes,
-            Tasks::Threads => Scope::Threads,
-            Tasks::ChildrenOf(pid) => Scope::ChildrenOf(pid),
-            // Iterators are pointed at numbers of this namespace only.
-            Tasks::Process(pid) | Tasks::ThreadsOf(pid) if ask.as_task != 0 && view.is_empty() => {
-                tests.push(KernelTest {
-                    what: value::PID.into(),
-                    value: [u64::from(pid).into(), 0.into()],
-                    ..KernelTest::default()
-                });
-                match ask.scope {
-                    Tasks::Process(_) => Scope::Processes,
-                    _ => Scope::Threads,
-                }
-            }
-            Tasks::Process(pid) => Scope::Process(pid),
-            Tasks::ThreadsOf(pid) => Scope::ThreadsOf(pid),
+        let records = self.pass(&spec, Groups::NONE, 1).unwrap_or_default();
+        let state = |record: Record<'_>| Some(record.get::<Base>(attr::BASE)?.state);
+        let state = records.each().find_map(state);
+        state == Some(b'R')
+    }
+
+    fn pass(&mut self, spec: &PassSpec, view: Groups, attempts: usize) -> Result<Records> {
+        let fields = Groups(spec.groups).and(Groups::ALL);
+        let bpf = if COMMON.covers(fields) {
+            &mut self.common
+        } else {
+            &mut self.all
         };
+        let (scope, test) = scope(spec, !view.is_empty());
         let request = PassRequest {
             scope,
             pids: &[],
             groups: fields.or(Groups::ACCESS).or(view),
-            tests: &tests,
+            tests: test.as_slice(),
             changed: false,
             standpoint: Standpoint {
-                task: ask.as_task,
-                landlock: if ask.domains { self.landlock } else { 0 },
+                task: spec.as_task,
+                landlock: if spec.with_landlock { self.landlock } else { 0 },
             },
-            most: ask.most,
+            most: spec.max_tasks,
         };
         self.snapshot.clear(Default::default());
         bpf.read(&request, &mut self.snapshot)?;
-        // Who is not certain after all attempts is shown to those only who see all tasks.
+        // A record that stays uncertain is shown only to clients that see all tasks.
         let began = Instant::now();
         for _ in 1..attempts {
             let uncertain = uncertain(&self.snapshot, scope);
-            if uncertain.is_empty() || began.elapsed() >= LOOKING_AGAIN {
+            if uncertain.is_empty() || began.elapsed() >= RETRY_TIME {
                 break;
             }
-            wait_a_little();
-            match (scope, ask.as_task) {
-                (Scope::Processes | Scope::Threads, 0) => {
-                    let request = PassRequest {
-                        pids: &uncertain,
-                        ..request
-                    };
-                    let mut once_more = Snapshot::default();
-                    bpf.read(&request, &mut once_more)?;
-                    replace(&mut self.snapshot, &uncertain, once_more);
-                }
-                // These numbers are of another namespace, or it is few tasks.
-                _ => {
-                    self.snapshot.clear(Default::default());
-                    bpf.read(&request, &mut self.snapshot)?;
-                }
-            }
+            spin_briefly();
+            read_again(bpf, &request, &uncertain, &mut self.snapshot)?;
         }
         if self.snapshot.counters().malformed > 0 {
             return Err(Error::new(ErrorKind::Malformed, "records of the BPF program are torn"));
         }
         let records = &mut self.snapshot.records;
         let bytes = match records.len() {
-            // Few, which leave the memory for many where it is.
-            ..=MEMORY => records.clone(),
+            // The buffer for large passes stays here.
+            ..=KEPT_MEMORY => records.clone(),
             _ => std::mem::take(records),
         };
         Ok(Records { bytes })
     }
 
-    /// Takes back the memory of records that are not needed any more, for those of the next pass: several megabytes that need not
-    /// grow again.
+    /// Takes back records that are no longer needed, for their memory: the next pass then need not
+    /// grow a buffer to several megabytes.
     pub fn reuse(&mut self, records: Records) {
         if records.bytes.capacity() > self.snapshot.records.capacity() {
             self.snapshot.records = records.bytes;
         }
     }
 
-    /// Whether it holds much memory for a next pass.
-    pub fn holds_memory(&self) -> bool {
-        self.snapshot.records.capacity() > MEMORY
+    /// Whether much memory is kept for the next pass.
+    pub fn keeps_memory(&self) -> bool {
+        self.snapshot.records.capacity() > KEPT_MEMORY
     }
 
-    /// Gives that back.
-    pub fn release(&mut self) {
+    /// Frees that memory.
+    pub fn free_memory(&mut self) {
         self.snapshot = Snapshot::default();
     }
 }
 
-/// Gives a task that changes time to be done with it, a tenth of a millisecond: to sleep would take longer.
-pub fn wait_a_little() {
+/// The tasks that the program visits, and the test that selects from them.
+fn scope(spec: &PassSpec, is_view: bool) -> (Scope, Option<KernelTest>) {
+    // An iterator takes pids of this namespace only. In another namespace, the program has to visit
+    // all tasks and compare their pids. `threads_of` gives pids of this namespace.
+    let is_sought = spec.as_task != 0 && !is_view;
+    let has_pid = |pid: u32| {
+        is_sought.then(|| KernelTest {
+            what: value::PID.into(),
+            value: [u64::from(pid).into(), 0.into()],
+            ..KernelTest::default()
+        })
+    };
+    match spec.tasks {
+        Tasks::Processes => (Scope::Processes, None),
+        Tasks::Threads => (Scope::Threads, None),
+        Tasks::ChildrenOf(pid) => (Scope::ChildrenOf(pid), None),
+        Tasks::Process(pid) if is_sought => (Scope::Processes, has_pid(pid)),
+        Tasks::ThreadsOf(pid) if is_sought => (Scope::Threads, has_pid(pid)),
+        Tasks::Process(pid) => (Scope::Process(pid), None),
+        Tasks::ThreadsOf(pid) => (Scope::ThreadsOf(pid), None),
+    }
+}
+
+/// Reads uncertain processes once more, in the place of their earlier records.
+fn read_again(bpf: &mut Bpf, request: &PassRequest<'_>, uncertain: &[u32], snapshot: &mut Snapshot) -> Result<()> {
+    if matches!(request.scope, Scope::Processes | Scope::Threads) && request.standpoint.task == 0 {
+        let request = PassRequest {
+            pids: uncertain,
+            ..*request
+        };
+        let mut again = Snapshot::default();
+        bpf.read(&request, &mut again)?;
+        replace(snapshot, uncertain, again);
+        return Ok(());
+    }
+    // Few tasks, or pids of another namespace.
+    snapshot.clear(Default::default());
+    bpf.read(request, snapshot)
+}
+
+/// Gives a task time to finish what it is doing. Sleeping would take longer.
+pub fn spin_briefly() {
     let start = Instant::now();
-    while start.elapsed() < BETWEEN_ATTEMPTS {
+    while start.elapsed() < RETRY_PAUSE {
         std::hint::spin_loop();
     }
 }
 
-/// The processes of which records do not tell for certain, by ascending numbers; where it is threads that are looked at, those that are worth
-/// looking at again.
+/// The processes with uncertain records, by ascending pid. Of threads, only those that are worth
+/// another look: [`MAX_THREADS_AGAIN`].
 fn uncertain(snapshot: &Snapshot, scope: Scope) -> Vec<u32> {
     let pid = |record: Record<'_>| record.header().pid.get();
     let changing = Record::each(&snapshot.records)
@@ -290,18 +320,18 @@ fn uncertain(snapshot: &Snapshot, scope: Scope) -> Vec<u32> {
                 threads[index] += 1;
             }
         }
-        let mut rest = THREADS_AGAIN;
+        let mut left = MAX_THREADS_AGAIN;
         let mut threads = threads.into_iter();
         pids.retain(|_| {
-            let taken = threads.next().and_then(|threads| rest.checked_sub(threads));
-            rest = taken.unwrap_or(rest);
-            taken.is_some()
+            let rest = threads.next().and_then(|threads| left.checked_sub(threads));
+            left = rest.unwrap_or(left);
+            rest.is_some()
         });
     }
     pids
 }
 
-/// Puts records of processes in the place of earlier ones. Both are in order.
+/// Replaces the records of some processes. `snapshot` is in order, and stays so.
 fn replace(snapshot: &mut Snapshot, pids: &[u32], by: Snapshot) {
     let tid = |record: &Record<'_>| record.header().tid.get();
     let is_replaced = |record: &Record<'_>| pids.binary_search(&record.header().pid.get()).is_ok();
@@ -321,7 +351,7 @@ fn replace(snapshot: &mut Snapshot, pids: &[u32], by: Snapshot) {
     snapshot.records = merged;
 }
 
-/// Where the task of a record stands.
+/// The namespaces of a record's task.
 pub fn view(record: Record<'_>) -> Option<&View> {
     record.get(attr::VIEW)
 }

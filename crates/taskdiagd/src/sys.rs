@@ -1,4 +1,4 @@
-//! System calls that no crate has: all of the unsafe code.
+//! System calls that no library has, or that the libraries here do not have safely.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _};
@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -26,11 +26,11 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// A descriptor of the process that connected, whatever has become of its number.
+/// A pidfd of the process that connected, even if its pid is another process's by now.
 pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut fd: i32 = -1;
     let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel writes one int at most, and how much it wrote.
+    // SAFETY: the kernel writes at most one int, and its length.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -41,18 +41,22 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         )
     };
     match result {
-        // SAFETY: the kernel has just made it for us.
+        // SAFETY: the kernel has just opened it for this process.
         0 if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         0 => Err(Errno::BADF),
         _ => Err(last_errno()),
     }
 }
 
-/// Who connected: process, user and group, the process 0 where it has no number here.
+/// The process that connected, and its effective user and group ids then. Its pid is 0 if it has
+/// none in this pid namespace.
+///
+/// rustix has this call and `SCM_CREDENTIALS`, but its `UCred` can't hold the pid 0, which both may
+/// have.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes one structure of plain numbers at most, and how much it wrote.
+    // SAFETY: the kernel writes at most one structure of plain numbers, and its length.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -72,20 +76,21 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred, Errno> {
 /// A packet that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// How many bytes of it are in the buffer; 0 is the end of a connection, or an empty packet.
+    /// How many bytes of it are in the buffer. 0: the connection has ended, or the packet is empty.
     pub len: usize,
-    /// There was more of it.
-    pub is_cut: bool,
-    /// The process that sent it, 0 if the kernel does not say.
+    /// The packet is longer than the buffer.
+    pub is_truncated: bool,
+    /// The pid of its sender; 0 if the kernel does not say.
     pub sender: i32,
-    /// There is something with it that nobody asked for: descriptors.
-    pub has_more: bool,
+    /// Descriptors came with it.
+    pub has_descriptors: bool,
 }
 
-/// Receives one packet and who sent it. Does not wait. There is no room for descriptors: the kernel closes those that come along, and
-/// who closes a descriptor may have to wait. With `peek` the packet stays where it is, and they with it.
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<Packet, Errno> {
-    /// Room for one `struct ucred` behind its header, aligned as that.
+/// Receives a packet and the pid of its sender. Does not wait. There is no room for descriptors, so
+/// the kernel closes those that come along, which may have to wait. With `peek` the packet stays in
+/// the socket, and its descriptors with it.
+pub fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<Packet, Errno> {
+    /// Room for one `struct ucred` behind its header, with the header's alignment.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
     let mut control = Control([0; 32]);
@@ -93,13 +98,13 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
     };
-    // SAFETY: all zero is a value of this structure of numbers and pointers.
+    // SAFETY: zeros are a value of this structure of numbers and pointers.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = control.0.len() as _;
-    // SAFETY: the buffers are as long as said and outlive the call.
+    // SAFETY: the buffers have the given lengths and outlive the call.
     let len = unsafe {
         libc::recvmsg(
             socket.as_raw_fd(),
@@ -109,7 +114,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<
     };
     let len = usize::try_from(len).map_err(|_| last_errno())?;
     let mut sender = 0;
-    // SAFETY: the kernel has filled in the message, whose control buffer is ours; what is read lies within it.
+    // SAFETY: the kernel has filled in the message. What is read lies within its control buffer.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&message);
         if !header.is_null()
@@ -122,24 +127,25 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], peek: bool) -> Result<
     }
     Ok(Packet {
         len,
-        is_cut: message.msg_flags & libc::MSG_TRUNC != 0,
+        is_truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         sender,
-        has_more: message.msg_flags & libc::MSG_CTRUNC != 0,
+        has_descriptors: message.msg_flags & libc::MSG_CTRUNC != 0,
     })
 }
 
-/// Has a socket refuse packets with descriptors. Says whether it did so before; `None` where the kernel can't.
-pub fn refuse_rights(socket: BorrowedFd<'_>) -> Option<bool> {
-    let mut takes: libc::c_int = 1;
+/// Makes a socket refuse packets with descriptors (`SO_PASSRIGHTS`). Returns whether it did so
+/// before; `None` if this kernel can't.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Option<bool> {
+    let mut accepts: libc::c_int = 1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let value = (&raw mut takes).cast();
-    // SAFETY: the kernel writes one int at most, and how much it wrote.
+    let value = (&raw mut accepts).cast();
+    // SAFETY: the kernel writes at most one int, and its length.
     if unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, &mut len) } != 0 {
         return None;
     }
-    let refused = takes == 0;
-    takes = 0;
-    let value = (&raw const takes).cast();
+    let refused = accepts == 0;
+    accepts = 0;
+    let value = (&raw const accepts).cast();
     // SAFETY: the kernel reads one int.
     if unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, value, len) } != 0 {
         return None;
@@ -147,28 +153,24 @@ pub fn refuse_rights(socket: BorrowedFd<'_>) -> Option<bool> {
     Some(refused)
 }
 
-/// Sends a packet, and a file with it.
-pub fn send(socket: BorrowedFd<'_>, packet: &[u8], file: Option<BorrowedFd<'_>>, at_once: bool) -> Result<(), Errno> {
-    let flags = if at_once {
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT
-    } else {
-        SendFlags::NOSIGNAL
-    };
+/// Sends a packet, and a file with it. Waits unless `flags` has `DONTWAIT`.
+pub fn send_with_file(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    file: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = file.as_slice();
     if !files.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(files));
     }
-    loop {
-        match rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags) {
-            Err(Errno::INTR) => {}
-            other => return other.map(drop),
-        }
-    }
+    let parts = [IoSlice::new(packet)];
+    retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut control, flags | SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Receives a packet from one of ours, and the file that may come with it.
+/// Receives a packet from another process of the broker, and the file that may come with it.
 pub fn receive_with_file(socket: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -181,16 +183,18 @@ pub fn receive_with_file(socket: &OwnedFd, packet: &mut [u8]) -> Result<(usize, 
     Ok((received.bytes, files.last()))
 }
 
-/// fork(2), for processes with a single thread: `None` in the child, which ends with its parent.
+/// Forks a process that has one thread. Returns `None` in the child, which is killed when its
+/// parent ends.
 pub fn fork() -> io::Result<Option<Pid>> {
     let parent = rustix::process::getpid();
-    // SAFETY: there is one thread, so the child is whole.
+    // SAFETY: the process has one thread, so no lock is held in the child.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            // It may have ended before that was said.
-            if rustix::process::getppid() == Some(parent) {
+            let signal = rustix::process::Signal::KILL;
+            let is_set = rustix::process::set_parent_process_death_signal(Some(signal)).is_ok();
+            // The parent may have ended before that.
+            if is_set && rustix::process::getppid() == Some(parent) {
                 Ok(None)
             } else {
                 std::process::exit(1)
@@ -200,41 +204,42 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Closes all descriptors but one and the standard ones. Whoever had them must not use them any more.
+/// Closes all descriptors but the standard ones and one more. Nothing may use the others
+/// afterwards.
 pub fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd() as libc::c_uint;
     for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {
         if first <= last {
-            // SAFETY: numbers only. Nothing that is left of the parent in this process uses its descriptors.
+            // SAFETY: numbers only. The caller uses none of these descriptors any more.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
 }
 
-/// Becomes another user and group, without others.
+/// Becomes another user and group, in no further groups.
 pub fn become_user(user: u32, group: u32) -> io::Result<()> {
-    // Whoever wanted this process to end with it still does.
-    let ends_with_parent = rustix::process::parent_process_death_signal()?;
-    // SAFETY: numbers, and an empty list. libc has all threads do it.
+    // Changing ids clears the signal that this process gets when its parent ends.
+    let signal = rustix::process::parent_process_death_signal()?;
+    // SAFETY: numbers, and an empty list. libc changes all threads.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
             && libc::setresgid(group, group, group) == 0
             && libc::setresuid(user, user, user) == 0
     };
     if done {
-        Ok(rustix::process::set_parent_process_death_signal(ends_with_parent)?)
+        Ok(rustix::process::set_parent_process_death_signal(signal)?)
     } else {
         Err(io::Error::last_os_error())
     }
 }
 
-/// What a process says that is about to end for a system call that it may not make.
-extern "C" fn refused(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+/// Handles SIGSYS: names the system call that seccomp refused, and ends the process.
+extern "C" fn handle_refused_call(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     const TEXT: &[u8] = b"taskdiagd: error: system call       is not in the list of this process: it ends\n";
     let mut line = [0_u8; TEXT.len()];
     line.copy_from_slice(TEXT);
-    // `_call_addr` and `_syscall` of the part of siginfo_t for SIGSYS, behind three numbers and their padding.
-    // SAFETY: the kernel hands a whole siginfo_t over.
+    // `si_syscall`, which the libc crate does not have: behind three ints, padding, and
+    // `si_call_addr`. SAFETY: the kernel passes a whole siginfo_t.
     let mut number = unsafe { info.cast::<u8>().add(24).cast::<i32>().read_unaligned() };
     for place in (30..35).rev() {
         line[place] = b'0' + (number % 10) as u8;
@@ -243,33 +248,35 @@ extern "C" fn refused(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
             break;
         }
     }
-    // SAFETY: system calls on memory of ours; nothing else is done.
+    // SAFETY: both are safe in a signal handler, and the line outlives the call.
     unsafe {
         libc::write(2, line.as_ptr().cast(), line.len());
         libc::_exit(128 + libc::SIGSYS);
     }
 }
 
-/// Has this process, and those that it starts, say which system call they were not to make before they end.
+/// Makes this process, and those that it starts, name a system call that seccomp refuses before
+/// they end.
 pub fn name_refused_calls() {
-    // SAFETY: all zero is a value of this structure; the handler makes system calls only.
+    // SAFETY: zeros are a value of this structure. The handler is safe in a signal handler.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = refused as *const () as usize;
+        action.sa_sigaction = handle_refused_call as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
     }
 }
 
-/// Has this process, and those that it starts, go on when it is told to end: whoever asks them to do something ends them.
-pub fn ignore_ends() {
+/// Makes this process, and those that it starts, ignore signals that ask it to end: the loop, which
+/// handles them, ends the others.
+pub fn ignore_termination() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: numbers only.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
 }
 
-/// How much memory that was sent waits to be received, the kernel's own for each packet included.
+/// How much the peer has not read yet, in bytes of the kernel's memory: more than was sent.
 pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes one int.
@@ -279,18 +286,18 @@ pub fn unread(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
     }
 }
 
-/// What a descriptor has to say now, of what is asked for; that it was hung up is always told.
-pub fn events_now(fd: BorrowedFd<'_>, asked: PollFlags) -> Result<PollFlags, Errno> {
-    let mut polled = [PollFd::from_borrowed_fd(fd, asked)];
+/// The events that a descriptor has now, of those asked for; HUP and ERR always. Does not wait.
+pub fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<PollFlags, Errno> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, events)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(polled[0].revents())
 }
 
-/// The security label of the process that connected.
+/// The security label of the process that connected, at that time (`SO_PEERSEC`).
 pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut label = vec![0_u8; 1024];
     let mut len = label.len() as libc::socklen_t;
-    // SAFETY: the kernel writes no more than the length it is told, and how much it wrote.
+    // SAFETY: the kernel writes at most the given length, and the length of the label.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -307,7 +314,8 @@ pub fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     Ok(label)
 }
 
-/// The active security modules: by system call, or from the file that says so wherever its file system is.
+/// The active security modules, separated by commas: from lsm_list_modules(2), else from the file
+/// of securityfs, which is mounted for this process alone if it is not mounted.
 pub fn security_modules() -> Option<String> {
     listed_modules()
         .or_else(|| std::fs::read_to_string("/sys/kernel/security/lsm").ok())
@@ -328,18 +336,11 @@ pub fn security_modules() -> Option<String> {
         })
 }
 
-/// Gives memory that was freed back to the kernel, of which the allocator would keep much for later.
-pub fn trim_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it touches nothing but what is free.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
+/// The same from lsm_list_modules(2) (Linux 6.8).
 fn listed_modules() -> Option<String> {
     // `LSM_ID_…` of `include/uapi/linux/lsm.h`.
-    const NAMES: [&str; 12] = [
+    const FIRST_ID: u64 = 100;
+    const NAMES: [&str; 14] = [
         "capability",
         "selinux",
         "smack",
@@ -352,29 +353,28 @@ fn listed_modules() -> Option<String> {
         "bpf",
         "landlock",
         "ima",
+        "evm",
+        "ipe",
     ];
-    let mut ids = [MaybeUninit::<u64>::uninit(); 64];
+    let mut ids = [0_u64; 64];
     let mut size = size_of_val(&ids) as u32;
-    // SAFETY: the kernel writes no more than the size it is told, and how much it wrote.
+    // SAFETY: the kernel writes at most the given size, and the size of the list.
     let count = unsafe { libc::syscall(SYS_LSM_LIST_MODULES, ids.as_mut_ptr(), &mut size, 0_u32) };
-    let count = usize::try_from(count).ok()?;
-    let written = ids.get(..count.min(size as usize / size_of::<u64>()))?;
-    let name = |id: &MaybeUninit<u64>| {
-        // SAFETY: these have been written.
-        let id = unsafe { id.assume_init() };
-        NAMES.get((id as usize).wrapping_sub(100)).copied().unwrap_or(match id {
-            112 => "evm",
-            113 => "ipe",
-            _ => "unknown",
-        })
+    let ids = ids.get(..usize::try_from(count).ok()?)?;
+    let name = |id: &u64| {
+        NAMES
+            .get(id.wrapping_sub(FIRST_ID) as usize)
+            .copied()
+            .unwrap_or("unknown")
     };
-    Some(written.iter().map(name).collect::<Vec<_>>().join(","))
+    Some(ids.iter().map(name).collect::<Vec<_>>().join(","))
 }
 
-/// Major and minor version of the kernel.
-pub fn kernel_version() -> (u32, u32) {
-    let name = rustix::system::uname();
-    let text = name.release().to_string_lossy().into_owned();
-    let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+/// Returns freed memory to the kernel. The allocator would keep much of it.
+pub fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: only free memory changes.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

@@ -1,4 +1,5 @@
-//! Check that a socket that is handed over, as systemd does, is served: the client too that had it opened.
+//! Check that the broker serves a socket that it is passed, as by systemd, and the client that was
+//! there before it.
 
 mod daemon;
 
@@ -26,12 +27,13 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
+/// Check that a client is answered that sent its request before the broker was started.
 #[test]
-fn who_woke_the_broker_is_answered() {
+fn the_client_that_started_the_broker_is_answered() {
     let directory = directory("activation");
     let path = directory.join("socket");
     let listener = listener(&path, SocketType::SEQPACKET);
-    // Before there is anybody to listen.
+    // Before the broker is started.
     let client = connect(&path);
     let request = Request {
         seq: 5,
@@ -53,19 +55,20 @@ fn who_woke_the_broker_is_answered() {
     // SAFETY: numbers only, and the child has not been waited for.
     unsafe { libc::kill(broker.id() as i32, libc::SIGTERM) };
     assert!(broker.wait().expect("its end").success());
-    assert!(path.exists(), "the name is not the broker's");
+    assert!(path.exists(), "the broker removed a socket that is not its own");
     let _ = std::fs::remove_dir_all(directory);
 }
 
+/// Check that a socket of another type is refused, with the setting that the unit needs.
 #[test]
-fn another_kind_of_socket_is_refused() {
+fn a_socket_of_another_type_is_refused() {
     let directory = directory("stream");
     let listener = listener(&directory.join("socket"), SocketType::STREAM);
     let mut broker = activate(&listener);
     assert_eq!(broker.wait().expect("its end").code(), Some(1));
-    let mut said = String::new();
-    let mut stderr = broker.stderr.take().expect("its words");
-    stderr.read_to_string(&mut said).expect("text");
-    assert!(said.contains("ListenSequentialPacket="), "{said}");
+    let mut messages = String::new();
+    let mut stderr = broker.stderr.take().expect("standard error");
+    stderr.read_to_string(&mut messages).expect("text");
+    assert!(messages.contains("ListenSequentialPacket="), "{messages}");
     let _ = std::fs::remove_dir_all(directory);
 }

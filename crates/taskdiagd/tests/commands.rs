@@ -1,4 +1,5 @@
-//! Check that the commands work through the broker, for somebody who may not load BPF programs: they answer as they do without it.
+//! Check that the commands work through the broker for a user who may not load BPF programs, and
+//! print what they print without it.
 
 mod daemon;
 
@@ -13,8 +14,8 @@ use daemon::Broker;
 
 const NOBODY: u32 = 65534;
 
-/// The command, where everybody may execute it.
-fn copied(directory: &Path) -> PathBuf {
+/// A copy of the command that every user may execute.
+fn copy_command(directory: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name("taskdiag");
     let copy = directory.join("taskdiag");
     copy_program(&built, &copy).expect("target/debug/taskdiag, which `cargo build --workspace --bins` makes");
@@ -27,14 +28,14 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A process of nobody's, until it is dropped.
+/// A process of nobody's. It is killed when this is dropped.
 struct Sleeper(Child);
 
 impl Sleeper {
     fn new() -> Sleeper {
         let mut command = as_nobody(Path::new("/bin/sleep"));
         let mut sleeper = Sleeper(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
-        // Until it sleeps, it still makes its memory.
+        // Until it sleeps, its memory changes.
         let stat = format!("/proc/{}/stat", sleeper.0.id());
         while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains("(sleep) S")) {
             assert!(sleeper.0.try_wait().expect("the process").is_none());
@@ -51,25 +52,27 @@ impl Drop for Sleeper {
     }
 }
 
-/// The first address of something that can be executed.
+/// The first address of its code.
 fn code_of(pid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
     let line = text.lines().find(|line| line.contains(" r-xp ")).expect("code");
     format!("0x{}", line.split('-').next().expect("an address"))
 }
 
+/// Check that each command prints the same with and without the broker, names it in JSON, and shows
+/// nothing of other users.
 #[test]
-fn commands_answer_as_without_it() {
+fn commands_print_the_same() {
     let broker = Broker::start(&[]);
     let directory = broker.socket.parent().expect("a directory");
-    let taskdiag = copied(directory);
+    let taskdiag = copy_command(directory);
     let sleeper = Sleeper::new();
     let pid = sleeper.0.id().to_string();
     let code = code_of(sleeper.0.id());
-    let run = |args: &[&str], through: bool| -> Output {
+    let run = |args: &[&str], with_broker: bool| -> Output {
         let mut command = as_nobody(&taskdiag);
         command.args(args);
-        if through {
+        if with_broker {
             command.arg("--socket").arg(&broker.socket);
         }
         command.output().expect("the command")
@@ -84,19 +87,19 @@ fn commands_answer_as_without_it() {
         &["maps", "--addr", &code, &pid],
         &["maps", "-x", &pid],
         &["normalize", &pid, &code],
-        // What there is not, and what is not nobody's.
+        // An address that is not mapped, and a process of another user.
         &["normalize", &pid, "1"],
         &["ps", "-p", "1", "-o", "pid,exe"],
     ] {
-        let (told, expected) = (run(args, true), run(args, false));
+        let (printed, expected) = (run(args, true), run(args, false));
         let hidden = args.contains(&"1") && args[0] == "ps";
         if hidden {
-            assert!(told.stdout.len() < expected.stdout.len(), "{args:?}")
+            assert!(printed.stdout.len() < expected.stdout.len(), "{args:?}")
         } else {
-            assert_eq!(told, expected, "{args:?}")
+            assert_eq!(printed, expected, "{args:?}")
         }
     }
-    // The JSON says who answered.
+    // JSON names the broker as the source.
     for args in [
         &["ps", "--json", "-p", &pid][..],
         &["tree", "--json", &pid],
@@ -105,15 +108,15 @@ fn commands_answer_as_without_it() {
         &["normalize", "--json", &pid, &code],
         &["doctor", "--json"],
     ] {
-        let told = String::from_utf8(run(args, true).stdout).expect("text");
-        assert!(told.contains("\":\"broker\""), "{told}");
-        // Unless another source is asked for.
+        let printed = String::from_utf8(run(args, true).stdout).expect("text");
+        assert!(printed.contains("\":\"broker\""), "{printed}");
+        // With another source, it does not.
         if args[0] != "doctor" {
-            let told = run(&[args, &["--source", "procfs"]].concat(), true).stdout;
-            assert!(!String::from_utf8_lossy(&told).contains("\":\"broker\""), "{args:?}");
+            let printed = run(&[args, &["--source", "procfs"]].concat(), true).stdout;
+            assert!(!String::from_utf8_lossy(&printed).contains("\":\"broker\""), "{args:?}");
         }
     }
-    // All that are nobody's, and no others.
+    // The processes of nobody, and no others.
     let all = String::from_utf8(run(&["maps", "--all", "--exec", "--csv"], true).stdout).expect("text");
     let own = String::from_utf8(run(&["maps", "--exec", "--csv", &pid], true).stdout).expect("text");
     let of_sleeper: Vec<&str> = all
@@ -128,10 +131,11 @@ fn commands_answer_as_without_it() {
     assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
 }
 
+/// Check that `watch` prints one sample after another.
 #[test]
-fn watching_goes_on_through_it() {
+fn watch_continues() {
     let broker = Broker::start(&[]);
-    let taskdiag = copied(broker.socket.parent().expect("a directory"));
+    let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
     let mut command = as_nobody(&taskdiag);
     command.args(["watch", "--jsonl", "--watch", "0.05", "-o", "pid", "--socket"]);
     let mut watch = Sleeper(

@@ -1,5 +1,6 @@
-//! Check that no client can take anything from the others: malformed and truncated requests by the hundred thousand, clients that
-//! leave in the middle of an answer, that do not read, that ask without end; a broker that is killed; and that nothing grows.
+//! Check that the broker stays as it was, and answers others: after malformed requests, with
+//! clients that leave in the middle of an answer, that do not read, or that ask without end; and
+//! that clients find it again after it was killed.
 
 mod daemon;
 
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use taskdiag::{Field, Query};
 use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
 use taskdiag_testkit::{numbers::Numbers, scaled};
@@ -19,7 +19,7 @@ use daemon::{connect, request, try_connect, Broker, Limits};
 
 const BASE: u64 = 1 << show::GROUPS_SHIFT;
 
-/// Open descriptors, and resident memory in KiB.
+/// The number of open descriptors, and resident memory in KiB.
 fn size(pid: u32) -> (usize, u64) {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("descriptors")
@@ -36,7 +36,7 @@ fn size(pid: u32) -> (usize, u64) {
     )
 }
 
-/// Waits until all clients but none have left, and returns the size.
+/// Waits until no more descriptors are open than `files`, and returns the size.
 fn settled(broker: &Broker, files: usize) -> (usize, u64) {
     for _ in 0..200 {
         if size(broker.pid()).0 <= files {
@@ -47,7 +47,8 @@ fn settled(broker: &Broker, files: usize) -> (usize, u64) {
     size(broker.pid())
 }
 
-fn is_well(broker: &Broker) {
+/// Checks that the broker answers.
+fn check_answers(broker: &Broker) {
     let own = std::process::id();
     let mut handle = daemon::handle(&broker.socket);
     let snapshot = handle
@@ -56,11 +57,12 @@ fn is_well(broker: &Broker) {
     assert_eq!(snapshot.task(0).pid(), Ok(own));
 }
 
-/// Check that a million malformed or truncated requests are each answered with an error, by a broker that stays as it was.
+/// Check that a million malformed or truncated requests are each answered with an error, and that
+/// the broker does not grow.
 #[test]
 fn malformed_requests_are_refused() {
     let broker = Broker::start(&[]);
-    is_well(&broker);
+    check_answers(&broker);
     let before = settled(&broker, 0);
     let mut numbers = Numbers(88_172_645_463_325_252);
     let mut answered = 0;
@@ -74,11 +76,11 @@ fn malformed_requests_are_refused() {
             let valid = request(BASE, Strategy::One, 1);
             packet[..valid.len()].copy_from_slice(&valid);
             let len = match numbers.below(4) {
-                // Truncated, but not to the form without padding.
+                // Too short, but not the form without padding.
                 0 => 1 + numbers.below(35),
                 // Too long.
                 1 => valid.len() + 1 + numbers.below(200),
-                // Another type, length, or strategy.
+                // A wrong type, length, or strategy.
                 2 => {
                     let at = [0, 1, 2, 4, 5, 25, 26, 30][numbers.below(8)];
                     packet[at] ^= 1 + numbers.below(255) as u8;
@@ -105,128 +107,145 @@ fn malformed_requests_are_refused() {
         }
     }
     assert_eq!(errors, BTreeSet::from([libc::EINVAL, libc::EMSGSIZE]));
-    is_well(&broker);
+    check_answers(&broker);
     let after = settled(&broker, before.0);
     assert_eq!(after.0, before.0, "descriptors");
     assert!(after.1 <= before.1 + 1024, "{} KiB instead of {}", after.1, before.1);
 }
 
-/// Check that 500 clients at a time for a minute, who come and go at random, in the middle of answers, without reading, with descriptors that
-/// nobody asked for, leave a broker that answers, and answers right, and has not grown.
+/// What came of the conversations of clients that come and go.
+#[derive(Default)]
+struct Outcomes {
+    right: AtomicU64,
+    wrong: AtomicU64,
+}
+
+/// Keeps `at_once` clients connected until a time. Each does something at random: asks and leaves,
+/// asks and does not read, sends half a request, or asks and reads.
+fn come_and_go(broker: &Broker, seed: u64, at_once: usize, until: Instant, outcomes: &Outcomes) {
+    const SHOW: [u64; 4] = [
+        BASE,
+        BASE | 1 << 18,
+        show::BASE | show::CRED | show::CMDLINE,
+        BASE | show::CMDLINE | show::VMA,
+    ];
+    let mut numbers = Numbers(seed);
+    let mut clients = Vec::new();
+    while Instant::now() < until {
+        while clients.len() < at_once {
+            match try_connect(&broker.socket) {
+                Ok(connection) => clients.push(connection),
+                Err(Errno::AGAIN) => break,
+                Err(errno) => panic!("{errno}"),
+            }
+        }
+        if clients.is_empty() {
+            continue;
+        }
+        let index = numbers.below(clients.len());
+        let show = SHOW[numbers.below(4)];
+        let strategy = if numbers.below(8) == 0 {
+            Strategy::All
+        } else {
+            Strategy::One
+        };
+        let packet = request(show, strategy, std::process::id());
+        match numbers.below(5) {
+            // Asks and leaves.
+            0 => {
+                clients[index].try_send(&packet);
+                clients.swap_remove(index);
+            }
+            // Asks again and again, and does not read.
+            1 => {
+                for _ in 0..20 {
+                    clients[index].try_send(&packet);
+                }
+            }
+            // Sends a part of a request, and leaves.
+            2 => {
+                clients[index].try_send(&packet[..7]);
+                clients.swap_remove(index);
+            }
+            // Asks and reads.
+            _ => converse(broker, outcomes),
+        }
+    }
+}
+
+/// Asks about itself over a new connection.
+fn converse(broker: &Broker, outcomes: &Outcomes) {
+    let own = std::process::id();
+    match connect(&broker.socket).ask(BASE, Strategy::One, own) {
+        Ok(tasks) if tasks.len() == 1 && tasks[0].tgid == own => {
+            outcomes.right.fetch_add(1, Ordering::Relaxed);
+        }
+        // It was refused, or closed for another before it asked.
+        Err(libc::EBUSY | libc::EPIPE | libc::ECONNRESET) => {}
+        other => {
+            println!("{other:?}");
+            outcomes.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Check that 500 clients at a time for a minute, which come and go at random, in the middle of
+/// answers, without reading and with half requests, are answered right, and that the broker does
+/// not grow.
 #[test]
 fn clients_that_come_and_go_cost_only_themselves() {
+    const WORKERS: u64 = 4;
     let broker = Broker::start(&["--patience", "2"]);
-    is_well(&broker);
+    check_answers(&broker);
     let churn = |lasts: Duration, at_once: usize| {
         let until = Instant::now() + lasts;
-        let wrong = AtomicU64::new(0);
-        let right = AtomicU64::new(0);
+        let outcomes = Outcomes::default();
         thread::scope(|scope| {
-            for worker in 0..4_u64 {
-                let (broker, wrong, right) = (&broker, &wrong, &right);
-                scope.spawn(move || {
-                    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15 ^ (worker + 1));
-                    let mut clients = Vec::new();
-                    while Instant::now() < until {
-                        while clients.len() < at_once / 4 {
-                            match try_connect(&broker.socket) {
-                                Ok(connection) => clients.push(connection),
-                                Err(Errno::AGAIN) => break,
-                                Err(errno) => panic!("{errno}"),
-                            }
-                        }
-                        if clients.is_empty() {
-                            continue;
-                        }
-                        let index = numbers.below(clients.len());
-                        let show = [
-                            BASE,
-                            BASE | 1 << 18,
-                            show::BASE | show::CRED | show::CMDLINE,
-                            BASE | show::CMDLINE | show::VMA,
-                        ][numbers.below(4)];
-                        let strategy = if numbers.below(8) == 0 {
-                            Strategy::All
-                        } else {
-                            Strategy::One
-                        };
-                        let packet = request(show, strategy, std::process::id());
-                        let sent = |packet: &[u8]| {
-                            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                            let _ = rustix::net::send(&clients[index].socket, packet, flags);
-                        };
-                        match numbers.below(5) {
-                            // Asks and leaves.
-                            0 => {
-                                sent(&packet);
-                                clients.swap_remove(index);
-                            }
-                            // Asks, and asks again, and reads nothing.
-                            1 => (0..20).for_each(|_| sent(&packet)),
-                            // Says nothing that makes sense, and leaves.
-                            2 => {
-                                sent(&packet[..7]);
-                                clients.swap_remove(index);
-                            }
-                            // A whole conversation.
-                            _ => {
-                                let client = connect(&broker.socket);
-                                match client.ask(BASE, Strategy::One, std::process::id()) {
-                                    Ok(tasks) if tasks.len() == 1 && tasks[0].tgid == std::process::id() => {
-                                        right.fetch_add(1, Ordering::Relaxed)
-                                    }
-                                    // All places taken, or this one while nothing was asked.
-                                    Err(libc::EBUSY | libc::EPIPE | libc::ECONNRESET) => 0,
-                                    other => {
-                                        println!("{other:?}");
-                                        wrong.fetch_add(1, Ordering::Relaxed)
-                                    }
-                                };
-                            }
-                        }
-                    }
-                });
+            for worker in 1..=WORKERS {
+                let (broker, outcomes) = (&broker, &outcomes);
+                let seed = 0x9e37_79b9_7f4a_7c15 ^ worker;
+                scope.spawn(move || come_and_go(broker, seed, at_once / WORKERS as usize, until, outcomes));
             }
         });
-        assert_eq!(wrong.load(Ordering::Relaxed), 0, "answers were wrong");
-        // Fewer than it can be on any machine.
-        assert!(right.load(Ordering::Relaxed) > 20 * lasts.as_secs());
+        assert_eq!(outcomes.wrong.into_inner(), 0, "wrong answers");
+        // Far fewer than any machine manages.
+        assert!(outcomes.right.into_inner() > scaled(20) as u64 * lasts.as_secs());
     };
     let files = size(broker.pid()).0;
     churn(Duration::from_secs(3), 500);
     let before = settled(&broker, files);
     churn(Duration::from_secs(scaled(60) as u64), 500);
-    is_well(&broker);
-    // Helpers that were needed stay.
+    check_answers(&broker);
+    // Helpers that were started stay.
     let most = before.0 + 16;
     let after = settled(&broker, most);
     assert!(after.0 <= most, "{} descriptors instead of {}", after.0, before.0);
     assert!(after.1 <= before.1 + 8192, "{} KiB instead of {}", after.1, before.1);
 }
 
-/// Check that one who asks for all again and again and reads nothing does not keep others from their answers, and is sent away.
+/// Check that a client that asks for everything again and again and reads nothing delays nobody,
+/// and is disconnected.
 #[test]
-fn who_does_not_read_waits_alone() {
+fn a_client_that_does_not_read_delays_nobody() {
     let broker = Broker::start(&["--patience", "1"]);
     let lazy = connect(&broker.socket);
     let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);
-    // Until no more of them fit into its socket.
-    while rustix::net::send(&lazy.socket, &all, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok() {}
+    while lazy.try_send(&all) {}
     let began = Instant::now();
     for _ in 0..20 {
-        is_well(&broker);
+        check_answers(&broker);
     }
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    // It does not take its answer, so it is sent away.
+    // It is disconnected.
     let mut polled = [PollFd::new(&lazy.socket, PollFlags::RDHUP)];
     let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
-    assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it is still there");
+    assert_eq!(poll(&mut polled, Some(&patience)), Ok(1), "it is still connected");
 }
 
-/// Check that clients who ask for files again and again and take none keep nobody else from theirs: the kernel limits how many files
-/// are under way from one user's processes.
+/// Check that clients that ask for open files again and again and read none keep nobody from
+/// theirs: the kernel limits how many descriptors one user has in flight.
 #[test]
-fn files_that_nobody_takes_are_few() {
+fn unread_files_are_few() {
     let broker = Broker::start_within(
         Limits {
             descriptors: 256,
@@ -240,14 +259,13 @@ fn files_that_nobody_takes_are_few() {
     let mut sent = 0;
     for _ in 0..200 {
         for connection in &lazy {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            sent += usize::from(rustix::net::send(&connection.socket, &maps, flags).is_ok());
+            sent += usize::from(connection.try_send(&maps));
         }
     }
     assert!(sent > 800, "{sent} requests");
     for _ in 0..50 {
-        let door = taskdiag::maps::Broker::connect(Some(&broker.socket)).expect("a connection");
-        assert!(door.open(own).expect("its maps").fd().is_some());
+        let files = taskdiag::maps::Broker::connect(Some(&broker.socket)).expect("a connection");
+        assert!(files.open(own).expect("its maps").fd().is_some());
     }
     let mut opened = 0;
     for connection in &lazy {
@@ -260,12 +278,12 @@ fn files_that_nobody_takes_are_few() {
     }
     assert_eq!(opened, lazy.len());
     drop(lazy);
-    is_well(&broker);
+    check_answers(&broker);
 }
 
-/// Check that answers about many tasks, which several walkers find and several clients share, have each task once.
+/// Check that each of many tasks is in an answer once, also where several clients share a pass.
 #[test]
-fn many_tasks_are_told_once() {
+fn each_task_is_shown_once() {
     const PROCESSES: usize = 500;
     const THREADS: usize = 10;
     let farm = taskdiag_zoo::Farm::start(PROCESSES, THREADS).expect("a farm");
@@ -293,9 +311,10 @@ fn many_tasks_are_told_once() {
     });
 }
 
-/// Check that a broker that is killed leaves clients with an error, and that handles find the next one by themselves.
+/// Check that the connections of a killed broker end, and that handles connect to the next broker
+/// by themselves.
 #[test]
-fn a_killed_broker_is_found_again() {
+fn handles_find_the_next_broker() {
     let mut broker = Broker::start(&[]);
     let mut handle = daemon::handle(&broker.socket);
     let query = Query::process(std::process::id()).fields(Field::Comm | Field::Uid);
@@ -304,7 +323,9 @@ fn a_killed_broker_is_found_again() {
         let waiting = connect(&broker.socket);
         broker.kill_and_restart();
         assert!(waiting.receive().is_none());
-        handle.query_into(&query, &mut snapshot).expect("an answer of the next");
+        handle
+            .query_into(&query, &mut snapshot)
+            .expect("an answer of the next broker");
         assert_eq!(snapshot.len(), 1);
     }
     assert!(broker.terminate().success());
@@ -312,7 +333,8 @@ fn a_killed_broker_is_found_again() {
     assert!(handle.query_into(&query, &mut snapshot).is_err());
 }
 
-/// Check that answers of many at once are each their own: number, task, and nothing of the next.
+/// Check that each of many clients at once gets its own answers: with the sequence number and the
+/// task that it asked for, and nothing else.
 #[test]
 fn answers_are_not_mixed_up() {
     let broker = Broker::start(&[]);
@@ -362,11 +384,11 @@ fn answers_are_not_mixed_up() {
     });
 }
 
-/// Check that a broker that nobody asks anything does not wake up and is small.
+/// Check that a broker without requests does not wake up.
 #[test]
-fn idle_is_idle() {
+fn an_idle_broker_sleeps() {
     let broker = Broker::start(&[]);
-    is_well(&broker);
+    check_answers(&broker);
     settled(&broker, 0);
     let switches = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("status");

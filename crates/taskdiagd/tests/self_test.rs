@@ -1,4 +1,4 @@
-//! The self-test that task_diag came with, its five assertions, with the broker in the kernel's place.
+//! The self-test of task_diag, with the broker in the kernel's place.
 
 mod daemon;
 
@@ -11,10 +11,10 @@ use taskdiag_zoo::copy_program;
 
 use daemon::Broker;
 
-/// Nobody else's, so that all that it sees is the test's.
+/// A user without other processes: all that it sees is the test's.
 const USER: u32 = 61_234;
 
-/// A copy of a program of `dev/task_diag` that any user can reach.
+/// A copy of a program of `dev/task_diag` that every user can reach.
 fn program(broker: &Broker, name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_taskdiagd")).with_file_name(name);
     let copy = broker.socket.with_file_name(name);
@@ -22,7 +22,7 @@ fn program(broker: &Broker, name: &str) -> PathBuf {
     copy
 }
 
-/// Processes that end with their guard.
+/// Processes that end when this is dropped.
 struct Forked(Child);
 
 impl Forked {
@@ -63,7 +63,7 @@ fn run(tool: &Path, broker: &Broker, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How many tasks begin, and how many of them go by the name of fork.
+/// How many lines begin a task, and how many tasks have the name fork.
 fn count(text: &str) -> (usize, usize) {
     let starts = text.lines().filter(|line| line.starts_with("Start getting"));
     let forks = text
@@ -72,7 +72,8 @@ fn count(text: &str) -> (usize, usize) {
     (starts.count(), forks.count())
 }
 
-/// Check the five assertions: all processes, all threads, children, and the threads of one process, with all that can be asked.
+/// Check its five assertions: all processes, all threads, children, one process, and the threads of
+/// one process, each with some of mappings, sizes, credentials and command lines.
 #[test]
 fn task_diag_passes_its_own_test() {
     let broker = Broker::start(&[]);
@@ -81,7 +82,7 @@ fn task_diag_passes_its_own_test() {
     {
         let forked = Forked::start(&fork, processes, threads);
         let parent = forked.0.id().to_string();
-        // The program that forked is one more, and the tool another.
+        // The program that forked is one more, and the tool is another.
         let text = run(&tool, &broker, &["all", "--maps"]);
         assert_eq!(count(&text), (processes + 2, processes + 1));
         assert!(text.lines().filter(|line| line.ends_with("[vdso]")).count() > processes);

@@ -1,5 +1,6 @@
-//! All sources in turn, for long, beside processes that come and go, execute, unshare, compute, map memory and hold their readers:
-//! nothing wrong, nobody lost, and neither memory nor descriptors grow. `make soak` runs it; `TASKDIAG_SOAK_SECONDS` says for how long.
+//! A long run of all sources beside processes that come and go, execute, unshare, compute, map
+//! memory and hold their readers: no value is wrong, no process missing, and neither memory nor
+//! descriptors grow. `make soak` runs it, for `TASKDIAG_SOAK_SECONDS`.
 
 mod daemon;
 
@@ -21,24 +22,26 @@ const FORKS_PER_SECOND: u32 = 2000;
 const FARM: usize = 100;
 const THREADS_EACH: usize = 2;
 
-/// How long a process may keep its reader waiting: long enough for a machine that has this to do.
+/// How long a process may keep its reader waiting: long enough for a machine that is this busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So long holders are there, and so long they are not.
+/// How long holders are there, and how long they are not.
 const HOLDERS_FOR: Duration = Duration::from_secs(6);
 const HOLDERS: usize = 2;
 
-/// How much the memory of a process may grow from the end of the first quarter on, and its descriptors. Threads keep what a command
-/// line of megabytes took, each for itself.
-const MOST_GROWTH: u64 = 24 << 20;
-const MOST_DESCRIPTORS: usize = 8;
+/// How much the memory of a process may grow after the first quarter. Each reader thread keeps a
+/// buffer as long as the longest command line that it has read, which has megabytes.
+const MAX_GROWTH: u64 = 24 << 20;
 
-/// Who is looked at.
+/// How many more descriptors a process may have.
+const MAX_MORE_DESCRIPTORS: usize = 8;
+
+/// The processes that are looked at.
 struct Scene {
     farm: Farm,
     churn: Churn,
     racers: Vec<(Race, Racers)>,
-    /// Network namespaces of those that unshare others.
+    /// The network namespaces of those that unshare other namespaces.
     networks: BTreeMap<u32, u64>,
     zoo: Zoo,
     _long: Animal,
@@ -71,8 +74,8 @@ impl Scene {
         }
     }
 
-    /// Holders come and go.
-    fn turn(&mut self) {
+    /// Starts or ends the holders, if it is time.
+    fn change_holders(&mut self) {
         if self.changed.elapsed() < HOLDERS_FOR {
             return;
         }
@@ -86,21 +89,22 @@ impl Scene {
     }
 }
 
-/// A way to ask, and what came of it.
+/// A handle, and what came of its queries.
 struct Way {
     name: &'static str,
     handle: Handle,
     fields: Fields,
-    /// The starts of those that stay, in ticks, and the times of those that compute.
+    /// The start of each process that stays, in clock ticks.
     starts: BTreeMap<u32, u64>,
+    /// User and system time of those that compute.
     times: BTreeMap<u32, [u64; 2]>,
     asked: u64,
     rows: u64,
     lost: u64,
     wrong: u64,
-    /// Arguments that are missing of processes which hold nobody.
+    /// Command lines that are missing of processes that do not hold their readers.
     silent: u64,
-    /// Of holders.
+    /// Queries that found a holder.
     held: u64,
     slowest: Duration,
     stories: Vec<String>,
@@ -125,7 +129,7 @@ impl Way {
         }
     }
 
-    fn tell(&mut self, story: String) {
+    fn note(&mut self, story: String) {
         if self.stories.len() < 10 {
             self.stories.push(story);
         }
@@ -134,7 +138,7 @@ impl Way {
     fn expect(&mut self, holds: bool, story: impl FnOnce() -> String) {
         if !holds {
             self.wrong += 1;
-            self.tell(story());
+            self.note(story());
         }
     }
 
@@ -175,7 +179,7 @@ impl Way {
                 let Some(task) = self.find(&rows, &format!("{race:?}"), pid) else {
                     continue;
                 };
-                self.judge(*race, scene, task);
+                self.check_racer(*race, scene, task);
             }
         }
         for holder in &scene.holders {
@@ -184,7 +188,7 @@ impl Way {
             };
             self.held += 1;
             let cmdline = task.cmdline().map(|args| args.as_bytes().to_vec());
-            // One that was asked before it held is remembered.
+            // The value may be known from before it held its readers.
             self.expect(matches!(cmdline, Ok(_) | Err(Absent::NoAnswer)), || {
                 format!("{cmdline:?}")
             });
@@ -194,10 +198,10 @@ impl Way {
     fn find<'s>(&mut self, rows: &BTreeMap<u32, Task<'s>>, who: &str, pid: i32) -> Option<Task<'s>> {
         let Some(&task) = rows.get(&(pid as u32)) else {
             self.lost += 1;
-            self.tell(format!("{pid}, {who}, is missing"));
+            self.note(format!("{pid}, {who}, is missing"));
             return None;
         };
-        // What procfs tells is in whole ticks.
+        // procfs gives whole clock ticks.
         let start = task.start_ns().unwrap_or_default() / TICK_NS;
         let first = *self.starts.entry(pid as u32).or_insert(start);
         self.expect(first == start, || format!("{pid} started at {first}, then at {start}"));
@@ -208,14 +212,14 @@ impl Way {
         Some(task)
     }
 
-    fn judge(&mut self, race: Race, scene: &Scene, task: Task<'_>) {
+    fn check_racer(&mut self, race: Race, scene: &Scene, task: Task<'_>) {
         let pid = task.pid().expect("a pid");
         match race {
             Race::Unshares => {
-                let told = task.ns_net();
+                let found = task.ns_net();
                 let is_asked = self.fields.contains(Field::NsNet);
-                self.expect(!is_asked || told.ok() == scene.networks.get(&pid).copied(), || {
-                    format!("{pid}: network namespace {told:?}")
+                self.expect(!is_asked || found.ok() == scene.networks.get(&pid).copied(), || {
+                    format!("{pid}: network namespace {found:?}")
                 });
             }
             Race::Computes => {
@@ -225,9 +229,9 @@ impl Way {
                 self.expect(!falls, || format!("{pid}: times {before:?}, then {now:?}"));
             }
             Race::Faults => {
-                let told = task.rss_bytes();
-                self.expect(told.is_ok_and(|bytes| bytes >= Race::HELD), || {
-                    format!("{pid}: {told:?} resident")
+                let found = task.rss_bytes();
+                self.expect(found.is_ok_and(|bytes| bytes >= Race::HELD), || {
+                    format!("{pid}: {found:?} resident")
                 });
             }
             Race::Execs => {}
@@ -235,7 +239,7 @@ impl Way {
     }
 }
 
-/// Resident anonymous memory of a process, and how many descriptors it has.
+/// Resident anonymous memory of a process in bytes, and the number of its descriptors.
 fn size(pid: u32) -> (u64, usize) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -244,13 +248,8 @@ fn size(pid: u32) -> (u64, usize) {
     (kib.expect("a size") << 10, open.expect("descriptors").count())
 }
 
-#[test]
-#[ignore = "takes a quarter of an hour: make soak"]
-fn soak() {
-    let seconds = std::env::var("TASKDIAG_SOAK_SECONDS").map_or(900, |text| text.parse().expect("seconds"));
-    let whole = Duration::from_secs(seconds);
-    let broker = Broker::start(&[]);
-    let mut scene = Scene::new();
+/// The handles that are asked in turn.
+fn ways(broker: &Broker) -> [Way; 4] {
     let common = Field::State
         | Field::Ppid
         | Field::Pgid
@@ -268,7 +267,7 @@ fn soak() {
         handle.prepare(fields).expect("the soak needs BPF");
         handle
     };
-    let mut ways = [
+    [
         Way::new("auto", Handle::new(), common),
         Way::new("bpf", bpf(all), all),
         Way::new(
@@ -277,28 +276,13 @@ fn soak() {
             common | Field::NsNet,
         ),
         Way::new("broker", daemon::handle(&broker.socket), common),
-    ];
-    let mut snapshot = Snapshot::default();
-    let own = [("this process", std::process::id()), ("the broker", broker.pid())];
-    let mut sizes_then = None;
-    let began = Instant::now();
-    let forks = scene.churn.made().expect("a count");
-    while began.elapsed() < whole {
-        scene.turn();
-        for way in &mut ways {
-            way.ask(&scene, &mut snapshot);
-        }
-        if sizes_then.is_none() && began.elapsed() > whole / 4 {
-            sizes_then = Some(own.map(|(_, pid)| size(pid)));
-        }
-    }
-    scene.holders.clear();
-    let sizes_now = own.map(|(_, pid)| size(pid));
-    let forks = scene.churn.made().expect("a count") - forks;
-    let took = began.elapsed();
-    println!("{} s, {forks} forks", took.as_secs());
+    ]
+}
+
+/// Prints what came of the queries.
+fn print(ways: &[Way]) {
     println!("source      asked       rows   wrong    lost  silent    held  slowest ms");
-    for way in &ways {
+    for way in ways {
         let Way {
             name,
             asked,
@@ -314,27 +298,67 @@ fn soak() {
         println!("{name:<8} {asked:>8} {rows:>10} {wrong:>7} {lost:>7} {silent:>7} {held:>7} {slowest:>11}");
         way.stories.iter().for_each(|story| println!("         {story}"));
     }
-    let sizes_then = sizes_then.expect("more than a quarter of the time has passed");
-    for (((who, _), (bytes_then, open_then)), (bytes, open)) in own.iter().zip(sizes_then).zip(sizes_now) {
-        println!(
-            "{who}: {} KiB, then {} KiB; {open_then} descriptors, then {open}",
-            bytes_then >> 10,
-            bytes >> 10
-        );
-        assert!(bytes <= bytes_then + MOST_GROWTH, "the memory of {who} grows");
-        assert!(open <= open_then + MOST_DESCRIPTORS, "the descriptors of {who} grow");
+}
+
+/// Check that a process has not grown between two sizes.
+fn check_growth(name: &str, before: (u64, usize), after: (u64, usize)) {
+    let ((bytes_before, files_before), (bytes, files)) = (before, after);
+    println!(
+        "{name}: {} KiB, then {} KiB; {files_before} descriptors, then {files}",
+        bytes_before >> 10,
+        bytes >> 10
+    );
+    assert!(bytes <= bytes_before + MAX_GROWTH, "the memory of {name} grows");
+    assert!(
+        files <= files_before + MAX_MORE_DESCRIPTORS,
+        "the descriptors of {name} grow"
+    );
+}
+
+/// Check all sources for a long time.
+#[test]
+#[ignore = "takes a quarter of an hour: make soak"]
+fn soak() {
+    let seconds = std::env::var("TASKDIAG_SOAK_SECONDS").map_or(900, |text| text.parse().expect("seconds"));
+    let whole = Duration::from_secs(seconds);
+    let broker = Broker::start(&[]);
+    let mut scene = Scene::new();
+    let mut ways = ways(&broker);
+    let mut snapshot = Snapshot::default();
+    let processes = [("this process", std::process::id()), ("the broker", broker.pid())];
+    let mut sizes_before = None;
+    let began = Instant::now();
+    let forks = scene.churn.made().expect("a count");
+    while began.elapsed() < whole {
+        scene.change_holders();
+        for way in &mut ways {
+            way.ask(&scene, &mut snapshot);
+        }
+        if sizes_before.is_none() && began.elapsed() > whole / 4 {
+            sizes_before = Some(processes.map(|(_, pid)| size(pid)));
+        }
+    }
+    scene.holders.clear();
+    let sizes = processes.map(|(_, pid)| size(pid));
+    let forks = scene.churn.made().expect("a count") - forks;
+    let took = began.elapsed();
+    println!("{} s, {forks} forks", took.as_secs());
+    print(&ways);
+    let sizes_before = sizes_before.expect("more than a quarter of the time has passed");
+    for ((name, _), (before, after)) in processes.iter().zip(sizes_before.into_iter().zip(sizes)) {
+        check_growth(name, before, after);
     }
     for way in &ways {
         assert!(way.asked > 10, "{} was asked {} times only", way.name, way.asked);
         assert_eq!((way.wrong, way.lost), (0, 0), "{}", way.name);
-        // The machine has more to do than it can: somebody who holds nobody may be late, but rarely.
+        // On a machine this busy, a process that holds nobody may be late; but rarely.
         assert!(
             way.silent * 1000 <= way.asked * FARM as u64,
             "{}: {} silent",
             way.name,
             way.silent
         );
-        // Holders are waited for once when they are met first, and once more behind all others.
+        // A holder is waited for when it is first found, and once more after all others.
         assert!(way.slowest < 10 * PATIENCE, "{}: {:?}", way.name, way.slowest);
     }
     assert!(

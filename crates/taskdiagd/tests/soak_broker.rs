@@ -1,55 +1,71 @@
-//! A hostile soak: everything that users can do to the broker at once, while bystanders measure what that costs them. Not a part of the
-//! suite: `make soak-broker` runs it, for 20 minutes or SECONDS.
+//! A long run of all attacks on the broker at once, while bystanders measure what that costs them.
+//! `make soak-broker` runs it, for 20 minutes or SECONDS.
 
 mod daemon;
 
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::net::SendFlags;
 use taskdiag_protocol::wire::{show, Strategy};
-use taskdiag_testkit::{
-    child::{self, World},
-    test_name,
-};
+use taskdiag_testkit::{child, test_name};
 use taskdiag_zoo::Farm;
 
-use daemon::passed::{lingering, pass_along};
+use daemon::attack::{user, Attacker, BASE, OTHER, USER};
+use daemon::passed::{lingering, send_descriptor};
 use daemon::{request, try_connect, Broker, Limits};
 
-const BASE: u64 = 1 << show::GROUPS_SHIFT;
-
-/// So many processes there are beside those of the attack.
+/// How many idle processes there are beside the attackers.
 const FARM: usize = 3000;
 
-/// What the broker's processes may take together, what the kernel keeps for them included, in bytes.
+/// How much memory the broker's processes may have together, the kernel's for them included, in
+/// bytes.
 const MEMORY: u64 = 128 << 20;
 
-/// A cgroup with that limit, until it is dropped. Where this process may not make one, there is none.
+/// The broker's arguments: limits that fit into that memory.
+const ARGUMENTS: [&str; 8] = [
+    "--memory",
+    "36",
+    "--patience",
+    "3",
+    "--max-clients",
+    "160",
+    "--max-user-clients",
+    "48",
+];
+
+/// The attackers, each of which is started for two users.
+const ATTACKS: [&str; 7] = [
+    "flood-1",
+    "slow-1",
+    "broken-1",
+    "idle-1",
+    "descriptors-1",
+    "held-1",
+    "churn",
+];
+
+/// A cgroup with that limit. It is removed when this is dropped.
 struct Limited {
     directory: PathBuf,
-    /// Of version 1, or of the unified hierarchy.
-    is_first: bool,
+    /// It is of cgroup v1, not of the unified hierarchy.
+    is_v1: bool,
 }
 
 impl Limited {
+    /// `None` where this process may not make cgroups.
     fn make() -> Option<Limited> {
         let name = format!("taskdiagd-soak-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/memory");
-        let is_first = first.is_dir();
-        let root = if is_first { first } else { Path::new("/sys/fs/cgroup") };
-        let limit = if is_first {
-            "memory.limit_in_bytes"
-        } else {
-            "memory.max"
-        };
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let is_v1 = v1.is_dir();
+        let root = if is_v1 { v1 } else { Path::new("/sys/fs/cgroup") };
+        let limit = if is_v1 { "memory.limit_in_bytes" } else { "memory.max" };
         let directory = root.join(name);
         std::fs::create_dir(&directory).ok()?;
-        let limited = Limited { directory, is_first };
+        let limited = Limited { directory, is_v1 };
         std::fs::write(limited.directory.join(limit), MEMORY.to_string()).ok()?;
         Some(limited)
     }
@@ -58,9 +74,9 @@ impl Limited {
         self.directory.join("cgroup.procs")
     }
 
-    /// The most that was used at a time, in bytes.
+    /// The highest usage, in bytes.
     fn peak(&self) -> Option<u64> {
-        let file = if self.is_first {
+        let file = if self.is_v1 {
             "memory.max_usage_in_bytes"
         } else {
             "memory.peak"
@@ -79,23 +95,7 @@ impl Drop for Limited {
     }
 }
 
-fn user(user: u32) -> World {
-    World {
-        user: Some(user),
-        ..World::default()
-    }
-}
-
-struct Doing(Child);
-
-impl Drop for Doing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What attackers do until they are killed. Whatever fails, they go on.
+/// What attackers do until they are killed, whatever fails.
 fn attack(name: &str) {
     let socket = daemon::socket();
     let own = std::process::id();
@@ -104,49 +104,48 @@ fn attack(name: &str) {
         .split(',')
         .filter_map(|pid| pid.parse().ok())
         .collect();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);
-    let (mut kept, mut passed) = (Vec::new(), Vec::new());
+    let (mut kept, mut sent) = (Vec::new(), Vec::new());
     for turn in 0_usize.. {
         let Ok(connection) = try_connect(&socket) else {
             thread::sleep(Duration::from_millis(1));
             continue;
         };
         match name {
-            // As many requests as fit, and nothing is read.
+            // Sends as many requests as fit, and reads nothing.
             "flood" => {
                 for _ in 0..100 {
-                    let _ = rustix::net::send(&connection.socket, &all, flags);
+                    connection.try_send(&all);
                 }
                 kept.push(connection);
             }
-            // A packet now and then.
+            // Reads a packet now and then.
             "slow" => {
-                let _ = rustix::net::send(&connection.socket, &all, flags);
+                connection.try_send(&all);
                 thread::sleep(Duration::from_millis(20));
                 kept.push(connection);
                 let connection = &kept[turn % kept.len()];
                 let mut packet = [0; 4096];
                 let _ = rustix::net::recv(&connection.socket, &mut packet[..], rustix::net::RecvFlags::DONTWAIT);
             }
-            // Half messages, wrong ones, and leaving.
+            // Sends parts of requests, and invalid ones, and leaves.
             "broken" => {
                 let packet = request(BASE << (turn % 40), Strategy::One, own);
-                let _ = rustix::net::send(&connection.socket, &packet[..turn % 41], flags);
+                connection.try_send(&packet[..turn % 41]);
             }
-            // Sockets whose closing waits, along with requests.
-            "passed" => {
+            // Sends descriptors of sockets whose closing waits.
+            "descriptors" => {
                 let (file, other_end) = lingering();
-                pass_along(&connection, &file);
-                // The other end goes first, so that nobody here waits.
-                passed.push((other_end, file, connection));
-                if passed.len() > 50 {
-                    passed.clear();
+                send_descriptor(&connection, &file);
+                // The other end is dropped first, so that closing does not wait here.
+                sent.push((other_end, file, connection));
+                if sent.len() > 50 {
+                    sent.clear();
                 }
             }
-            // Idle connections.
+            // Keeps idle connections.
             "idle" => kept.push(connection),
-            // What takes readers, of processes that hold them.
+            // Asks for what readers read, of processes that hold them.
             _ => {
                 let pid = if turn % 3 == 0 { own } else { held[turn % held.len()] };
                 let show = [show::VMA, show::MAPS, show::VMA | show::VMA_STAT, show::CMDLINE][turn % 4];
@@ -159,12 +158,14 @@ fn attack(name: &str) {
     }
 }
 
+/// Executes a program, which does not end: `Stall`.
 fn hold() {
     let file = std::fs::File::open(std::env::var_os("TASKDIAG_TEST_STALL").expect("a file")).expect("the file");
     let error = std::os::unix::process::CommandExt::exec(Command::new("/bin/sleep").arg("100000"));
     panic!("{error} {file:?}");
 }
 
+/// Maps a file 50,000 times, and sleeps.
 fn map() {
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     for index in 0..50_000 {
@@ -180,21 +181,21 @@ fn map() {
     thread::sleep(Duration::from_secs(100_000));
 }
 
-/// Execs and exits without end.
+/// Starts programs that end at once, without end.
 fn churn() {
     loop {
         let _ = Command::new("/bin/true").stdin(Stdio::null()).status();
     }
 }
 
-/// Median, 99.9 %, worst, in milliseconds.
+/// Median, 99.9 % quantile and maximum, in milliseconds.
 fn quantiles(times: &mut [Duration]) -> [f64; 3] {
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
     [at(0.5), at(0.999), at(1.0)]
 }
 
-/// Resident memory of the broker's processes, MiB, and descriptors of the loop.
+/// Memory of the broker's processes (PSS) in MiB, and the number of the loop's descriptors.
 fn size(pid: u32) -> (f64, usize) {
     let children = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -223,124 +224,136 @@ fn size(pid: u32) -> (f64, usize) {
     (bytes as f64 / 1024.0, files)
 }
 
-#[test]
-#[ignore = "takes 20 minutes: make soak-broker"]
-fn a_hostile_soak() {
-    let test = test_name!();
-    if let Some(part) = child::part() {
-        // What is measured is the broker, not who gets a processor.
-        // SAFETY: numbers only.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
-        match part.as_str() {
-            "held" => hold(),
-            "mapped" => map(),
-            "churn" => churn(),
-            part => attack(part.split_once('-').expect("a name").0),
+/// Starts a part of this test, which is ignored by default.
+fn start(test: &str, name: &str, id: u32) -> Attacker {
+    let mut command = child::command(test, name, user(id));
+    command.arg("--ignored").stdin(Stdio::null()).stdout(Stdio::null());
+    Attacker(command.spawn().expect("a process"))
+}
+
+/// What a part of this test does.
+fn run_part(part: &str) {
+    // Bystanders shall wait for the broker, not for a processor.
+    // SAFETY: numbers only.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    match part {
+        "held" => hold(),
+        "mapped" => map(),
+        "churn" => churn(),
+        part => attack(part.split_once('-').expect("a name").0),
+    }
+}
+
+/// What bystanders and the broker were measured at during the attack.
+#[derive(Default)]
+struct Measured {
+    /// Requests about one process.
+    small: Vec<Duration>,
+    /// Requests about all processes.
+    large: Vec<Duration>,
+    /// Memory and descriptors of the broker.
+    sizes: Vec<(f64, usize)>,
+    restarts: u32,
+}
+
+/// Measures for some time, and kills and restarts the broker twice meanwhile.
+fn measure_under_attack(broker: &mut Broker, seconds: u64) -> Measured {
+    let mut measured = Measured::default();
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let period = Duration::from_secs(seconds / 3 + 1);
+    let mut next_restart = Instant::now() + period;
+    while Instant::now() < until {
+        let lasts = Duration::from_secs(5).min(until - Instant::now());
+        let [small, large] = measure(broker, lasts, &mut measured.sizes);
+        measured.small.extend(small);
+        measured.large.extend(large);
+        if Instant::now() > next_restart {
+            broker.kill_and_restart();
+            next_restart += period;
+            measured.restarts += 1;
         }
     }
-    let seconds = std::env::var("SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1200);
-    // So that a pass is longer than a moment in which somebody else has the processor.
+    measured
+}
+
+/// Check that under all attacks at once a bystander's request about itself takes at most 250 ms,
+/// that its request about all processes takes at most 3 times its median, and that the broker stays
+/// within its memory and gives it back.
+#[test]
+#[ignore = "takes 20 minutes: make soak-broker"]
+fn all_attacks_at_once() {
+    let test = test_name!();
+    if let Some(part) = child::part() {
+        return run_part(&part);
+    }
+    let seconds = std::env::var("SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = seconds.unwrap_or(1200);
+    // A pass then takes longer than a time slice that somebody else gets.
     let _farm = Farm::start(FARM, 1).expect("a farm");
-    // Ended behind the file system, or they would not end.
+    // Declared before the file system, to be dropped after it: they end only when it is unmounted.
     let mut held = Vec::new();
     let stall = daemon::stall::Stall::mount();
     std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
-    let args = [
-        "--memory",
-        "36",
-        "--patience",
-        "3",
-        "--max-clients",
-        "160",
-        "--max-user-clients",
-        "48",
-    ];
     let limited = Limited::make();
     let limits = Limits {
         cgroup: limited.as_ref().map(Limited::processes),
         ..Limits::default()
     };
-    let mut broker = Broker::start_within(limits, &args);
-    println!("{FARM} processes, and those of the attack");
-    daemon::tell_clients(&broker);
-    let start = |name: &str, id: u32| {
-        let mut command = child::command(test, name, user(id));
-        command.arg("--ignored").stdin(Stdio::null()).stdout(Stdio::null());
-        Doing(command.spawn().expect("a process"))
-    };
-    held.extend((0..6).map(|_| start("held", 1001)));
-    held.push(start("mapped", 1001));
+    let mut broker = Broker::start_within(limits, &ARGUMENTS);
+    println!("{FARM} idle processes, and the attackers");
+    daemon::publish(&broker);
+    held.extend((0..6).map(|_| start(test, "held", OTHER)));
+    stall.wait_until_closing(held.len());
+    held.push(start(test, "mapped", OTHER));
     thread::sleep(Duration::from_secs(2));
-    let pids: Vec<String> = held.iter().map(|doing| doing.0.id().to_string()).collect();
+    let pids: Vec<String> = held.iter().map(|attacker| attacker.0.id().to_string()).collect();
     std::env::set_var("TASKDIAG_SOAK_HELD", pids.join(","));
-    let quiet = measure(&broker, Duration::from_secs(3), &mut Vec::new());
-    let attackers: Vec<Doing> = ["flood-1", "slow-1", "broken-1", "idle-1", "passed-1", "held-1", "churn"]
+    let [mut small_before, mut large_before] = measure(&broker, Duration::from_secs(3), &mut Vec::new());
+    let attackers: Vec<Attacker> = ATTACKS
         .into_iter()
-        .flat_map(|name| [(name, 1000), (name, 1001)])
-        .map(|(name, id)| start(name, id))
+        .flat_map(|name| [(name, USER), (name, OTHER)])
+        .map(|(name, id)| start(test, name, id))
         .collect();
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let mut sizes = Vec::new();
-    let (mut small, mut large) = (Vec::new(), Vec::new());
-    let mut restarts = 0;
-    let mut next_restart = Instant::now() + Duration::from_secs(seconds / 3 + 1);
-    while Instant::now() < until {
-        let lasts = Duration::from_secs(5).min(until - Instant::now());
-        let [some, more] = measure(&broker, lasts, &mut sizes);
-        small.extend(some);
-        large.extend(more);
-        if Instant::now() > next_restart {
-            broker.kill_and_restart();
-            next_restart += Duration::from_secs(seconds / 3 + 1);
-            restarts += 1;
-        }
-    }
+    let mut measured = measure_under_attack(&mut broker, seconds);
     drop(attackers);
     drop(stall);
     drop(held);
-    let [mut quiet_small, mut quiet_large] = quiet;
-    let one = quantiles(&mut small);
-    let dump = quantiles(&mut large);
-    let (before_one, before_dump) = (quantiles(&mut quiet_small), quantiles(&mut quiet_large));
-    let most = sizes.iter().map(|(memory, _)| *memory).fold(0.0, f64::max);
-    let files = sizes.iter().map(|(_, files)| *files).max();
+    let small = quantiles(&mut measured.small);
+    let large = quantiles(&mut measured.large);
+    let (small_before, large_before) = (quantiles(&mut small_before), quantiles(&mut large_before));
+    let memory = measured.sizes.iter().map(|(memory, _)| *memory).fold(0.0, f64::max);
+    let files = measured.sizes.iter().map(|(_, files)| *files).max();
     println!(
-        "{seconds} s, {} requests, {} dumps, {restarts} restarts",
-        small.len(),
-        large.len()
+        "{seconds} s, {} requests, {} dumps, {} restarts",
+        measured.small.len(),
+        measured.large.len(),
+        measured.restarts
     );
-    println!(
-        "one process, ms: median {:.2}, 99.9 % {:.2}, worst {:.2}; before {before_one:.2?}",
-        one[0], one[1], one[2]
-    );
-    println!(
-        "all processes, ms: median {:.2}, 99.9 % {:.2}, worst {:.2}; before {before_dump:.2?}",
-        dump[0], dump[1], dump[2]
-    );
-    println!("memory of all processes: at most {most:.1} MiB; descriptors: at most {files:?}");
+    println!("median, 99.9 % and worst in ms, in brackets before the attack");
+    println!("one process: {small:.2?} ({small_before:.2?})");
+    println!("all processes: {large:.2?} ({large_before:.2?})");
+    println!("memory of all processes: at most {memory:.1} MiB; descriptors: at most {files:?}");
     match limited.as_ref().and_then(Limited::peak) {
         Some(peak) => println!("at most {} MiB of a cgroup of {}", peak >> 20, MEMORY >> 20),
         None => println!("no cgroup to limit memory by"),
     }
-    assert!(one[2] <= 250.0, "a trivial request took {:.1} ms", one[2]);
-    // The median is one of a machine under attack: what waits longer waits for somebody.
+    assert!(small[2] <= 250.0, "a request about itself took {:.1} ms", small[2]);
+    // Compared with the median under attack: a request that takes longer waited for somebody.
     assert!(
-        dump[2] <= 3.0 * dump[0],
+        large[2] <= 3.0 * large[0],
         "a dump took {:.1} ms, {:.1} in the median",
-        dump[2],
-        dump[0]
+        large[2],
+        large[0]
     );
-    assert!(most * 1024.0 * 1024.0 < MEMORY as f64, "{most} MiB");
+    assert!(memory * 1024.0 * 1024.0 < MEMORY as f64, "{memory} MiB");
     thread::sleep(Duration::from_secs(4));
     let (memory, files) = size(broker.pid());
     println!("afterwards: {memory:.1} MiB, {files} descriptors");
     assert!(files < 40 && memory < 40.0);
 }
 
-/// Asks for a while, as one who does nobody any harm: about one process, and about all. What it is when the broker is being started again does not count.
+/// Asks for some time, about one process and about all, and measures each request. Those that fail
+/// while the broker is restarted do not count.
 fn measure(broker: &Broker, lasts: Duration, sizes: &mut Vec<(f64, usize)>) -> [Vec<Duration>; 2] {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     IS_OVER.store(false, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod commands;
 mod contenders;
 mod counts;
 mod events;
+mod files;
 mod floor;
 mod library;
 mod loops;
@@ -21,6 +22,7 @@ mod report;
 mod scale;
 mod targets;
 mod tools;
+mod top;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -53,12 +55,16 @@ enum Suite {
     Events,
     /// Memory maps
     Maps,
+    /// Open files
+    Files,
     /// Proportional sizes of processes
     Mem,
     /// Whose answer the planner chooses
     Planner,
     /// The broker
     Broker,
+    /// Interactive views of processes
+    Top,
 }
 
 /// Compares taskdiag with other ways to the same answers
@@ -103,6 +109,9 @@ struct Cli {
     /// Be a process with so many bytes of memory
     #[arg(long, hide = true)]
     hoarder: Option<usize>,
+    /// Be so many processes with open files
+    #[arg(long, hide = true)]
+    file_holders: Option<usize>,
     /// Be the client of a broker, with so many idle processes
     #[arg(long, hide = true)]
     broker_client: Option<usize>,
@@ -130,7 +139,7 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("taskdiag-bench: {error}");
+            eprintln!("taskdiag-bench: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -147,6 +156,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if let Some(bytes) = cli.hoarder {
         return mem::hoarder::serve(bytes);
+    }
+    if let Some(processes) = cli.file_holders {
+        return files::holders::serve(processes);
     }
     if let Some(processes) = cli.broker_client {
         return broker::client::serve(processes);
@@ -176,6 +188,9 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.measures(Suite::Maps) {
         maps::run(cli.effort(), &tools, &mut report)?;
     }
+    if cli.measures(Suite::Files) {
+        files::run(cli.effort(), &tools, &mut report)?;
+    }
     if cli.measures(Suite::Mem) {
         mem::run(cli.effort(), &tools, &mut report)?;
     }
@@ -184,6 +199,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Broker) {
         broker::run(cli.effort(), &mut report)?;
+    }
+    if cli.measures(Suite::Top) {
+        top::run(cli.effort(), &tools, &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),

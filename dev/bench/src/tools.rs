@@ -73,6 +73,9 @@ impl Tools {
             said("ps", &["--version"]),
             self.python().ok().and_then(|python| said(&python, &["-c", SCRIPT])),
             said("fincore", &["--version"]),
+            said("dpkg-query", &["--show", "--showformat=lsof ${Version}\n", "lsof"]),
+            said("htop", &["--version"]),
+            said("dpkg-query", &["--show", "--showformat=btop ${Version}\n", "btop"]),
             said(
                 "dpkg-query",
                 &["--show", "--showformat=vmtouch ${Version}\n", "vmtouch"],

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskdiag::{Absent, Field, Fields, Handle, Query, Scope, Snapshot, SourceId};
+use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
 
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
 
@@ -50,12 +50,17 @@ fn nature(field: Field, is_kernel_thread: bool) -> Nature {
         | Field::ReadBytes
         | Field::WriteBytes
         | Field::CancelledWriteBytes
+        | Field::ElapsedNs
         | Field::MinFaults
         | Field::MajFaults
         | Field::ChildMinFaults
         | Field::ChildMajFaults
         | Field::PeakVsizeBytes => Nature::Growing,
         Field::State
+        | Field::Flags
+        | Field::Wchan
+        | Field::Stat
+        | Field::CpuPercent
         | Field::Priority
         | Field::Processor
         | Field::Tpgid
@@ -82,6 +87,9 @@ fn nature(field: Field, is_kernel_thread: bool) -> Nature {
         | Field::PageTableBytes
         | Field::HugetlbBytes
         | Field::OomScore
+        | Field::MemPercent
+        // Terminals of others come and go.
+        | Field::Tty
         | Field::PssBytes
         | Field::UssBytes
         | Field::PssDirtyBytes
@@ -172,7 +180,18 @@ fn nature(field: Field, is_kernel_thread: bool) -> Nature {
         | Field::ArgEnd
         | Field::EnvStart
         | Field::EnvEnd
-        | Field::Personality => Nature::Fixed,
+        | Field::Personality
+        | Field::SecurityLabel
+        | Field::User
+        | Field::Group
+        | Field::StartTime
+        | Field::Unit
+        | Field::UserUnit
+        | Field::Slice
+        | Field::ContainerId
+        | Field::ContainerName
+        | Field::ContainerRuntime
+        | Field::PodUid => Nature::Fixed,
     }
 }
 
@@ -241,10 +260,14 @@ impl Report {
             shown.join("\n")
         );
         let no_cgroups = !has_unified_cgroups();
-        for field in Fields::all().iter() {
+        let no_labels = std::fs::read("/proc/self/attr/current").is_err();
+        for field in crate::fields().iter() {
             let (values, absent) = self.counts.get(&field).copied().unwrap_or_default();
             let compared = match field {
                 Field::Cgroup | Field::CgroupId if no_cgroups => absent,
+                Field::SecurityLabel if no_labels => absent,
+                // They are absent also where containers may be in hierarchies of version 1.
+                field if field.info().made_of.contains(&Field::Cgroup) => values + absent,
                 _ => values,
             };
             assert!(
@@ -330,7 +353,7 @@ fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTre
 pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     let mut report = Report::default();
     let mut snapshot = Snapshot::default();
-    let query = Query::new(scope).fields(Fields::all());
+    let query = Query::new(scope).fields(crate::fields());
     let mut unclear: Option<BTreeMap<Id, BTreeSet<Field>>> = None;
     let mut last_seen = BTreeMap::new();
     while report.rounds < ROUNDS && unclear.as_ref().is_none_or(|unclear| !unclear.is_empty()) {
@@ -351,6 +374,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
             check_set(&snapshot, &rows, &before, scope, began, &mut report.wrong);
         }
         let mut next: BTreeMap<Id, BTreeSet<Field>> = BTreeMap::new();
+        let mut has_queued_misfit = false;
         for (&id, before) in &before {
             let Some(after) = after
                 .get(&id)
@@ -365,7 +389,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 continue;
             };
             let fields: Vec<Field> = match &unclear {
-                None => Fields::all().iter().collect(),
+                None => crate::fields().iter().collect(),
                 Some(unclear) => unclear[&id].iter().copied().collect(),
             };
             report.tasks += usize::from(unclear.is_none());
@@ -388,6 +412,11 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 }
                 let nature = nature(field, before.is_kernel_thread());
                 let mut verdict = judge(nature, is_quiet, &said, &ours, &says);
+                // A quotient of two that grow can lie anywhere between what these make possible.
+                if let (Field::CpuPercent, Ok(Plain::Number(ours))) = (field, &ours) {
+                    let is_possible = text::possible_cpu_percent(before, after).contains(ours);
+                    verdict = if is_possible { Verdict::Right } else { Verdict::Wrong };
+                }
                 // Of this process, the files that the snapshot is made with are open just then.
                 if let (Field::FdCount, Ok(Plain::Number(said)), Ok(Plain::Number(ours))) = (field, &said, &ours) {
                     if id.pid == std::process::id() && (0..=6).contains(&(ours - said)) {
@@ -395,7 +424,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                     }
                 }
                 // And other threads read for the one that asks: it sleeps, and what is theirs to see is not always its own.
-                let of_threads = matches!(field, Field::State | Field::TimerSlackNs);
+                let of_threads = matches!(field, Field::State | Field::Stat | Field::Wchan | Field::TimerSlackNs);
                 if of_threads && id.pid == std::process::id() {
                     verdict = Verdict::Right;
                 }
@@ -418,7 +447,11 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                     Verdict::Wrong => report.wrong.push(story),
                     _ => {
                         // Asking takes memory, which the process that asks has while it does, and not before and not after.
-                        if id.pid != std::process::id() || nature != Nature::Shared {
+                        let is_own = id.pid == std::process::id() && nature == Nature::Shared;
+                        // All processes of a user have the same number: it changes once for all of them.
+                        let is_known = field == Field::SigQueuedCount && has_queued_misfit;
+                        has_queued_misfit |= field == Field::SigQueuedCount;
+                        if !is_own && !is_known {
                             report.misfits.entry(field).or_default().push(story.clone());
                         }
                         last_seen.insert((id, field), story);
@@ -463,9 +496,9 @@ fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>
     }
     for (group, answer) in snapshot.answers() {
         let cgroups_missing = answer == Err(Absent::Unsupported) && group == taskdiag::Group::Cgroup;
-        // No other source reads the memory of processes.
+        // No other source reads the memory of processes, or has texts.
         let source = match group {
-            taskdiag::Group::Args | taskdiag::Group::Env => SourceId::Procfs,
+            taskdiag::Group::Args | taskdiag::Group::Env | taskdiag::Group::Text => SourceId::Procfs,
             _ => source,
         };
         if answer != Ok(source) && (!cgroups_missing || has_unified_cgroups()) {

@@ -10,8 +10,14 @@ pub mod text;
 
 use std::time::Duration;
 
-use taskdiag::{Field, Fields, Handle, Query, SourceId};
+use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Zoo};
+
+/// Every field but those of rollups: all that [`text`] has a word about.
+pub fn fields() -> Fields {
+    let named = Field::Environ | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime;
+    Fields::all() | named | Fields::of_group(Group::Text)
+}
 
 pub const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
 

@@ -1,5 +1,7 @@
 //! Every animal is what it claims to be, as seen in /proc; and nothing is left of it afterwards.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;

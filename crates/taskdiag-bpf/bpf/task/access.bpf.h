@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * What decides who may see a task, for the broker; and in whose numbers and places it lives.
- */
+/* For the broker: what decides who may see a task, and the namespaces and root of a task. */
 #ifndef TASKDIAG_TASK_ACCESS_BPF_H
 #define TASKDIAG_TASK_ACCESS_BPF_H
 
 #include "cred.bpf.h"
 #include "reader.bpf.h"
 
-struct outward {
+struct user_ns_walk {
 	struct td_reader *reader;
 	struct user_namespace *ns;
 	__u32 count;
 };
 
-static long add_user_ns(__u32 index, struct outward *outward)
+static long add_user_ns(__u32 index, struct user_ns_walk *walk)
 {
-	struct td_user_ns *out = next_payload(outward->reader);
-	struct user_namespace *ns = outward->ns;
+	struct td_user_ns *out = next_payload(walk->reader);
+	struct user_namespace *ns = walk->ns;
 
 	if (index >= 32 || BPF_CORE_READ(ns, level) == 0)
 		return 1;
 	out[index].inode = BPF_CORE_READ(ns, ns.inum);
 	out[index].owner = BPF_CORE_READ(ns, owner.val);
-	outward->ns = BPF_CORE_READ(ns, parent);
-	outward->count = index + 1;
+	walk->ns = BPF_CORE_READ(ns, parent);
+	walk->count = index + 1;
 	return 0;
 }
 
 static __always_inline void put_user_ns(struct td_reader *reader, __u16 type, struct user_namespace *ns)
 {
-	struct outward outward = { .reader = reader, .ns = ns };
+	struct user_ns_walk walk = { .reader = reader, .ns = ns };
 
-	bpf_loop(33, add_user_ns, &outward, 0);
-	attribute_of(reader, type, (outward.count & 63) * sizeof(struct td_user_ns));
+	bpf_loop(33, add_user_ns, &walk, 0);
+	attribute_of(reader, type, (walk.count & 63) * sizeof(struct td_user_ns));
 }
 
-/* Whether somebody holds exec_update_lock to change what a task is. Where that can't be seen, somebody may. */
+/*
+ * Whether exec_update_lock is held for writing, as an exec does. True if this kernel's lock can't
+ * be read.
+ */
 static __always_inline bool in_exec(struct task_struct *task)
 {
 	const __u64 writer = 1; /* RWSEM_WRITER_LOCKED */
@@ -47,7 +48,7 @@ static __always_inline bool in_exec(struct task_struct *task)
 	return signal->exec_update_lock.count.counter & writer;
 }
 
-/* What mm_flags() says of the lowest two, loaded at once: this is done twice for each task. */
+/* The lowest two bits of mm_flags(), by a direct load, because each task needs this twice. */
 static __always_inline __u32 dumpable_bits(struct mm_struct *mm)
 {
 	struct mm_struct___bitmap *bitmap = (void *)mm;
@@ -55,7 +56,10 @@ static __always_inline __u32 dumpable_bits(struct mm_struct *mm)
 	return (bpf_core_field_exists(bitmap->flags.__mm_flags) ? bitmap->flags.__mm_flags[0] : mm->flags) & 3;
 }
 
-/* What get_dumpable() of linux/sched/coredump.h says of the address space, or what the kernel goes by where there is none. */
+/*
+ * get_dumpable() of linux/sched/coredump.h; without an address space, what __ptrace_may_access()
+ * checks instead.
+ */
 static __always_inline __u32 dumpable(struct task_struct *task, struct mm_struct *mm)
 {
 	if (mm)
@@ -65,7 +69,7 @@ static __always_inline __u32 dumpable(struct task_struct *task, struct mm_struct
 	return BPF_CORE_READ_BITFIELD_PROBED(task, user_dumpable) ? TD_DUMPABLE_USER : TD_DUMPABLE_NO_MM_INIT;
 }
 
-/* Credentials and address space as __ptrace_may_access() sees them. All of what is read comes to lie in `out`. */
+/* Reads what __ptrace_may_access() looks at. Writes all members of `out`. */
 static __noinline void read_access(struct td_reader *reader, struct task_struct *task, struct td_access *out)
 {
 	struct cred *cred = untrusted(task)->real_cred;
@@ -107,10 +111,11 @@ static __always_inline void begin_access(struct td_reader *reader, struct task_s
 }
 
 /*
- * Whether what decides about access is what it was when the record was begun, and so was meanwhile. Credentials are never changed
- * but for others, and under RCU those at one address remain the same. An exec takes another address space and other credentials.
+ * Whether what decides about access was the same all the time since begin_access(). Credentials are
+ * replaced, not changed, and under RCU no others can get the same address. An exec installs another
+ * address space and other credentials.
  */
-static __noinline bool is_as_before(struct td_reader *reader, struct task_struct *task, struct td_access *before)
+static __noinline bool access_is_unchanged(struct td_reader *reader, struct task_struct *task, struct td_access *before)
 {
 	struct mm_struct *mm = untrusted(task)->mm;
 
@@ -122,7 +127,7 @@ static __always_inline void end_access(struct td_reader *reader, struct td_recor
 {
 	struct td_access *access = (void *)(record + 1) + sizeof(struct td_attr);
 
-	if (!is_as_before(reader, task, access))
+	if (!access_is_unchanged(reader, task, access))
 		access->flags = 0;
 	if (access->user_ns_level)
 		put_user_ns(reader, TD_ATTR_USER_NS, untrusted(task)->real_cred->user_ns);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The kernel calls the program for each task (TD_WALKS=0).
- */
+/* The program that the kernel calls for each task (TD_WALKS=0). */
 #ifndef TASKDIAG_TASK_CALLED_BPF_H
 #define TASKDIAG_TASK_CALLED_BPF_H
 
@@ -21,8 +19,9 @@ static __always_inline struct td_reader *find_reader(struct task_struct *current
 }
 
 /*
- * Called by the kernel for each task. It has a reference to the task, but the number may be another one's by now: see visit(). Here the
- * number is not looked up again, for the iterator goes on behind it; the library asks about it.
+ * Called by the kernel for each task. The iterator has a reference to the task, but its pid may
+ * already lead to another one, as in visit() of walk.bpf.h. The iterator continues after this pid
+ * number, so the program can't try again; the library does.
  */
 static __always_inline int write_records(struct bpf_iter__task *ctx)
 {
@@ -38,15 +37,18 @@ static __always_inline int write_records(struct bpf_iter__task *ctx)
 	current = untrusted(bpf_get_current_task_btf());
 	reader = find_reader(current);
 	if (!reader) {
-		struct td_record complaint = { .len = sizeof(complaint), .flags = TD_NO_READER };
+		struct td_record no_reader = { .len = sizeof(no_reader), .flags = TD_NO_READER };
 
-		bpf_seq_write(seq, &complaint, sizeof(complaint));
+		bpf_seq_write(seq, &no_reader, sizeof(no_reader));
 		return 0;
 	}
-	/* The first thread of a process that another one took the place of has its number. */
+	/*
+	 * Not a leader. One whose place another thread took in an exec since the iterator found it
+	 * is EXIT_DEAD, and is read again.
+	 */
 	if (!reader->config.threads && task->pid != task->tgid && task->exit_state != EXIT_DEAD)
 		return 0;
-	look_at(reader, current);
+	identify_reader(reader, current);
 	record = (void *)reader->scratch;
 	pid = untrusted(task)->thread_pid;
 	process = task_tgid_nr(reader, task);
@@ -55,11 +57,17 @@ static __always_inline int write_records(struct bpf_iter__task *ctx)
 	read_barrier(reader);
 	if (!pid || task_of(reader, pid, reader->config.threads) != address(reader, task) || is_released(untrusted(task)))
 		len = put_again(record, process);
-	/* Once more in the verifier's words: clang makes a sum of the test behind it. */
+	/*
+	 * Checks the bounds again in a form that the verifier understands: clang optimizes the
+	 * checks above.
+	 */
 	barrier_var(len);
 	if (!len || len > TD_RECORD_MAX)
 		return 0;
-	/* Where the buffer is full, the kernel drops what we wrote and calls again for this task at the next read. */
+	/*
+	 * If the buffer is full, the kernel drops what was written and calls the program for this
+	 * task again at the next read.
+	 */
 	bpf_seq_write(seq, reader->scratch, len);
 	return 0;
 }

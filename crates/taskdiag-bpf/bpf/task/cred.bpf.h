@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Who a task acts for, what it may do, and the session it is audited in.
- */
+/* Credentials, and the audit session. */
 #ifndef TASKDIAG_TASK_CRED_BPF_H
 #define TASKDIAG_TASK_CRED_BPF_H
 

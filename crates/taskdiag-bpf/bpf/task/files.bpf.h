@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Open files: how many.
- */
+/* The number of open files. */
 #ifndef TASKDIAG_TASK_FILES_BPF_H
 #define TASKDIAG_TASK_FILES_BPF_H
 
@@ -22,7 +20,7 @@ static long add_word(__u32 index, struct open_files *files)
 	return 0;
 }
 
-/* A task that ended has no files: 0 descriptors in a table of 0, as the text says. */
+/* A task that has exited has 0 descriptors in a table of size 0, as in /proc/PID/status. */
 static __always_inline void put_fds(struct td_reader *reader, struct task_struct *task)
 {
 	struct files_struct *files = untrusted(task)->files;

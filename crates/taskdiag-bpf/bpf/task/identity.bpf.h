@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * What a task is called and where it belongs: name, state, relatives, terminal.
- */
+/* Name, state, related processes, and the controlling terminal. */
 #ifndef TASKDIAG_TASK_IDENTITY_BPF_H
 #define TASKDIAG_TASK_IDENTITY_BPF_H
 
@@ -36,8 +34,8 @@ static __always_inline __u8 state_letter(struct task_struct *task)
 }
 
 /*
- * A kernel thread's name as /proc shows it: the full name instead of the 15 bytes of comm, and for a worker of a workqueue
- * what it does ("+") or did last ("-").
+ * The name of a kernel thread as /proc shows it, proc_task_name(): the full name instead of the 15
+ * bytes of comm; for a workqueue worker, also what it works on ("+") or worked on last ("-").
  */
 static __always_inline void put_kernel_thread_name(struct td_reader *reader, struct task_struct *task)
 {
@@ -71,7 +69,7 @@ static __always_inline void put_kernel_thread_name(struct td_reader *reader, str
 			n += desc;
 		}
 	}
-	/* The kernel's buffer for a name. */
+	/* The size of the kernel's buffer for the name. */
 	if (n > 63)
 		n = 63;
 	attribute_of(reader, TD_ATTR_NAME, n & 63);
@@ -89,8 +87,9 @@ static __always_inline void put_base(struct td_reader *reader, struct task_struc
 	base->exit_signal = task->exit_signal;
 	base->threads_count = signal->nr_threads;
 	base->state = state_letter(task);
+	base->flags = task->flags;
 	__builtin_memset(base->reserved, 0, sizeof(base->reserved));
-	/* Behind the end of a name there may be some of the one before. */
+	/* After the NUL of a name, comm may have bytes of an earlier one. */
 	__builtin_memset(base->comm, 0, sizeof(base->comm));
 	bpf_probe_read_kernel_str(base->comm, sizeof(base->comm), task->comm);
 	if (task->flags & PF_KTHREAD)

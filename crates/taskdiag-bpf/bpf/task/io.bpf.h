@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Input and output.
- */
+/* Input and output counters. */
 #ifndef TASKDIAG_TASK_IO_BPF_H
 #define TASKDIAG_TASK_IO_BPF_H
 
@@ -10,13 +8,13 @@
 
 #define IO_VALUES (sizeof(struct td_io) / sizeof(__u64))
 
-/* A process's threads, whose input and output is summed up in the payload of the next attribute. */
+/* Iterates over the threads of a process. The sums are in the payload of the next attribute. */
 struct io_sums {
 	struct td_reader *reader;
 	struct list_head *node, *head;
 };
 
-/* Both struct task_io_accounting and struct td_io are these values. They are read to behind the sums. */
+/* task_io_accounting and td_io have the same values. They are read to the memory after the sums. */
 static __always_inline long add_io_of(struct td_reader *reader, const void *accounting)
 {
 	__u64 *sums = next_payload(reader), *values = sums + IO_VALUES;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Memory of a process: counters, places, and how likely it is to be killed for it.
- */
+/* The memory of a process: counters, layout, OOM score. */
 #ifndef TASKDIAG_TASK_MEMORY_BPF_H
 #define TASKDIAG_TASK_MEMORY_BPF_H
 
 #include "reader.bpf.h"
 
-/* The per-processor pointer behind the map's value: the value of one processor lies at this plus that processor's offset. */
+/*
+ * The per-processor pointer of the map's value: plus the offset of a processor, it is the address
+ * of that processor's value.
+ */
 static __always_inline __u64 per_cpu_base(struct td_reader *reader)
 {
 	struct bpf_array *array = (void *)address(reader, &per_cpu);
@@ -17,14 +18,14 @@ static __always_inline __u64 per_cpu_base(struct td_reader *reader)
 	return base;
 }
 
-struct adding {
+struct cpu_walk {
 	struct td_reader *reader;
 	struct mm_struct *mm;
 };
 
-static long find_offset(__u32 cpu, struct adding *adding)
+static long find_offset(__u32 cpu, struct cpu_walk *walk)
 {
-	struct td_reader *reader = adding->reader;
+	struct td_reader *reader = walk->reader;
 	__u32 first = 0;
 	void *value = bpf_map_lookup_percpu_elem(&per_cpu, &first, cpu);
 
@@ -34,10 +35,10 @@ static long find_offset(__u32 cpu, struct adding *adding)
 	return 0;
 }
 
-static long add_cpu(__u32 cpu, struct adding *adding)
+static long add_cpu(__u32 cpu, struct cpu_walk *walk)
 {
-	struct td_counters *counters = &adding->reader->counters;
-	__u64 offset = adding->reader->offsets[cpu & (TD_CPUS_MAX - 1)];
+	struct td_counters *counters = &walk->reader->counters;
+	__u64 offset = walk->reader->offsets[cpu & (TD_CPUS_MAX - 1)];
 	__s32 part;
 
 #pragma unroll
@@ -47,7 +48,7 @@ static long add_cpu(__u32 cpu, struct adding *adding)
 	return 0;
 }
 
-/* Each by itself: the offset in an array is fitted to the kernel only where the index is a constant when this is compiled. */
+/* Not a loop, because CO-RE relocates an offset in an array only if the index is a constant. */
 static __always_inline void read_central(__s64 *to, struct mm_struct *mm)
 {
 	to[0] = mm->rss_stat[0].count;
@@ -57,49 +58,50 @@ static __always_inline void read_central(__s64 *to, struct mm_struct *mm)
 }
 
 /*
- * Adds up a process's counters over the processors. Who moves a processor's part into the whole does so under a lock, in two steps.
- * So a sum counts if no whole changed while it was made. Two moves of opposite signs would not show: where several threads change
- * the same counters, a sum counts once it is like the one before.
+ * Sums up the counters of a process over all processors: percpu_counter_sum(), without its lock. A
+ * part is moved to the central counter under that lock in two steps, so a sum is right if no
+ * central counter changed meanwhile. Two moves of opposite signs would not show. So if several
+ * threads change the counters, a sum must also be about the same as the previous one.
  */
-static long add_up(__u32 attempt, struct adding *adding)
+static long add_up(__u32 attempt, struct cpu_walk *walk)
 {
-	struct td_reader *reader = adding->reader;
+	struct td_reader *reader = walk->reader;
 	struct td_counters *counters = &reader->counters;
-	struct mm_struct *mm = adding->mm;
-	const __s64 alike = 16;
-	__u32 is_settled = 1;
+	struct mm_struct *mm = walk->mm;
+	const __s64 tolerance = 16;
+	__u32 is_stable = 1;
 
 	read_central(counters->central, mm);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		counters->before[i] = counters->pages[i];
+		counters->previous[i] = counters->pages[i];
 		counters->pages[i] = counters->central[i];
 	}
 	read_barrier(reader);
-	add_steps(reader, (__u32)bpf_loop(reader->config.cpus, add_cpu, adding, 0) / 8);
+	add_steps(reader, (__u32)bpf_loop(reader->config.cpus, add_cpu, walk, 0) / 8);
 	read_barrier(reader);
-	read_central(counters->again, mm);
+	read_central(counters->central_again, mm);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		__s64 moved = counters->pages[i] - counters->before[i];
+		__s64 moved = counters->pages[i] - counters->previous[i];
 
-		if (counters->again[i] != counters->central[i])
-			is_settled = 0;
-		if (mm->mm_users.counter > 1 && (!attempt || moved > alike || moved < -alike))
-			is_settled = 0;
+		if (counters->central_again[i] != counters->central[i])
+			is_stable = 0;
+		if (mm->mm_users.counter > 1 && (!attempt || moved > tolerance || moved < -tolerance))
+			is_stable = 0;
 	}
-	counters->is_settled = is_settled;
-	return is_settled;
+	counters->is_stable = is_stable;
+	return is_stable;
 }
 
 /*
- * Reads the memory counters, in pages: what they are without the parts of processors, and if wanted with them. Never below 0, as /proc
- * never shows them. False if they can't be added up.
+ * Reads the memory counters, in pages: the central ones, and with `sum` also the sums over all
+ * processors. They are never negative, as in /proc. False if they can't be summed up.
  */
 static __always_inline bool read_counters(struct td_reader *reader, struct mm_struct *mm, bool sum)
 {
 	struct td_counters *counters = &reader->counters;
-	struct adding adding = { .reader = reader, .mm = mm };
+	struct cpu_walk walk = { .reader = reader, .mm = mm };
 	__u32 cpus = reader->config.cpus;
 
 	if (bpf_core_type_exists(struct mm_rss_stat)) {
@@ -118,14 +120,14 @@ static __always_inline bool read_counters(struct td_reader *reader, struct mm_st
 			return false;
 		if (!reader->per_cpu) {
 			reader->per_cpu = per_cpu_base(reader);
-			bpf_loop(cpus, find_offset, &adding, 0);
+			bpf_loop(cpus, find_offset, &walk, 0);
 		}
 		counters->parts[0] = (__u64)mm->rss_stat[0].counters;
 		counters->parts[1] = (__u64)mm->rss_stat[1].counters;
 		counters->parts[2] = (__u64)mm->rss_stat[2].counters;
 		counters->parts[3] = (__u64)mm->rss_stat[3].counters;
-		bpf_loop(8, add_up, &adding, 0);
-		if (!*(volatile __u32 *)&counters->is_settled)
+		bpf_loop(8, add_up, &walk, 0);
+		if (!*(volatile __u32 *)&counters->is_stable)
 			return false;
 	}
 #pragma unroll
@@ -179,7 +181,7 @@ static __always_inline void put_mem(struct td_reader *reader, struct task_struct
 	out->hugetlb_bytes = TD_NO_NUMBER;
 	if (bpf_core_field_exists(mm->hugetlb_usage))
 		out->hugetlb_bytes = mm->hugetlb_usage.counter << PAGE_SHIFT;
-	/* A task that lost this mm meanwhile: all that we read may be another's. */
+	/* The task has lost this mm meanwhile, so the values may be those of another one. */
 	if (!STILL_HAS(reader, task, mm, mm)) {
 		*(volatile __u32 *)&reader->used = start;
 		defer(reader, TD_GROUP_MEM);
@@ -222,7 +224,10 @@ static __always_inline __u64 mm_flags(struct mm_struct *mm)
 	return BPF_CORE_READ(mm, flags);
 }
 
-/* The score of a process with so many pages, by proc_oom_score() and oom_badness(). BPF divides unsigned only; the kernel rounds to 0. */
+/*
+ * proc_oom_score() and oom_badness() for a number of pages. Kernel divisions round to 0; BPF has
+ * only unsigned ones.
+ */
 static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __s32 adj)
 {
 	__s64 total = reader->config.total_pages, points = pages + adj * (__s64)(reader->config.total_pages / 1000), scaled;
@@ -232,7 +237,7 @@ static __always_inline __s32 oom_score(struct td_reader *reader, __s64 pages, __
 	return scaled < 0 ? -(__s64)((__u64)-scaled / 3) : (__s64)((__u64)scaled / 3);
 }
 
-/* Asks to be deferred for a process whose leader alone has no memory any more. */
+/* The kernel takes the mm of any thread. A process whose leader alone has lost it is deferred. */
 static __always_inline void put_oom(struct td_reader *reader, struct task_struct *task)
 {
 	const __u32 mmf_oom_skip = 21;
@@ -247,7 +252,10 @@ static __always_inline void put_oom(struct td_reader *reader, struct task_struct
 		return defer(reader, TD_GROUP_OOM);
 	if (mm && task->tgid != 1 && adj != -1000 && reader->config.total_pages && !(mm_flags(mm) >> mmf_oom_skip & 1) &&
 	    !(untrusted(task)->vfork_done && untrusted(task)->real_parent->mm == mm)) {
-		/* Some kernels add the counters up for this, others take them as they are. Where that makes a difference, /proc knows. */
+		/*
+		 * Some kernels sum up the counters for this, others use the central ones. If that
+		 * makes a difference, it is deferred.
+		 */
 		if (!read_counters(reader, mm, true))
 			return defer(reader, TD_GROUP_OOM);
 		tables = mm->pgtables_bytes.counter >> PAGE_SHIFT;

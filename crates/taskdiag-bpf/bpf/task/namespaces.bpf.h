@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Namespaces and the cgroup.
- */
+/* Namespaces and the cgroup. */
 #ifndef TASKDIAG_TASK_NAMESPACES_BPF_H
 #define TASKDIAG_TASK_NAMESPACES_BPF_H
 
@@ -67,7 +65,7 @@ static __always_inline struct kernfs_node *kernfs_parent(struct kernfs_node *nod
 	return (void *)BPF_CORE_READ(old, parent);
 }
 
-/* A path is built from its end. */
+/* Iterates from a cgroup's node to the root. The path is written from its end. */
 struct climb {
 	struct td_reader *reader;
 	struct kernfs_node *node, *root;
@@ -88,7 +86,7 @@ static long climb_up(__u32 index, struct climb *climb)
 	n = bpf_probe_read_kernel_str(reader->name, sizeof(reader->name), BPF_CORE_READ(node, name));
 	if (n < 2 || n > 256 || position < n)
 		return 1;
-	/* n counts the NUL, whose place the slash takes. */
+	/* n includes the NUL, which the slash replaces. */
 	position -= n;
 	if (position >= TD_PATH_MAX)
 		return 1;
@@ -100,7 +98,7 @@ static long climb_up(__u32 index, struct climb *climb)
 	return 0;
 }
 
-/* The cgroup of the unified hierarchy, its path as seen from the reader's cgroup namespace. */
+/* The cgroup in the unified hierarchy, with its path in the reader's cgroup namespace. */
 static __always_inline void put_cgroup(struct td_reader *reader, struct task_struct *task, struct task_struct *current)
 {
 	const __u32 css_online = 1 << 1;

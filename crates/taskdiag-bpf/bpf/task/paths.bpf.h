@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Paths: the executable, the working directory, the root.
- */
+/* Paths of the executable, the working directory and the root. */
 #ifndef TASKDIAG_TASK_PATHS_BPF_H
 #define TASKDIAG_TASK_PATHS_BPF_H
 
 #include "reader.bpf.h"
 
-/* A way up from a place to the reader's root, or to where there is nothing above. */
+/*
+ * Iterates from a file to the reader's root, or to the root of the mount tree. The path is written
+ * from its end.
+ */
 struct walk {
 	struct td_reader *reader;
 	struct mount *mount, *root_mount;
@@ -20,7 +21,7 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 	return (void *)mnt - bpf_core_field_offset(struct mount, mnt);
 }
 
-/* One turn of prepend_path() of fs/d_path.c. */
+/* One iteration of prepend_path() of fs/d_path.c. */
 static long walk_up(__u32 index, struct walk *walk)
 {
 	struct td_reader *reader = walk->reader;
@@ -35,7 +36,10 @@ static long walk_up(__u32 index, struct walk *walk)
 		return 1;
 	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
 		above = BPF_CORE_READ(mount, mnt_parent);
-		/* The root of another mount namespace than the reader's, or one that the reader's own root lies below. */
+		/*
+		 * The root of a mount namespace: another one than the reader's, or one in which the
+		 * reader's root is not an ancestor.
+		 */
 		if (above == mount)
 			goto arrived;
 		walk->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
@@ -49,7 +53,7 @@ static long walk_up(__u32 index, struct walk *walk)
 	if (parent == dentry || len > 255 || position <= len)
 		return 1;
 	position -= len + 1;
-	/* One register, or clang calculates it twice and the verifier knows the bound of only one. */
+	/* Or clang computes it twice, and the verifier knows the bound of only one. */
 	barrier_var(position);
 	if (position >= TD_PATH_MAX)
 		return 1;
@@ -68,7 +72,7 @@ arrived:
 	return 1;
 }
 
-/* d_path() of fs/d_path.c. False where the path has to be asked of procfs. */
+/* d_path() of fs/d_path.c. False if procfs has to answer. */
 #if TD_WALKS
 __noinline int put_path_at(__u64 type, __u64 from_address, __u64 root_address)
 {
@@ -88,7 +92,7 @@ static __noinline bool put_path(struct td_reader *reader, __u16 type, const stru
 	walk.dentry = dentry = BPF_CORE_READ(from, dentry);
 	mnt = BPF_CORE_READ(from, mnt);
 	walk.mount = mount_of(mnt);
-	/* Sockets, pipes and memory files make up their names. */
+	/* Sockets, pipes and memfds generate their names. */
 	if (BPF_CORE_READ(dentry, d_op, d_dname))
 		return false;
 	if (!BPF_CORE_READ(dentry, d_hash.pprev) && BPF_CORE_READ(dentry, d_parent) != dentry) {
@@ -101,7 +105,7 @@ static __noinline bool put_path(struct td_reader *reader, __u16 type, const stru
 	if (!walk.arrived || BPF_CORE_READ(from, dentry) != dentry || BPF_CORE_READ(from, mnt) != mnt)
 		return false;
 	position = *(volatile __u32 *)&reader->position;
-	/* The place is the root itself. */
+	/* The file is the root itself. */
 	if (position == end)
 		position--;
 	if (position >= TD_PATH_MAX)

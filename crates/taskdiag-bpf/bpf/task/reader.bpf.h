@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Who reads: its memory, the record that is being written there, and numbers as it sees them.
- */
+/* The reader: its memory, the record that is being written there, and ids in its pid namespace. */
 #ifndef TASKDIAG_TASK_READER_BPF_H
 #define TASKDIAG_TASK_READER_BPF_H
 
 #include "../compat.bpf.h"
-#include "../numbers.bpf.h"
+#include "../pid_idr.bpf.h"
 #include "../record.h"
 
 #define NSEC_PER_SEC 1000000000ull
@@ -19,7 +17,7 @@ const volatile struct td_constants td_constants SEC(".rodata") = { .groups = 0xf
 #if TD_WALKS
 struct td_reader own_reader SEC(".bss");
 
-/* Entry N is for tasks whose number ends in N. */
+/* The entry of a task is its id, under td_config.seen_mask. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);
@@ -36,7 +34,9 @@ struct {
 } readers SEC(".maps");
 #endif
 
-/* One value, never written: where the kernel put it tells where each processor's data lie (add_cpu()). */
+/*
+ * One value, never written. Its addresses tell the offset of each processor's data: find_offset().
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -44,7 +44,10 @@ struct {
 	__type(value, __u64);
 } per_cpu SEC(".maps");
 
-/* Where the next attribute goes. The mask tells the verifier a bound that it can't know of memory. */
+/*
+ * The place for the next attribute. The mask gives the verifier a bound, which it can't know for a
+ * value in memory.
+ */
 static __always_inline struct td_attr *next_attribute(struct td_reader *reader)
 {
 	__u64 used = *(volatile __u32 *)&reader->used;
@@ -53,13 +56,16 @@ static __always_inline struct td_attr *next_attribute(struct td_reader *reader)
 	return (void *)(reader->scratch + used);
 }
 
-/* Where the payload of the next attribute will be, for those whose length is known only after it is written. */
+/*
+ * The place for the payload of the next attribute, if its length is known only after it was
+ * written.
+ */
 static __always_inline void *next_payload(struct td_reader *reader)
 {
 	return next_attribute(reader) + 1;
 }
 
-/* Appends the header of an attribute, and returns its payload. Nothing of what lay there before is left behind the payload. */
+/* Appends the header of an attribute and returns its payload. */
 static __always_inline void *put_header(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
 {
 	struct td_attr *attr = next_attribute(reader);
@@ -71,7 +77,10 @@ static __always_inline void *put_header(struct td_reader *reader, __u16 type, __
 	return attr + 1;
 }
 
-/* Appends an attribute of a length that is known when this is compiled. The caller writes all of the payload. */
+/*
+ * Appends an attribute whose length is a constant, and clears the padding. The caller must write
+ * the whole payload.
+ */
 static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u32 len, __u16 flags)
 {
 	char *payload = put_header(reader, type, len, flags);
@@ -81,7 +90,7 @@ static __always_inline void *attribute(struct td_reader *reader, __u16 type, __u
 	return payload;
 }
 
-/* Appends an attribute whose payload has been written, `len` bytes of it. */
+/* Appends an attribute whose payload of `len` bytes was already written, and clears the padding. */
 static __always_inline void attribute_of(struct td_reader *reader, __u16 type, __u32 len)
 {
 	__u64 last = len & 0xff8;
@@ -96,7 +105,10 @@ static __always_inline void defer(struct td_reader *reader, __u32 groups)
 	*(volatile __u32 *)&reader->deferred |= groups;
 }
 
-/* A pointer as a number: through memory, since the verifier does not let a program calculate with most pointers. */
+/*
+ * A pointer as a number. It goes through memory, because the verifier forbids arithmetic on most
+ * pointers.
+ */
 static __always_inline __u64 address(struct td_reader *reader, const void *pointer)
 {
 	reader->address = (__u64)pointer;
@@ -105,8 +117,8 @@ static __always_inline __u64 address(struct td_reader *reader, const void *point
 }
 
 /*
- * What is loaded before this is loaded before what is loaded behind it. Strongly ordered processors do that anyway; for others, BPF
- * has no barrier of its own, but atomic operations with a result are fully ordered.
+ * smp_rmb(). BPF has no barriers, but atomic operations that return a value are fully ordered. x86
+ * does not reorder loads.
  */
 static __always_inline void read_barrier(struct td_reader *reader)
 {
@@ -117,20 +129,23 @@ static __always_inline void read_barrier(struct td_reader *reader)
 #endif
 }
 
-/* Counts what a visit looks at besides the task itself. */
+/* Adds to the work of a visit, for what it iterates over. */
 static __always_inline void add_steps(struct td_reader *reader, __u32 steps)
 {
 	*(volatile __u32 *)&reader->steps += steps;
 }
 
-/* Whether a pointer of the task is still the one that was followed. What it led to is freed without RCU. */
+/*
+ * Whether a member of the task is still the pointer that was followed to something which is freed
+ * without RCU.
+ */
 #define STILL_HAS(reader, task, member, pointer)                                                                          \
 	({                                                                                                                \
 		read_barrier(reader);                                                                                     \
 		*(void *volatile *)&untrusted(task)->member == (void *)(pointer);                                         \
 	})
 
-/* The number of `pid` in the reader's pid namespace, 0 where it has none there: pid_nr_ns(). */
+/* The number of `pid` in the reader's pid namespace, 0 if it has none there: pid_nr_ns(). */
 static __always_inline __u32 pid_nr(struct td_reader *reader, struct pid *pid)
 {
 	__u32 level = *(volatile __u32 *)&reader->level;
@@ -145,7 +160,10 @@ static __always_inline __u32 pid_nr(struct td_reader *reader, struct pid *pid)
 	if (bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid->numbers + level * sizeof(upid)) ||
 	    (__u64)upid.ns != reader->pid_ns)
 		return 0;
-	/* volatile, or clang makes one load of this and the one above, which the verifier can't follow. */
+	/*
+	 * volatile, or clang merges this load with the one above, and the verifier rejects the
+	 * result.
+	 */
 	return *(volatile int *)&upid.nr;
 }
 
@@ -163,7 +181,7 @@ static __always_inline __u32 task_tid_nr(struct td_reader *reader, struct task_s
 	return pid_nr(reader, untrusted(task)->thread_pid);
 }
 
-/* The address space; none for a kernel thread, which may borrow one. */
+/* The address space, without one that a kernel thread borrows. */
 static __always_inline struct mm_struct *own_mm(struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD ? 0 : untrusted(task)->mm;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The record of a task, made of its parts.
- */
+/* Writing the record of a task. */
 #ifndef TASKDIAG_TASK_RECORD_BPF_H
 #define TASKDIAG_TASK_RECORD_BPF_H
 
@@ -18,8 +16,8 @@
 #include "tests.bpf.h"
 #include "times.bpf.h"
 
-/* Finds out who reads. */
-static __always_inline void look_at(struct td_reader *reader, struct task_struct *current)
+/* Finds out the pid namespace of the reader. */
+static __always_inline void identify_reader(struct td_reader *reader, struct task_struct *current)
 {
 	reader->level = current->thread_pid->level;
 	reader->pid_ns = 0;
@@ -27,7 +25,10 @@ static __always_inline void look_at(struct td_reader *reader, struct task_struct
 		reader->pid_ns = (__u64)active_pid_ns(current->thread_pid);
 }
 
-/* The address of the task that a number leads to: a thread, or else a process; 0 if there is none. */
+/*
+ * The address of the task to which a pid leads as a thread id or, without `thread`, as a process
+ * id. 0 if there is none.
+ */
 static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, bool thread)
 {
 	__u64 offset = bpf_core_field_offset(struct task_struct, pid_links), link;
@@ -42,15 +43,18 @@ static __always_inline __u64 task_of(struct td_reader *reader, struct pid *pid, 
 }
 
 /*
- * Whether a task is being released, or the last thread of its process has been. Its numbers go a moment later, and so may already be
- * gone from what was read.
+ * Whether a task is being released, or the last thread of its process was. Its pids are detached a
+ * moment later, so some of what was read may already be missing.
  */
 static __always_inline bool is_released(struct task_struct *task)
 {
 	return *(volatile int *)&task->exit_state == EXIT_DEAD || !*(volatile int *)&task->signal->nr_threads;
 }
 
-/* The record of a process whose number, or a thread's, became another task's: it is to be asked about in another way. */
+/*
+ * Writes a record that tells the library to read the process again in another way, because the pid
+ * led to another task meanwhile.
+ */
 static __always_inline __u32 put_again(struct td_record *record, __u32 process)
 {
 	record->len = sizeof(*record);
@@ -62,19 +66,20 @@ static __always_inline __u32 put_again(struct td_record *record, __u32 process)
 }
 
 /*
- * The parts of a record, each a function of its own: then the verifier does not follow each of their ways together with each of all
- * others'. Where the program finds its tasks itself they are global functions, which it looks at once and one by one. Those can be
- * handed numbers alone, and have to know their reader.
+ * Each part of a record is a function of its own, so that the verifier does not combine the paths
+ * through one part with those through all others. In a walk these are global functions, which the
+ * verifier checks once and separately. Their arguments can only be numbers, so they use
+ * `own_reader`.
  */
 #if TD_WALKS
 
-/* The task at an address. */
+/* An untrusted pointer to the task at an address. */
 static __always_inline struct task_struct *task_at(__u64 address)
 {
 	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct task_struct));
 }
 
-/* In whose numbers and paths the answer is to be: who reads, unless another task is named. */
+/* The task whose namespaces and root the record uses: the reader, or td_config.as_task. */
 static __always_inline struct task_struct *standpoint(struct td_reader *reader)
 {
 	if (reader->config.as_task)
@@ -130,14 +135,15 @@ PART(part_paths, TD_GROUP_PATHS, put_paths(reader, task, standpoint(reader)))
 PART(part_fds, TD_GROUP_FDS, put_fds(reader, task))
 PART(part_audit, TD_GROUP_AUDIT, put_audit(reader, task))
 PART(part_layout, TD_GROUP_LAYOUT, put_layout(reader, task))
-PART(part_passes, TD_TESTABLE, return passes(reader, task))
+PART(part_tests, TD_TESTABLE, return passes_tests(reader, task))
 #if TD_WALKS
 PART(part_changed, TD_TESTABLE, return has_changed(reader, task))
 #endif
 
 /*
- * Makes the record of a task, `filled` bytes behind the start of scratch. Returns its length, 0 where none is wanted. `number` is
- * the reader's number for the task, a thread or else a process.
+ * Writes the record of a task, `filled` bytes after the start of scratch. Returns its length, or 0
+ * if the task is not asked for. `number` is its thread id or process id in the reader's pid
+ * namespace.
  */
 static __always_inline __u32 put_task(struct td_reader *reader, struct td_record *record, __u32 filled,
 				      struct task_struct *task, __u32 number, struct task_struct *current)
@@ -149,7 +155,7 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 
 	if (reader->config.ppid && reader->config.ppid != task_tgid_nr(reader, untrusted(task)->real_parent))
 		return 0;
-	if (td_groups & TD_TESTABLE && reader->config.tests_count && !PUT(part_passes))
+	if (td_groups & TD_TESTABLE && reader->config.tests_count && !PUT(part_tests))
 		return 0;
 #if TD_WALKS
 	if (td_groups & TD_TESTABLE && reader->config.changed && !PUT(part_changed))
@@ -212,7 +218,7 @@ static __always_inline __u32 put_task(struct td_reader *reader, struct td_record
 		out->reserved = 0;
 		record->flags |= TD_DEFERRED;
 	}
-	/* Last, so that it says why what is missing is missing: memory that is gone does not come back. */
+	/* Last, because it explains missing values. An mm that is gone does not come back. */
 	if (!own_mm(task))
 		record->flags |= TD_NO_MM;
 	len = *(volatile __u32 *)&reader->used - filled;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Signals and limits.
- */
+/* Signals and resource limits. */
 #ifndef TASKDIAG_TASK_SIGNALS_BPF_H
 #define TASKDIAG_TASK_SIGNALS_BPF_H
 
@@ -22,7 +20,10 @@ static __always_inline void put_signals(struct td_reader *reader, struct task_st
 		return defer(reader, TD_GROUP_SIGNALS);
 	out->sig_ignored = 0;
 	out->sig_caught = 0;
-	/* Gathered in memory: before 6.2 the verifier tells ways through a function apart by every number in its registers. */
+	/*
+	 * The sets are in memory, because before 6.2 the verifier tells paths apart by every number
+	 * in a register.
+	 */
 #pragma nounroll
 	for (int i = 0; i < 64; i++) {
 		__u64 handler = *(__u64 *)(handlers + i * stride);
@@ -35,9 +36,9 @@ static __always_inline void put_signals(struct td_reader *reader, struct task_st
 	out->sig_pending = task->pending.signal.sig[0];
 	out->sig_shared_pending = untrusted(task)->signal->shared_pending.signal.sig[0];
 	out->sig_blocked = task->blocked.sig[0];
-	/* 6.1 can't follow typedefs in arrays. */
+	/* Not a direct load: the verifier of 6.1 can't follow typedefs in arrays. */
 	out->sig_queued_count = BPF_CORE_READ(ucounts, rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
-	/* Another one since: what we read of this one may be anything. */
+	/* It was replaced meanwhile, so the values may be anything. */
 	if (!STILL_HAS(reader, task, sighand, sighand))
 		return defer(reader, TD_GROUP_SIGNALS);
 	put_header(reader, TD_ATTR_SIGNALS, sizeof(*out), 0);

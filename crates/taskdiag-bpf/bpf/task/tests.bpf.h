@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Tests on tasks, of which no record is made where one does not hold.
- */
+/* Tests of tasks: a task gets no record if it fails them. */
 #ifndef TASKDIAG_TASK_TESTS_BPF_H
 #define TASKDIAG_TASK_TESTS_BPF_H
 
@@ -14,7 +12,7 @@ struct ancestry {
 	__u32 found;
 };
 
-static long look_above(__u32 index, struct ancestry *ancestry)
+static long match_ancestor(__u32 index, struct ancestry *ancestry)
 {
 	struct cgroup_subsys_state *css = ancestry->css;
 	struct cgroup *cgroup = (void *)css - bpf_core_field_offset(struct cgroup, self);
@@ -82,10 +80,11 @@ static __always_inline __s64 value_of(struct td_reader *reader, struct task_stru
 }
 
 /*
- * Tests of a task, clause by clause. What one test leaves to the next is in the reader's memory: before 6.7 the verifier takes
- * a callback to be called once, knows what was on the stack then, and removes what can only happen the second time.
+ * The task to be tested. The state between tests is in the reader's memory: before 6.7 the verifier
+ * assumes that a callback is called once, knows what is on the stack then, and removes code that
+ * only runs in later calls.
  */
-struct trial {
+struct test_context {
 	struct td_reader *reader;
 	struct task_struct *task;
 };
@@ -103,7 +102,7 @@ static __always_inline bool test_holds(struct td_reader *reader, struct task_str
 	if (test->what == TD_VALUE_CGROUP) {
 		ancestry.id = test->value[0];
 		ancestry.css = (void *)untrusted(task)->cgroups->dfl_cgrp + bpf_core_field_offset(struct cgroup, self);
-		add_steps(reader, (__u32)bpf_loop(256, look_above, &ancestry, 0) / 8);
+		add_steps(reader, (__u32)bpf_loop(256, match_ancestor, &ancestry, 0) / 8);
 		return ancestry.found;
 	}
 	value = value_of(reader, task, test->what);
@@ -122,64 +121,70 @@ static __always_inline bool test_holds(struct td_reader *reader, struct task_str
 	return value >= number;
 }
 
-static long try_test(__u32 index, struct trial *trial)
+static long run_test(__u32 index, struct test_context *context)
 {
-	struct td_reader *reader = trial->reader;
+	struct td_reader *reader = context->reader;
 	const struct td_test *test = &reader->config.tests[index & (TD_TESTS - 1)];
 
 	if (test->clause != reader->clause) {
-		if (!reader->holds)
+		if (!reader->clause_holds)
 			return 1;
 		reader->clause = test->clause;
-		reader->holds = 0;
+		reader->clause_holds = 0;
 	}
-	if (!reader->holds)
-		reader->holds = test_holds(reader, trial->task, test);
+	if (!reader->clause_holds)
+		reader->clause_holds = test_holds(reader, context->task, test);
 	return 0;
 }
 
-/* Whether the reader may want this task: what it can test itself, it tests again. */
-static __always_inline bool passes(struct td_reader *reader, struct task_struct *task)
+/*
+ * Whether a task passes all tests. The library evaluates the whole filter afterwards, so a task too
+ * many does no harm.
+ */
+static __always_inline bool passes_tests(struct td_reader *reader, struct task_struct *task)
 {
-	struct trial trial = { .reader = reader, .task = task };
+	struct test_context context = { .reader = reader, .task = task };
 
 	reader->clause = 0;
-	reader->holds = 0;
-	bpf_loop(reader->config.tests_count, try_test, &trial, 0);
-	return reader->holds;
+	reader->clause_holds = 0;
+	bpf_loop(reader->config.tests_count, run_test, &context, 0);
+	return reader->clause_holds;
 }
 
 #if TD_WALKS
-/* Whether the task used processor time since it was last seen here, or was not seen; from now on it was. */
+/*
+ * Whether the task used processor time since it was last seen, or was not seen before. Updates what
+ * was seen.
+ */
 static __always_inline bool has_changed(struct td_reader *reader, struct task_struct *task)
 {
 	__u32 entry = reader->number & reader->config.seen_mask, epoch = reader->config.changed_epoch;
-	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+	struct td_seen *last = bpf_map_lookup_elem(&seen, &entry);
 	__u64 runtime = task->se.sum_exec_runtime;
 	struct sums sums;
 
-	if (!then)
+	if (!last)
 		return true;
 	if (!reader->config.threads && untrusted(task)->signal->nr_threads > 1)
-		/* volatile, or clang makes one load of this and others, whose addresses are of different kinds. */
+		/* volatile, or clang merges this load with that of another kind of address. */
 		runtime = process_sums(reader, &sums, task) ? *(volatile __u64 *)&sums.runtime : ~0ull;
-	if (then->start == task->start_boottime && then->runtime == runtime && then->epoch == epoch && runtime != ~0ull &&
+	if (last->start == task->start_boottime && last->runtime == runtime && last->epoch == epoch && runtime != ~0ull &&
 	    !is_on_cpu(task))
 		return false;
-	then->start = task->start_boottime;
-	then->runtime = runtime;
-	then->epoch = epoch;
+	last->start = task->start_boottime;
+	last->runtime = runtime;
+	last->epoch = epoch;
 	return true;
 }
 
-/* What was seen is not told. */
+/* Forgets what was seen of a task whose record turned out to be invalid. */
 static __always_inline void forget_seen(struct td_reader *reader)
 {
 	__u32 entry = reader->number & reader->config.seen_mask;
-	struct td_seen *then = bpf_map_lookup_elem(&seen, &entry);
+	struct td_seen *last = bpf_map_lookup_elem(&seen, &entry);
 
-	if (then)
-		then->epoch = 0;
+	if (last)
+		last->epoch = 0;
 }
 #endif
 

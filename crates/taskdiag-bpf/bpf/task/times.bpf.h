@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Processor time, faults and switches, of a thread or of all threads of a process.
- */
+/* Processor time, page faults and context switches of a thread, or of all threads of a process. */
 #ifndef TASKDIAG_TASK_TIMES_BPF_H
 #define TASKDIAG_TASK_TIMES_BPF_H
 
 #include "reader.bpf.h"
 
-/* What /proc/PID/stat adds up over the live threads of a process and those that ended, and what tells whether it ran. */
+/*
+ * Sums over the threads of a process, including those that have ended: for /proc/PID/stat, and to
+ * see whether it ran.
+ */
 struct sums {
 	__u64 utime, stime, gtime, runtime;
 	__u64 min_flt, maj_flt;
@@ -16,7 +17,7 @@ struct sums {
 	struct list_head *node, *head;
 };
 
-/* Where a kernel does not tell, for there is one processor alone: it may be. */
+/* Without CONFIG_SMP the kernel does not say, so it may be. */
 static __always_inline __u32 is_on_cpu(struct task_struct *task)
 {
 	return bpf_core_field_exists(task->on_cpu) ? task->on_cpu : 1;
@@ -56,8 +57,8 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
 }
 
 /*
- * A thread that ends adds its numbers to the signal struct within a write section of stats_lock, so an unchanged even
- * sequence means that no thread was released while we walked.
+ * __exit_signal() adds the values of a thread to the signal struct in a write section of
+ * stats_lock. So an unchanged even sequence means that no thread was released meanwhile.
  */
 static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 {
@@ -65,8 +66,8 @@ static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 }
 
 /*
- * thread_group_cputime() and the fault counts of do_task_stat(). Returns false if a thread was released meanwhile, or there are too
- * many of them.
+ * thread_group_cputime(), and the fault counts of do_task_stat(). False if a thread was released
+ * meanwhile, or if there are too many.
  */
 static __always_inline bool process_sums(struct td_reader *reader, struct sums *sums, struct task_struct *task)
 {
@@ -118,7 +119,7 @@ static __always_inline void put_cpu(struct td_reader *reader, struct task_struct
 	out->cstime_ns = signal->cstime;
 	out->guest_ns = sums->gtime;
 	out->cguest_ns = signal->cgtime;
-	/* /proc prints 0 where nobody counts. */
+	/* /proc prints 0 without CONFIG_TASK_DELAY_ACCT. */
 	out->block_delay_ns = bpf_core_field_exists(task->delays) ? BPF_CORE_READ(task, delays, blkio_delay) : 0;
 	out->timer_slack_ns = task->timer_slack_ns;
 	out->runtime_ns = task->se.sum_exec_runtime;
@@ -174,8 +175,8 @@ static __always_inline void put_sums(struct td_reader *reader, struct task_struc
 }
 
 /*
- * What tells that a process has not run since: who has read its arguments need not read them again. Nothing is told where somebody
- * else may write to its memory, or it is running now.
+ * Writes td_run, which shows that a process has not run since its arguments were read. Not if it is
+ * running now, or if another process may write to its memory.
  */
 static __always_inline void put_run(struct td_reader *reader, struct task_struct *task)
 {

@@ -1,88 +1,89 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The program finds the tasks itself (TD_WALKS=1).
- */
+/* The walk, in which the program finds the tasks itself (TD_WALKS=1). */
 #ifndef TASKDIAG_TASK_WALK_BPF_H
 #define TASKDIAG_TASK_WALK_BPF_H
 
 #include "record.bpf.h"
 
 /*
- * Most of a visit is waiting for memory: a task lies in some twenty places that no cache holds, in three steps (from its number
- * to the task, from there to its signal struct, credentials, address space). The processor waits for several places at once if
- * they are asked for together, before any is needed. What is loaded so is not used.
+ * Loads a value without using it, so that it is in the cache later.
+ *
+ * Most of a visit is waiting for memory: about twenty cache lines of a task, in three steps (from
+ * the pid to the task, from there to its signal struct, credentials and mm). If the loads of
+ * several tasks are issued together, before any value is needed, the processor waits for them
+ * together.
  */
-#define LOAD(value) asm volatile("" : : "r"(value))
+#define PREFETCH(value) asm volatile("" : : "r"(value))
 
 static __always_inline struct pid *pid_at(__u64 address)
 {
 	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct pid));
 }
 
-/* The struct pid of a number, 0 if there is none. */
+/* The struct pid with a number, 0 if there is none. */
 static __always_inline __u64 find_pid(struct td_reader *reader, __u32 number)
 {
-	__u64 leaf = leaf_of_numbers(reader->walk.root, number, &reader->walk.behind);
-	__u64 entry = leaf ? slot(leaf, number) : 0;
+	__u64 leaf = pid_idr_leaf(reader->walk.root, number, &reader->walk.leaf_end);
+	__u64 entry = leaf ? xa_slot(leaf, number) : 0;
 
-	/* Not in use, or no pointer. */
+	/* xa_is_value() and xa_is_internal() entries are no pointers. */
 	return entry & 3 ? 0 : entry;
 }
 
-/* Puts a task down to be visited. `place` is where it was found: after the visit it is the last. */
-static __always_inline void meet(struct td_reader *reader, __u64 pid, __u64 task, __u32 place)
+/* Adds a task to be visited. `cursor` is the walk's cursor after the visit. */
+static __always_inline void add_found(struct td_reader *reader, __u64 pid, __u64 task, __u32 cursor)
 {
 	struct td_walk *walk = &reader->walk;
-	__u32 at = *(volatile __u32 *)&walk->met & (SLOTS - 1);
+	__u32 at = *(volatile __u32 *)&walk->found & (SLOTS - 1);
 
 	if (!task)
 		return;
 	walk->pids[at] = pid;
 	walk->tasks[at] = task;
-	walk->places[at] = place;
-	*(volatile __u32 *)&walk->met = at + 1;
+	walk->cursors[at] = cursor;
+	*(volatile __u32 *)&walk->found = at + 1;
 }
 
-/* The number of a task that was met. */
-static __always_inline __u32 number_met(struct td_reader *reader, __u32 index)
+/* The pid number by which a task was found. */
+static __always_inline __u32 found_number(struct td_reader *reader, __u32 index)
 {
 	struct td_walk *walk = &reader->walk;
-	__u32 place = walk->places[index & (SLOTS - 1)];
+	__u32 cursor = walk->cursors[index & (SLOTS - 1)];
 
-	return walk->listed && !reader->config.threads ? walk->list[(place - 1) & (TD_LISTED - 1)] : place;
+	return walk->listed && !reader->config.threads ? walk->list[(cursor - 1) & (TD_LISTED - 1)] : cursor;
 }
 
-static long meet_number(__u32 index, void *nothing)
+static long collect_number(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
-	__u32 number = walk->last + 1 + index;
+	__u32 number = walk->cursor + 1 + index;
 	__u64 entry;
 
-	if (number >= walk->behind)
+	if (number >= walk->leaf_end)
 		return 1;
 	entry = walk->slots[number & (SLOTS - 1)];
 	if (entry && !(entry & 3))
-		meet(reader, entry, task_of(reader, pid_at(entry), reader->config.threads), number);
+		add_found(reader, entry, task_of(reader, pid_at(entry), reader->config.threads), number);
 	return 0;
 }
 
-static long meet_listed(__u32 index, void *nothing)
+static long collect_listed(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
-	__u32 place = walk->last + 1 + index;
+	__u32 cursor = walk->cursor + 1 + index;
 	__u64 pid;
 
-	if (place > walk->listed)
+	if (cursor > walk->listed)
 		return 1;
-	pid = find_pid(reader, walk->list[(place - 1) & (TD_LISTED - 1)]);
+	pid = find_pid(reader, walk->list[(cursor - 1) & (TD_LISTED - 1)]);
 	if (pid)
-		meet(reader, pid, task_of(reader, pid_at(pid), false), place);
+		add_found(reader, pid, task_of(reader, pid_at(pid), false), cursor);
 	return 0;
 }
 
-static long meet_thread(__u32 index, void *nothing)
+static long collect_thread(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
@@ -94,13 +95,16 @@ static long meet_thread(__u32 index, void *nothing)
 	task = task_at(walk->node - bpf_core_field_offset(struct task_struct, thread_node));
 	pid = address(reader, task->thread_pid);
 	if (pid)
-		meet(reader, pid, address(reader, task), task_tid_nr(reader, task));
+		add_found(reader, pid, address(reader, task), task_tid_nr(reader, task));
 	walk->node = address(reader, task->thread_node.next);
 	return 0;
 }
 
-/* Where the threads of a process go on behind the last one visited. False if that is gone. */
-static __always_inline bool find_threads(struct td_reader *reader)
+/*
+ * Finds the thread after the last one visited in the process's thread list. False if the last one
+ * is gone.
+ */
+static __always_inline bool find_thread_list(struct td_reader *reader)
 {
 	struct td_walk *walk = &reader->walk;
 	__u64 pid = find_pid(reader, walk->list[0]), leader, thread;
@@ -109,14 +113,14 @@ static __always_inline bool find_threads(struct td_reader *reader)
 	walk->head = walk->node = 0;
 	leader = pid ? task_of(reader, pid_at(pid), false) : 0;
 	if (!leader)
-		return !walk->last;
+		return !walk->cursor;
 	signal = task_at(leader)->signal;
 	walk->head = address(reader, signal) + bpf_core_field_offset(struct signal_struct, thread_head);
-	if (!walk->last) {
+	if (!walk->cursor) {
 		walk->node = address(reader, signal->thread_head.next);
 		return true;
 	}
-	pid = find_pid(reader, walk->last);
+	pid = find_pid(reader, walk->cursor);
 	thread = pid ? task_of(reader, pid_at(pid), true) : 0;
 	if (!thread)
 		return false;
@@ -124,7 +128,10 @@ static __always_inline bool find_threads(struct td_reader *reader)
 	return task_at(thread)->signal == signal;
 }
 
-/* A word of the kernel's memory, 0 where there is none: the first of a structure that begins with a number. */
+/*
+ * A word at a kernel address, 0 if that can't be read. timespec64 is any structure that starts with
+ * a 64-bit number.
+ */
 static __always_inline __u64 word_at(__u64 address)
 {
 	struct timespec64 *word = bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct timespec64));
@@ -132,40 +139,40 @@ static __always_inline __u64 word_at(__u64 address)
 	return word->tv_sec;
 }
 
-/* Each step is made for all tasks of a block. */
-static long warm_task(__u32 index, void *nothing)
+/* Prefetches are done for all tasks of a block before the next step. */
+static long prefetch_task(__u32 index, void *nothing)
 {
 	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
 
-	LOAD(task->flags);
-	LOAD(task->start_boottime);
+	PREFETCH(task->flags);
+	PREFETCH(task->start_boottime);
 	if (own_reader.config.threads)
-		LOAD(task->pid);
+		PREFETCH(task->pid);
 	if (td_groups & ~TD_GROUPS_WITHOUT_MM)
-		LOAD(task->mm);
+		PREFETCH(task->mm);
 	if (td_groups & (TD_GROUP_BASE | TD_TESTABLE)) {
-		LOAD(task->exit_state);
-		LOAD(task->real_parent);
-		LOAD(task->signal);
-		LOAD(task->real_cred);
+		PREFETCH(task->exit_state);
+		PREFETCH(task->real_parent);
+		PREFETCH(task->signal);
+		PREFETCH(task->real_cred);
 	}
 	if (td_groups & (TD_GROUP_NAMESPACES | TD_GROUP_IO | TD_GROUP_SIGNALS)) {
-		LOAD(task->nsproxy);
-		LOAD(task->blocked);
+		PREFETCH(task->nsproxy);
+		PREFETCH(task->blocked);
 	}
 	if (td_groups & TD_GROUP_CRED && bpf_core_field_exists(task->seccomp.mode))
-		LOAD(task->seccomp.mode);
+		PREFETCH(task->seccomp.mode);
 	if (td_groups & TD_GROUP_ACCESS)
-		LOAD(task->self_exec_id);
+		PREFETCH(task->self_exec_id);
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS | TD_TESTABLE)) {
-		LOAD(task->se.sum_exec_runtime);
-		LOAD(task->nvcsw);
+		PREFETCH(task->se.sum_exec_runtime);
+		PREFETCH(task->nvcsw);
 	}
 	return 0;
 }
 
-static long warm_parts(__u32 index, void *nothing)
+static long prefetch_parts(__u32 index, void *nothing)
 {
 	struct td_walk *walk = &own_reader.walk;
 	struct task_struct *task = task_at(walk->tasks[index & (SLOTS - 1)]);
@@ -174,80 +181,84 @@ static long warm_parts(__u32 index, void *nothing)
 	struct mm_struct *mm = task->mm;
 
 	if (td_groups & TD_GROUP_BASE) {
-		LOAD(signal->nr_threads);
-		LOAD(signal->pids[PIDTYPE_PGID]);
-		LOAD(signal->pids[PIDTYPE_SID]);
+		PREFETCH(signal->nr_threads);
+		PREFETCH(signal->pids[PIDTYPE_PGID]);
+		PREFETCH(signal->pids[PIDTYPE_SID]);
 	}
 	if (td_groups & TD_GROUP_CRED) {
-		LOAD(cred->uid.val);
+		PREFETCH(cred->uid.val);
 		if (bpf_core_field_exists(cred->cap_ambient.val))
-			LOAD(cred->cap_ambient.val);
+			PREFETCH(cred->cap_ambient.val);
 	}
 	if (td_groups & TD_GROUP_ACCESS) {
-		LOAD(cred->user_ns);
-		LOAD(mm->user_ns);
-		LOAD(dumpable_bits(mm));
+		PREFETCH(cred->user_ns);
+		PREFETCH(mm->user_ns);
+		PREFETCH(dumpable_bits(mm));
 		if (bpf_core_field_exists(signal->exec_update_lock.count))
-			LOAD(signal->exec_update_lock.count.counter);
+			PREFETCH(signal->exec_update_lock.count.counter);
 	}
 	if (td_groups & (TD_GROUP_CPU | TD_GROUP_FAULTS | TD_GROUP_ARGS))
-		LOAD(signal->min_flt);
+		PREFETCH(signal->min_flt);
 	if (td_groups & (TD_GROUP_SIGNALS | TD_GROUP_LIMITS)) {
-		LOAD(task->sighand->action[0].sa.sa_handler);
-		LOAD(signal->rlim[0].rlim_cur);
+		PREFETCH(task->sighand->action[0].sa.sa_handler);
+		PREFETCH(signal->rlim[0].rlim_cur);
 	}
 	if (td_groups & TD_GROUP_PATHS) {
-		LOAD(task->fs->umask);
-		LOAD(mm->exe_file->f_path.dentry);
+		PREFETCH(task->fs->umask);
+		PREFETCH(mm->exe_file->f_path.dentry);
 	}
 	if (td_groups & TD_GROUP_FDS)
-		LOAD(task->files->fdt);
+		PREFETCH(task->files->fdt);
 	if (td_groups & (TD_GROUP_MEM | TD_GROUP_ARGS)) {
-		LOAD(mm->total_vm);
-		LOAD(mm->mm_users.counter);
+		PREFETCH(mm->total_vm);
+		PREFETCH(mm->mm_users.counter);
 	}
 	return 0;
 }
 
-/* What security modules keep in a task's credentials, a structure of its own. */
-static long warm_security(__u32 index, void *nothing)
+/* Prefetches cred.security, which is allocated separately. */
+static long prefetch_security(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct task_struct *task = task_at(reader->walk.tasks[index & (SLOTS - 1)]);
 
-	LOAD(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
+	PREFETCH(word_at(address(reader, task->real_cred->security) + (reader->config.landlock - 1) * sizeof(__u64)));
 	return 0;
 }
 
-/* Whether it is time to let RCU go on. The clock is looked at only now and then. */
+/*
+ * Whether the run has to end, so that RCU can go on. Reads the clock only after every `check_every`
+ * steps.
+ */
 static __always_inline bool is_time_up(struct td_walk *walk)
 {
-	if (walk->spent < walk->look)
+	if (walk->steps < walk->next_check)
 		return false;
-	walk->look = walk->spent + walk->every;
-	return bpf_ktime_get_ns() - walk->began_ns >= walk->stretch_ns;
+	walk->next_check = walk->steps + walk->check_every;
+	return bpf_ktime_get_ns() - walk->run_start_ns >= walk->max_run_ns;
 }
 
-/* How often a number is looked up again whose task lost it while it was read. */
-#define TRIES 4
+/* How often a task is read again if its pid led to another one meanwhile. */
+#define MAX_ATTEMPTS 4
 
 /*
- * Makes the record of the next task that was met. The number counts, not the task: in an exec, another thread can take the place of
- * the first one, and one that has ended lends its number to nobody. So it is looked up before, and the answer counts if it leads to the
- * same task behind.
+ * Writes the record of the next task. What is asked for is the task to which the pid leads, and
+ * that can change: when another thread calls exec it takes the leader's place, and a task that is
+ * released loses its pid. So the pid is looked up before and after, and the record is valid if it
+ * led to the same task.
  */
 static long visit(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
 	__u64 filled = *(volatile __u32 *)&walk->filled;
-	__u32 at = *(volatile __u32 *)&walk->at, number, len = 0;
+	__u32 at = *(volatile __u32 *)&walk->next, number, len = 0;
 	struct task_struct *current;
 	struct td_record *record;
 	struct pid *pid;
 	__u64 task;
 
-	if (at >= walk->met)
+	if (at >= walk->found)
 		return 1;
 	at &= SLOTS - 1;
 	if (filled > TD_SCRATCH_MASK + 1 - TD_RECORD_MAX || is_time_up(walk)) {
@@ -255,7 +266,7 @@ static long visit(__u32 index, void *nothing)
 		return 1;
 	}
 	current = standpoint(reader);
-	number = reader->number = number_met(reader, at);
+	number = reader->number = found_number(reader, at);
 	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_SCRATCH_MASK));
 	record = (void *)(reader->scratch + filled);
 	pid = pid_at(walk->pids[at]);
@@ -263,18 +274,18 @@ static long visit(__u32 index, void *nothing)
 	if (!task) {
 		walk->gone++;
 	} else {
-		/* The tree is that of the reader's own namespace. */
+		/* The pid was found in the reader's own namespace. */
 		if (reader->config.as_task)
 			number = pid_nr(reader, pid);
 		*(volatile __u32 *)&reader->steps = 1;
 		if (number)
 			len = put_task(reader, record, filled, task_at(task), number, current);
-		walk->spent += *(volatile __u32 *)&reader->steps;
+		walk->steps += *(volatile __u32 *)&reader->steps;
 		read_barrier(reader);
 		if (task_of(reader, pid, reader->config.threads) != task) {
 			if (td_groups & TD_TESTABLE && reader->config.changed)
 				forget_seen(reader);
-			if (++walk->tries < TRIES)
+			if (++walk->attempts < MAX_ATTEMPTS)
 				return 0;
 			len = put_again(record, task_tgid_nr(reader, task_at(task)));
 		} else if (is_released(task_at(task))) {
@@ -282,63 +293,65 @@ static long visit(__u32 index, void *nothing)
 			len = 0;
 		}
 	}
-	walk->tries = 0;
-	walk->last = walk->places[at];
-	*(volatile __u32 *)&walk->at = at + 1;
+	walk->attempts = 0;
+	walk->cursor = walk->cursors[at];
+	*(volatile __u32 *)&walk->next = at + 1;
 	*(volatile __u32 *)&walk->filled = filled + len;
 	return 0;
 }
 
-/* Visits the tasks with the next SLOTS numbers, or the next as many of those that are asked for. */
-static long visit_some(__u32 index, void *nothing)
+/* Visits the tasks of the next SLOTS pid numbers, or the next SLOTS of those listed. */
+static long visit_block(__u32 index, void *nothing)
 {
 	struct td_reader *reader = &own_reader;
 	struct td_walk *walk = &reader->walk;
 	__u32 end = 0;
 	__u64 leaf;
 
-	walk->met = 0;
-	walk->at = 0;
+	walk->found = 0;
+	walk->next = 0;
 	walk->state = TD_WALK_ENDED;
-	walk->root = root_of_numbers();
+	walk->root = pid_idr_root();
 	if (!walk->listed) {
-		leaf = leaf_of_numbers(walk->root, walk->last + 1, &walk->behind);
-		if (walk->behind)
-			end = walk->behind - 1;
+		leaf = pid_idr_leaf(walk->root, walk->cursor + 1, &walk->leaf_end);
+		if (walk->leaf_end)
+			end = walk->leaf_end - 1;
 		if (leaf) {
 			bpf_probe_read_kernel(walk->slots, sizeof(walk->slots),
 					      (void *)(leaf + bpf_core_field_offset(struct xa_node, slots)));
-			bpf_loop(SLOTS, meet_number, 0, 0);
+			bpf_loop(SLOTS, collect_number, 0, 0);
 		}
 	} else if (!reader->config.threads) {
-		bpf_loop(SLOTS, meet_listed, 0, 0);
-	} else if (find_threads(reader)) {
-		bpf_loop(SLOTS, meet_thread, 0, 0);
+		bpf_loop(SLOTS, collect_listed, 0, 0);
+	} else if (find_thread_list(reader)) {
+		bpf_loop(SLOTS, collect_thread, 0, 0);
 	} else {
 		walk->state = TD_WALK_LOST;
 	}
-	bpf_loop(walk->met, warm_task, 0, 0);
-	bpf_loop(walk->met, warm_parts, 0, 0);
+	bpf_loop(walk->found, prefetch_task, 0, 0);
+	bpf_loop(walk->found, prefetch_parts, 0, 0);
 	if (td_groups & TD_GROUP_ACCESS && reader->config.landlock)
-		bpf_loop(walk->met, warm_security, 0, 0);
-	if (!walk->met && !end)
+		bpf_loop(walk->found, prefetch_security, 0, 0);
+	if (!walk->found && !end)
 		return 1;
-	bpf_loop(TRIES * SLOTS, visit, 0, 0);
+	bpf_loop(MAX_ATTEMPTS * SLOTS, visit, 0, 0);
 	if (walk->state == TD_WALK_GOES_ON)
 		return 1;
 	walk->state = TD_WALK_GOES_ON;
-	walk->spent++;
+	walk->steps++;
 	if (end)
-		walk->last = end;
+		walk->cursor = end;
 	return is_time_up(walk);
 }
 
 /*
- * The kernel's iterator finds one number after the other, and takes and gives back a reference to each task: it takes longer
- * than most of our visits. So we read the tree of numbers ourselves, which leads to many tasks at once.
+ * The kernel's iterator looks up one pid number after the other, and takes and drops a reference to
+ * each task, which takes longer than most visits. So the program reads the IDR itself, which leads
+ * to many tasks at once.
  *
- * What that leads to stays valid as long as the program runs, which is under RCU; and so it may not run for long. It pauses after
- * `stretch_ns` and is run again, to go on behind the last number: what lives all the time is visited once.
+ * The program runs in an RCU read section, so these tasks stay valid while it runs, but it may not
+ * run for long. It returns after `max_run_ns`, and the next run continues after the last pid
+ * number. A task that exists all the time is visited exactly once.
  */
 static __always_inline int write_records(struct bpf_iter__task *ctx)
 {
@@ -346,23 +359,26 @@ static __always_inline int write_records(struct bpf_iter__task *ctx)
 	struct td_walk *walk = &reader->walk;
 	__u64 took_ns;
 
-	/* The iterator is one of a single task, and we need none. Its end, where there is no task, comes in any case. */
+	/*
+	 * The iterator visits a single task. The walk is done in the call at its end, which has no
+	 * task.
+	 */
 	if (ctx->task)
 		return 0;
-	look_at(reader, standpoint(reader));
+	identify_reader(reader, standpoint(reader));
 	walk->filled = 0;
-	walk->spent = 0;
+	walk->steps = 0;
 	walk->gone = 0;
-	walk->tries = 0;
-	walk->look = walk->every;
-	walk->began_ns = bpf_ktime_get_ns();
+	walk->attempts = 0;
+	walk->next_check = walk->check_every;
+	walk->run_start_ns = bpf_ktime_get_ns();
 	walk->state = TD_WALK_NOWHERE;
 	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
 		return 0;
-	bpf_loop(1 << 22, visit_some, 0, 0);
-	took_ns = bpf_ktime_get_ns() - walk->began_ns;
-	if (walk->longest_ns < took_ns)
-		walk->longest_ns = took_ns;
+	bpf_loop(1 << 22, visit_block, 0, 0);
+	took_ns = bpf_ktime_get_ns() - walk->run_start_ns;
+	if (walk->longest_run_ns < took_ns)
+		walk->longest_run_ns = took_ns;
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Uses all the loader can do; the library's tests load it. */
+/* A program that uses everything that the loader supports, for its tests. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -30,7 +30,7 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } KERNEL;
 
-/* What no kernel has, in places that are not, or are reached. */
+/* Types and members that no kernel has. */
 struct task_struct___nowhere {
 	int no_such_field;
 } KERNEL;
@@ -56,7 +56,7 @@ __u64 tasks_seen;
 __u64 loop_sum;
 const volatile __u32 only_tgid = 0;
 
-/* What the program found out about the kernel, checked against other sources of the same. */
+/* Facts about the kernel, which the tests compare with other sources. */
 struct {
 	__u32 bit_field_offset, bit_field_left, bit_field_right, bit_field_signed;
 	__u32 has_pid, has_nowhere, has_type, lacks_type;

@@ -6,9 +6,12 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::names::name_head;
+use super::one_type::MEMBER_LEN;
+use super::sections::{LAYOUT_LEN, TYPE_HEADER_LEN};
 use super::*;
 
-/// Makes a BTF by hand.
+/// Builds a BTF.
 #[derive(Default, Debug)]
 pub(crate) struct Builder {
     types: Vec<u32>,
@@ -25,7 +28,7 @@ const FORWARD: u32 = 7;
 const TYPEDEF: u32 = 8;
 const CONST: u32 = 10;
 const KIND_FLAG: u32 = 1 << 31;
-/// A kind that this reader does not know.
+/// A kind that the reader does not know.
 const NEWER: u32 = 77;
 
 impl Builder {
@@ -53,7 +56,7 @@ impl Builder {
         self.add(INT, name, 0, size, &[(u32::from(signed) << 24) | (size * 8)])
     }
 
-    /// Members are (name, type, bit offset).
+    /// Adds a structure with members of (name, type, bit offset).
     pub(crate) fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
         let trailer: Vec<u32> = members
             .iter()
@@ -72,7 +75,7 @@ impl Builder {
         bytes
     }
 
-    /// The same in the newer form, which says how long types are.
+    /// The bytes in the newer form, with a layout section, which says how long types are.
     fn bytes_with(&self, layout: &[u8]) -> Vec<u8> {
         let types_len = self.types.len() as u32 * 4;
         let strings_len = self.strings.len() as u32;
@@ -86,13 +89,13 @@ impl Builder {
     }
 }
 
-/// Offsets of the type and of the string section.
+/// The offsets of the type section and of the string section.
 fn starts(bytes: &[u8]) -> (usize, usize) {
     let word = |at| read_u32(bytes, at).unwrap() as usize;
     (word(4) + word(8), word(4) + word(16))
 }
 
-/// The same type information without a member of a structure: it has no name any more.
+/// Renames a member of a structure, so that it is not found. `None` if the structure lacks it.
 pub(crate) fn without_member(bytes: &[u8], owner: &str, name: &str) -> Option<Vec<u8>> {
     let (types, found) = Types::scan(bytes, &[wanted(owner, Kind::Struct)]).unwrap();
     let members = types.get(*found[0].first()?).unwrap().trailer;
@@ -100,12 +103,12 @@ pub(crate) fn without_member(bytes: &[u8], owner: &str, name: &str) -> Option<Ve
     let member = members.chunks_exact(MEMBER_LEN).find(is_named)?;
     let at = member.as_ptr() as usize - bytes.as_ptr() as usize;
     let mut changed = bytes.to_vec();
-    // Some other name, so that its members are not taken for the owner's.
+    // Not the empty name, which would make it an anonymous member.
     changed[at..at + 4].copy_from_slice(&1_u32.to_ne_bytes());
     Some(changed)
 }
 
-/// The same type information with a type of an unknown kind and length behind all others.
+/// Appends a type of an unknown kind and length.
 pub(crate) fn with_unknown_type(bytes: &[u8]) -> Vec<u8> {
     let unknown = [0, NEWER << 24 | 3, 0, 1, 2, 3, 4, 5];
     let unknown: Vec<u8> = unknown.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
@@ -146,7 +149,7 @@ fn measured(types: &Types<'_>, root: TypeId, steps: &[Step<'_>]) -> Option<Field
     Some(types.measure(&location).unwrap())
 }
 
-/// A structure with all that makes a path difficult, and its number.
+/// A structure with everything that makes a path difficult, and its id.
 fn difficult() -> (Vec<u8>, TypeId) {
     let mut btf = Builder::default();
     let int = btf.integer("int", 4, true);
@@ -168,7 +171,7 @@ fn difficult() -> (Vec<u8>, TypeId) {
             ("wide", unsigned, 20 << 24 | 20),
         ],
     );
-    // bits has bit fields
+    // The members of `bits` are bit fields.
     let position = btf.types.len() - 9 - 2;
     btf.types[position] |= KIND_FLAG;
     let members = [
@@ -186,7 +189,7 @@ fn difficult() -> (Vec<u8>, TypeId) {
     (btf.bytes(), root)
 }
 
-/// Check that types are found by name and kind, forward declarations not.
+/// Check that types are found by name and kind, except forward declarations.
 #[test]
 fn scan_finds_names() {
     let (bytes, root) = difficult();
@@ -233,7 +236,8 @@ fn fields_are_measured() {
     assert_eq!(place(&[colour("color")]), None);
 }
 
-/// Check the unit, shifts and sign of bit fields, one of which crosses its declared type's boundary.
+/// Check the unit, shifts and sign of bit fields. One of them extends past a unit of its declared
+/// type.
 #[test]
 fn bit_fields_are_measured() {
     let (bytes, _) = difficult();
@@ -254,14 +258,14 @@ fn bit_fields_are_measured() {
     assert_eq!(facts("wide"), [0, 8, 24, 44, 0]);
 }
 
-/// Check that a structure which contains itself, and one of exponential width, end in an error.
+/// Check that a structure that contains itself, and one of exponential width, are errors.
 #[test]
-fn circles_end() {
+fn circles_are_errors() {
     let mut btf = Builder::default();
-    let own_number = 1;
-    btf.structure("loop", 4, &[("", own_number, 0), ("", own_number, 0)]);
-    let own_number = 2;
-    btf.add(TYPEDEF, "loop_t", 0, own_number, &[]);
+    let own_id = 1;
+    btf.structure("loop", 4, &[("", own_id, 0), ("", own_id, 0)]);
+    let own_id = 2;
+    btf.add(TYPEDEF, "loop_t", 0, own_id, &[]);
     let bytes = btf.bytes();
     let (types, _) = Types::scan(&bytes, &[]).unwrap();
     let path = FieldPath {
@@ -280,7 +284,7 @@ fn circles_end() {
     assert_eq!(types.locate(30, &path).unwrap_err(), BtfError::TooComplex);
 }
 
-/// Check the part of a name before its flavour.
+/// Check that only a flavour is removed from a name.
 #[test]
 fn flavours_are_stripped() {
     let cases: [(&[u8], &[u8]); 6] = [
@@ -296,8 +300,7 @@ fn flavours_are_stripped() {
     }
 }
 
-/// Check that names shorter, longer and equal to the eight bytes compared first are told apart, at the end of the section
-/// too.
+/// Check the first eight bytes of shorter, longer and equal names, also at the end of the section.
 #[test]
 fn name_heads() {
     let strings = b"\0abc\0abcdefgh\0abcdefghi\0xyz\0";
@@ -313,7 +316,7 @@ fn bytes_of_host() -> Vec<u8> {
     fs::read("/sys/kernel/btf/vmlinux").expect("this test needs a kernel with BTF")
 }
 
-/// All types as bpftool prints them, by number. It takes seconds, so all tests share them.
+/// All types as bpftool prints them, by id. That takes seconds, so all tests share them.
 static TYPES_BY_BPFTOOL: LazyLock<HashMap<u64, Value>> = LazyLock::new(types_by_bpftool);
 
 fn types_by_bpftool() -> HashMap<u64, Value> {
@@ -328,7 +331,7 @@ fn types_by_bpftool() -> HashMap<u64, Value> {
     types.map(|one| (one["id"].as_u64().unwrap(), one)).collect()
 }
 
-/// (bit offset, type) of a member, by a plain search in what bpftool says.
+/// The bit offset and type of a member, found by a plain search in what bpftool prints.
 fn member_by_bpftool(all: &HashMap<u64, Value>, owner: u64, name: &str) -> Option<(u64, u64)> {
     let owner = &all[&through_modifiers(all, owner)];
     for member in owner["members"].as_array()? {
@@ -369,7 +372,7 @@ fn size_by_bpftool(all: &HashMap<u64, Value>, id: u64) -> u64 {
     }
 }
 
-/// The shape a program would have that was compiled against this very type.
+/// The shape that a program has if it was compiled with this type.
 fn shape_of(types: &Types<'_>, id: TypeId) -> Shape<'static> {
     let mut dimensions = 0;
     let mut current = types.resolve(id).unwrap().unwrap();
@@ -387,7 +390,7 @@ fn shape_of(types: &Types<'_>, id: TypeId) -> Shape<'static> {
     Shape { dimensions, base }
 }
 
-/// Check offsets and sizes on this kernel against what bpftool says of them.
+/// Check that offsets and sizes on this kernel are those that bpftool prints.
 #[test]
 fn host_agrees_with_bpftool() {
     const FIELDS: &[(&str, &[&str])] = &[
@@ -441,7 +444,7 @@ fn host_agrees_with_bpftool() {
     assert!(compared >= 20, "only {compared} fields could be compared");
 }
 
-/// Compares one field; false if this kernel has none such, which both must agree on.
+/// Compares one field. Returns false if this kernel lacks it, on which both must agree.
 fn compare_field(types: &Types<'_>, all: &HashMap<u64, Value>, root: TypeId, names: &[&str]) -> bool {
     let expected = names.iter().try_fold((0, u64::from(root)), |(offset, id), name| {
         let (inner, id) = member_by_bpftool(all, id, name)?;
@@ -474,9 +477,9 @@ fn compare_field(types: &Types<'_>, all: &HashMap<u64, Value>, root: TypeId, nam
     true
 }
 
-/// Check that every type is found by its number where the walk came by.
+/// Check that types of this kernel are found by their ids.
 #[test]
-fn host_types_by_number() {
+fn host_types_by_id() {
     let bytes = bytes_of_host();
     let (types, _) = Types::scan(&bytes, &[]).unwrap();
     let all = &*TYPES_BY_BPFTOOL;
@@ -490,7 +493,8 @@ fn host_types_by_number() {
     assert!(types.get(0).is_err());
 }
 
-/// Check that what is before a type of unknown length is found, and that what is behind it is not said to be missing.
+/// Check that types before one of unknown length are found, and that types after it are not
+/// reported as missing.
 #[test]
 fn unknown_kinds_end_the_walk() {
     let mut btf = Builder::default();
@@ -514,13 +518,13 @@ fn unknown_kinds_end_the_walk() {
     assert_eq!(types.size_of(referred).unwrap_err(), stop);
 }
 
-/// Check that a type of an unknown kind is stepped over where the BTF tells its length.
+/// Check that a type of an unknown kind is skipped if the BTF has its length.
 #[test]
-fn layouts_tell_lengths() {
+fn layouts_have_lengths() {
     let mut btf = Builder::default();
     let int = btf.integer("int", 4, true);
     let unknown = btf.add(NEWER, "", 2, 0, &[7, 8, 9, 10, 11]);
-    // More elements than sixteen bits can count.
+    // More elements than 16 bits can count.
     let many: Vec<_> = (0..70_000).map(|_| ("", int, 0)).collect();
     let wide = btf.structure("wide", 4, &many);
     let last = btf.structure("last", 4, &[("x", int, 0)]);
@@ -542,7 +546,7 @@ fn layouts_tell_lengths() {
     assert!(matches!(Types::scan(cut, &names), Err(BtfError::Header(_))));
 }
 
-/// Asks everything there is to ask.
+/// Calls all functions.
 fn exercise(bytes: &[u8]) {
     let names = [
         wanted("root", Kind::Struct),
@@ -596,19 +600,19 @@ proptest! {
         exercise(&bytes);
     }
 
-    /// Check that arbitrary types and strings below a correct header cause none.
+    /// Check that no types and strings cause a panic.
     #[test]
     fn arbitrary_sections(
         types in prop::collection::vec(prop_oneof![0_u32..20, (1_u32..20).prop_map(|kind| kind << 24 | 2), any::<u32>()], 0..100),
         strings in prop::collection::vec(any::<u8>(), 0..50),
         layout in prop::collection::vec(any::<u8>(), 0..500),
     ) {
-        let made = Builder { types, strings, count: 0 };
-        exercise(&made.bytes());
-        exercise(&made.bytes_with(&layout));
+        let builder = Builder { types, strings, count: 0 };
+        exercise(&builder.bytes());
+        exercise(&builder.bytes_with(&layout));
     }
 
-    /// Check that damage to correct bytes causes none.
+    /// Check that no damage to correct bytes causes a panic.
     #[test]
     fn damaged_bytes(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

@@ -1,62 +1,65 @@
-//! Loads a recipe's programs into the running kernel.
+//! Loads the programs of a recipe into the running kernel.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use taskdiag_sys::bpf::{self, AttachType, FunctionInfo, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
+use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_sys::bpf::{self, AttachType, FunctionInfo, KernelBtf, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
 
-use super::instruction::POISON_IN_LOG;
-use super::recipe::{Attach, DataSection, Program};
-use super::relocate::{describe, Linker, RelocationError};
 use crate::btf::BtfError;
+use crate::instruction::POISON_IN_LOG;
+use crate::recipe::{Attach, DataSection, Program, Recipe};
+use crate::relocate::{describe, Linker, RelocationError};
 use crate::rights;
 
-/// Why a program is not in the kernel.
+const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Why a program could not be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The recipe has no program of that name.
+    /// The recipe has no program with this name.
     NoSuchProgram(String),
-    /// The kernel's type information cannot be read.
+    /// The kernel's type information can't be used.
     Btf(BtfError),
-    /// The kernel lacks what the program would be attached to: it is older than that, or built without it.
+    /// The kernel lacks what the program is attached to: it is older, or built without it.
     NoAttachPoint(&'static str),
-    /// One instruction could not be fitted to this kernel.
+    /// An instruction could not be adapted to this kernel.
     Relocation {
         /// The program.
         program: &'static str,
-        /// Index of the instruction.
+        /// The index of the instruction.
         instruction: u32,
-        /// The field, type, symbol or map it refers to.
+        /// The field, type, symbol or map that it refers to.
         subject: String,
-        /// What was wrong.
+        /// Why not.
         reason: RelocationError,
     },
-    /// The program uses something this kernel does not have, in a place that can be reached.
+    /// The program can reach an instruction that uses something this kernel lacks.
     Unresolved {
         /// The program.
         program: &'static str,
-        /// Index of the instruction.
+        /// The index of the instruction.
         instruction: u32,
-        /// What is missing.
+        /// What the kernel lacks.
         subject: String,
     },
-    /// Not permitted.
+    /// This thread may not load programs.
     Denied {
-        /// Those of the two capabilities it takes that this thread lacks; none of them if something else forbids it.
+        /// The needed capabilities that this thread lacks. Empty if something else forbids it.
         missing: Vec<&'static str>,
     },
     /// The kernel refused the program.
     Rejected {
         /// The program.
         program: &'static str,
-        /// Its error.
+        /// The error.
         error: io::Error,
-        /// The verifier's explanation; may be long, the end matters.
+        /// The verifier's log, which may be long. Its end says why.
         log: String,
     },
-    /// The kernel refused the type information of the program's own functions.
+    /// The kernel refused the BTF of the program's functions.
     Functions(io::Error),
 }
 
@@ -66,18 +69,19 @@ impl From<BtfError> for LoadError {
     }
 }
 
-/// Lines of the verifier's log that a message shows: the last one names the mistake, the ones before the place.
+/// How many lines of the verifier's log a message shows. The last one says why the program was
+/// refused, those before it where.
 const LOG_LINES_SHOWN: usize = 12;
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchProgram(name) => write!(f, "there is no BPF program {name}"),
-            Self::Btf(error) => write!(f, "the kernel's BTF: {error}"),
+            Self::Btf(error) => write!(f, "{KERNEL_BTF}: {error}"),
             Self::NoAttachPoint(name) => {
                 write!(
                     f,
-                    "this kernel has no {name}: what the program is attached to is not there"
+                    "this kernel has no {name}, to which the BPF program would be attached"
                 )
             }
             Self::Relocation {
@@ -99,11 +103,11 @@ impl fmt::Display for LoadError {
             ),
             Self::Denied { missing } if missing.is_empty() => write!(
                 f,
-                "the kernel forbids to load BPF programs although CAP_BPF and CAP_PERFMON are held \
-                 (user namespace, lockdown, security module, or RLIMIT_MEMLOCK before Linux 5.11)"
+                "the kernel forbids loading BPF programs although this thread has CAP_BPF and CAP_PERFMON \
+                 (check the user namespace, lockdown, security modules, and RLIMIT_MEMLOCK before Linux 5.11)"
             ),
             Self::Denied { missing } => {
-                write!(f, "{} missing to load BPF programs", missing.join(" and "))
+                write!(f, "loading BPF programs needs {}; run as root", missing.join(" and "))
             }
             Self::Rejected { program, error, log } => {
                 let lines: Vec<_> = log.trim_end().lines().collect();
@@ -111,9 +115,20 @@ impl fmt::Display for LoadError {
                 write!(f, "the kernel refused BPF program {program}: {error}")?;
                 shown.iter().try_for_each(|line| write!(f, "\n  {line}"))
             }
-            Self::Functions(error) => write!(f, "the kernel refused the functions' BTF: {error}"),
+            Self::Functions(error) => write!(f, "the kernel refused the BTF of a BPF program's functions: {error}"),
         }
     }
+}
+
+/// What users of the library see of an error. It is not `impl From<LoadError> for Error` because
+/// that would be visible in the library's interface.
+pub(crate) fn load_error(error: impl Into<LoadError>) -> Error {
+    let error = error.into();
+    let kind = match &error {
+        LoadError::Denied { .. } => ErrorKind::Denied,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(kind, error.to_string())
 }
 
 impl std::error::Error for LoadError {
@@ -126,8 +141,34 @@ impl std::error::Error for LoadError {
     }
 }
 
+/// A recipe, if the build has it.
+pub fn built(recipe: &'static Result<Recipe, &str>) -> Result<&'static Recipe, Error> {
+    let built = recipe.as_ref();
+    built.map_err(|why| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("taskdiag was built without BPF programs: {why}"),
+        )
+    })
+}
+
+/// A map with its name in the programs.
+pub type NamedMap = (&'static str, Map);
+
+/// The map with a name.
+pub fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a>> {
+    let (_, map) = maps.iter().find(|(other, _)| *other == name)?;
+    Some(map.as_fd())
+}
+
+/// The type information of the running kernel.
+pub fn kernel_btf() -> Result<KernelBtf, Error> {
+    KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))
+}
+
 impl Linker<'_> {
-    /// Loads the program `name`. `maps` gives the map for each name in the recipe's `maps` and `data`.
+    /// Loads the program `name`. `maps` returns the map with a name of the recipe's `maps` and
+    /// `data`.
     pub fn load<'m>(
         &mut self,
         name: &str,
@@ -154,7 +195,7 @@ impl Linker<'_> {
             .map_err(LoadError::Functions)?;
         let functions = function_info(program, function_btf.as_ref());
         loop {
-            let instructions = self.fit(program, maps)?;
+            let instructions = self.adapt(program, maps)?;
             let spec = ProgramSpec {
                 name: program.name,
                 licence: recipe.licence,
@@ -169,15 +210,15 @@ impl Linker<'_> {
             };
             match bpf::load(&spec) {
                 Ok(loaded) => return Ok(loaded),
-                // A variable without address, among other things.
+                // Among other things, ENOENT means that a variable has no address.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) && self.forget_weak_variables() => {}
                 Err(error) => return Err(self.explain(program, &spec, error)),
             }
         }
     }
 
-    /// Relocates a program, and names what failed.
-    fn fit<'m>(
+    /// Adapts a program to this kernel, or says what failed.
+    fn adapt<'m>(
         &mut self,
         program: &Program,
         maps: &dyn Fn(&str) -> Option<BorrowedFd<'m>>,
@@ -192,7 +233,7 @@ impl Linker<'_> {
             })
     }
 
-    /// Finds out why the kernel refused a program, by loading it again with the verifier's log on.
+    /// Finds out why the kernel refused a program: loads it again with the verifier's log.
     fn explain(&self, program: &Program, spec: &ProgramSpec<'_>, error: io::Error) -> LoadError {
         if error.raw_os_error() == Some(libc::EPERM) {
             return LoadError::Denied {
@@ -221,7 +262,7 @@ impl Linker<'_> {
     }
 }
 
-/// What the kernel is told of a program's functions, `btf` being their types.
+/// The description of a program's functions for the kernel. `btf` has their types.
 fn function_info<'a>(program: &Program, btf: Option<&'a OwnedFd>) -> Option<FunctionInfo<'a>> {
     let functions = program.functions?;
     Some(FunctionInfo {
@@ -230,7 +271,7 @@ fn function_info<'a>(program: &Program, btf: Option<&'a OwnedFd>) -> Option<Func
     })
 }
 
-/// The instruction the verifier stopped at, if it is one spoilt because its target does not exist.
+/// The instruction at which the verifier stopped, if it is a poisoned one.
 fn poisoned_instruction(log: &str) -> Option<u32> {
     log.lines()
         .rev()
@@ -242,8 +283,9 @@ fn poisoned_instruction(log: &str) -> Option<u32> {
 }
 
 impl DataSection {
-    /// Creates the map of these variables, `content` being their first value. One that programs may not write is
-    /// frozen: the verifier takes its values for constants and drops the branches they rule out.
+    /// Creates the map of these variables with an initial content. If programs may not write to it
+    /// the map is frozen, so that the verifier treats its values as constants and removes dead
+    /// branches.
     pub fn create(&self, content: &[u8]) -> io::Result<Map> {
         let map = Map::create(&MapSpec {
             kind: MapKind::Array,

@@ -1,4 +1,4 @@
-//! These load programs, and so need CAP_BPF and CAP_PERFMON (and, for all facts, a kernel with BTF).
+//! These tests load programs, so they need CAP_BPF and CAP_PERFMON, and a kernel with BTF.
 
 use std::collections::HashMap;
 use std::env;
@@ -17,13 +17,13 @@ use super::*;
 use crate::pass;
 use crate::recipe::{self, Recipe, Target};
 
-/// Layout of `.bss` in loader.bpf.c.
+/// The offsets of variables in `.bss` of loader.bpf.c.
 const TASKS_SEEN: usize = 0;
 const LOOP_SUM: usize = 8;
 const FACTS: usize = 16;
 
 fn compiled(recipe: &'static Result<Recipe, &'static str>) -> &'static Recipe {
-    recipe.as_ref().expect("this test needs clang at build time")
+    recipe.as_ref().expect("the build had clang, which this test needs")
 }
 
 /// The maps of a recipe, by name.
@@ -39,7 +39,7 @@ impl Maps {
     }
 
     fn add(&mut self, name: &'static str, kind: MapKind, value_size: u32) {
-        let no_types = MapSpec {
+        let spec = MapSpec {
             kind,
             name,
             key_size: 4,
@@ -47,7 +47,7 @@ impl Maps {
             max_entries: 1,
             flags: MapFlags::empty(),
         };
-        self.0.insert(name, Map::create(&no_types).unwrap());
+        self.0.insert(name, Map::create(&spec).unwrap());
     }
 
     fn get(&self, name: &str) -> Option<BorrowedFd<'_>> {
@@ -65,7 +65,7 @@ fn share_bss(maps: &Maps) -> SharedMemory {
     maps.0[".bss"].share(80).unwrap()
 }
 
-/// Runs a program on all tasks, and returns what it wrote.
+/// Runs a program on the tasks of a scope, and returns what it wrote.
 fn records(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> Vec<[u32; 4]> {
     let link = bpf::link_tasks(program, scope).unwrap();
     let mut bytes = Vec::new();
@@ -78,7 +78,8 @@ fn records(program: BorrowedFd<'_>, scope: TaskScope<'_>) -> Vec<[u32; 4]> {
         .collect()
 }
 
-/// Check that a program of all the loader supports runs, and finds out the truth.
+/// Check that a program which uses everything that the loader supports runs, and writes right
+/// values.
 #[test]
 fn program_reads_tasks() {
     let recipe = compiled(&recipe::LOADER_TEST);
@@ -96,10 +97,10 @@ fn program_reads_tasks() {
         all.contains(&[own, own, parent, uid]),
         "{own} of {parent} not in {all:?}"
     );
-    // Whenever the iterator's buffer is full, the task that found no room is visited once more.
-    let (told, buffers) = (all.len() as u64, all.len() as u64 * 16 / (32 << 10));
+    // When the iterator's buffer is full, the task whose record did not fit is visited again.
+    let (written, buffers) = (all.len() as u64, all.len() as u64 * 16 / (32 << 10));
     let seen = bss.read::<u64>(TASKS_SEEN).unwrap();
-    assert!((told..=told + buffers).contains(&seen), "{seen} of {told}");
+    assert!((written..=written + buffers).contains(&seen), "{seen} of {written}");
     assert_eq!(bss.read::<u64>(LOOP_SUM), Some(45), "bpf_loop with a callback");
     let mut count = [0; 8];
     assert!(maps.0["counter"].lookup(&[0; 4], &mut count).unwrap());
@@ -115,7 +116,7 @@ fn program_reads_tasks() {
     assert!(bss.read::<u64>(TASKS_SEEN).unwrap() > 1_001);
 }
 
-/// From `enum bpf_map_type`.
+/// A constant of `enum bpf_map_type`.
 const BPF_MAP_TYPE_TASK_STORAGE: u32 = 29;
 
 fn check_facts(bss: &SharedMemory, btf: &[u8]) {
@@ -129,7 +130,7 @@ fn check_facts(bss: &SharedMemory, btf: &[u8]) {
     let facts: [u32; 16] = bss.read(FACTS).unwrap();
     let [_, left, right, signed, pid, nowhere, exists, lacks, size, storage, has, lacks_enumerator, comm, element, cpu, variable] =
         facts;
-    // One bit wide: what is left of it when shifted up is one bit.
+    // The field is one bit wide, so 63 bits are shifted out.
     assert_eq!(right, 63);
     assert!(left < 64);
     assert_eq!([signed, pid, nowhere, exists, lacks], [1, 1, 0, 1, 1]);
@@ -142,7 +143,7 @@ fn check_facts(bss: &SharedMemory, btf: &[u8]) {
     assert_eq!([cpu, variable], [u32::from(has_address), 1]);
 }
 
-/// Check that a constant set before loading decides what the program does.
+/// Check that the program sees a constant that was set before loading.
 #[test]
 fn constants_are_set_before_loading() {
     let recipe = compiled(&recipe::LOADER_TEST);
@@ -155,10 +156,10 @@ fn constants_are_set_before_loading() {
     let program = linker.load("ids", &|name| maps.get(name)).unwrap();
     let seen = records(program.as_fd(), TaskScope::All);
     assert!(!seen.is_empty() && seen.iter().all(|record| record[1] == process::id()));
-    assert!(maps.0[rodata.name].update(&[0; 4], &own).is_err(), "frozen");
+    assert!(maps.0[rodata.name].update(&[0; 4], &own).is_err(), "the map is frozen");
 }
 
-/// Check that each way to fail says what failed.
+/// Check that each error says what failed.
 #[test]
 fn errors_say_what_failed() {
     let recipe = compiled(&recipe::LOADER_TEST);
@@ -176,14 +177,19 @@ fn errors_say_what_failed() {
     assert!(refused.contains("R1 invalid mem access"), "{refused}");
     assert!(matches!(error("no such"), LoadError::NoSuchProgram(_)));
     let no_map = linker.load("ids", &|_| None).unwrap_err();
-    assert!(no_map.to_string().ends_with("no map of that name was supplied"));
+    assert!(
+        no_map
+            .to_string()
+            .ends_with("the caller supplies no map with this name"),
+        "{no_map}"
+    );
     let no_btf = Linker::new(recipe, b"\x7fELF").unwrap_err();
     assert!(matches!(no_btf, BtfError::Header(_)));
 }
 
-/// Check that without privileges the error names the capabilities, in a thread of its own.
+/// Check that the error names the missing capabilities. A separate thread drops its privileges.
 #[test]
-fn denied_names_the_capabilities() {
+fn errors_name_missing_capabilities() {
     let recipe = compiled(&recipe::LOADER_TEST);
     let without_privileges = thread::spawn(move || {
         let nothing = rustix::thread::CapabilitySets {
@@ -198,11 +204,11 @@ fn denied_names_the_capabilities() {
     });
     assert_eq!(
         without_privileges.join().unwrap(),
-        "CAP_BPF and CAP_PERFMON missing to load BPF programs"
+        "loading BPF programs needs CAP_BPF and CAP_PERFMON; run as root"
     );
 }
 
-/// Check that a map pinned is found again, with its sizes.
+/// Check that a pinned map can be opened, and keeps the sizes of its keys and values.
 #[test]
 fn maps_are_pinned() {
     let path = format!("/sys/fs/bpf/taskdiag-test-{}", process::id());
@@ -220,20 +226,21 @@ fn maps_are_pinned() {
     let mut value = [0; 8];
     assert!(again.lookup(&[0; 4], &mut value).unwrap());
     assert_eq!(u64::from_ne_bytes(value), 7);
-    assert!(again.lookup(&[0; 4], &mut [0; 4]).is_err(), "size is checked");
+    assert!(again.lookup(&[0; 4], &mut [0; 4]).is_err(), "the size is checked");
 }
 
-/// Check that all ways to the kernel's BTF give the same bytes.
+/// Check that the kernel's BTF has the same bytes, however it is read.
 #[test]
-fn btf_is_the_same_by_all_ways() {
+fn btf_is_the_same_however_it_is_read() {
     let read = fs::read("/sys/kernel/btf/vmlinux").unwrap();
     assert_eq!(KernelBtf::open().unwrap().bytes(), read);
     assert_eq!(KernelBtf::copy(read.len()).unwrap().bytes(), read);
 }
 
-/// Prints the relocated instructions, for `dev/loader-bench` to compare with libbpf's. Descriptors of maps are printed as 0.
+/// Prints the relocated instructions, which `dev/loader-bench` compares with those of libbpf.
+/// Prints the descriptors of maps as 0.
 #[test]
-#[ignore = "to be compared by make -C dev/loader-bench compare"]
+#[ignore = "make -C dev/loader-bench compare runs it"]
 fn print_instructions() {
     let recipe = compiled(&recipe::TASK_CALLED);
     let btf = KernelBtf::open().unwrap();
@@ -247,7 +254,7 @@ fn print_instructions() {
         flags: MapFlags::empty(),
     })
     .unwrap();
-    println!("object {}/task.bpf.o", env!("OUT_DIR"));
+    println!("object {}/task_called.bpf.o", env!("OUT_DIR"));
     for program in recipe.programs {
         println!("{}", program.name);
         let refers_to_map = |index: usize| {
@@ -268,13 +275,13 @@ fn print_instructions() {
     }
 }
 
-/// Environment variable: what a child of [`measure`] is to measure.
+/// The environment variable that tells a child of [`measure`] what to measure.
 const MEASURE: &str = "TASKDIAG_MEASURE_LOAD";
 const RUNS: usize = 41;
 
-/// Measures what loading costs, each time in a process of its own. `dev/loader-bench` runs it beside other loaders.
+/// Measures the phases of loading, each time in a separate process.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "make -C dev/loader-bench runs it beside other loaders"]
 fn measure() {
     if let Ok(way) = env::var(MEASURE) {
         return measure_once(&way);
@@ -302,14 +309,14 @@ fn measure() {
 }
 
 fn run_child(way: &str) -> Vec<(String, f64)> {
-    let this_test = "source::bpf::load::tests::measure";
+    let this_test = "load::tests::measure";
     let output = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", this_test])
         .env(MEASURE, way)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout)
+    let phases: Vec<_> = String::from_utf8(output.stdout)
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_prefix("PHASE "))
@@ -317,7 +324,9 @@ fn run_child(way: &str) -> Vec<(String, f64)> {
             let (phase, time) = line.split_once(' ').unwrap();
             (phase.to_owned(), time.parse().unwrap())
         })
-        .collect()
+        .collect();
+    assert!(!phases.is_empty(), "{this_test} did not run in the child");
+    phases
 }
 
 fn measure_once(way: &str) {

@@ -1,22 +1,54 @@
-//! These load programs, and so need CAP_BPF and CAP_PERFMON.
+//! These tests load programs, so they need CAP_BPF and CAP_PERFMON.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command};
 
 use taskdiag_core::field::{Field, Fields};
 
 use super::*;
 use crate::btf::tests::{with_unknown_type, without_member};
+use crate::load::kernel_btf;
 use crate::vma_walk;
+use crate::walk::{self, Walk};
 
-/// A process at rest.
+/// A program that walks, for the tests of [`walk`].
+pub(crate) struct WalkingProgram(Program);
+
+impl WalkingProgram {
+    pub(crate) fn load(groups: Groups) -> WalkingProgram {
+        WalkingProgram(Program::load_walk(groups, kernel_btf().unwrap().bytes()).unwrap())
+    }
+
+    /// The walk, and the link with which it is run.
+    pub(crate) fn walk(&mut self) -> (&mut Walk, BorrowedFd<'_>) {
+        match &mut self.0.form {
+            Form::Walk(walk) => (walk, self.0.link.as_fd()),
+            Form::Called(_) => unreachable!("load() loads a walk"),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, scope: Scope, pids: &[u32], groups: Groups) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let config = Config {
+            groups: groups.0,
+            threads: scope.is_threads().into(),
+            ..Config::default()
+        };
+        self.0.configure(config).unwrap();
+        self.0.pass(scope, pids, usize::MAX, &mut snapshot).unwrap();
+        snapshot
+    }
+}
+
+/// A process that sleeps.
 struct Sleeper(Child);
 
 impl Sleeper {
     fn start() -> Sleeper {
         let child = Command::new("sleep").arg("100").spawn().unwrap();
         let syscall = format!("/proc/{}/syscall", child.id());
-        let at_rest = format!("{} ", libc::SYS_clock_nanosleep);
-        while !std::fs::read_to_string(&syscall).is_ok_and(|line| line.starts_with(&at_rest)) {
+        let asleep = format!("{} ", libc::SYS_clock_nanosleep);
+        while !std::fs::read_to_string(&syscall).is_ok_and(|line| line.starts_with(&asleep)) {
             std::thread::yield_now();
         }
         Sleeper(child)
@@ -30,11 +62,11 @@ impl Drop for Sleeper {
     }
 }
 
-/// What is said of a field that procfs has to be asked for.
-const LEFT: &str = "left to procfs";
+/// Stands for the value of a field whose group the program deferred to procfs.
+const DEFERRED: &str = "deferred";
 
-/// The shapes of programs that this kernel can run: whether it is the one that walks.
-fn shapes() -> Vec<bool> {
+/// The forms of the program that this kernel can run. True is the one that walks.
+fn forms() -> Vec<bool> {
     if walk::is_possible() {
         vec![true, false]
     } else {
@@ -42,7 +74,7 @@ fn shapes() -> Vec<bool> {
     }
 }
 
-/// A program of either shape, for a kernel with this type information.
+/// Loads the program in one form, as for a kernel with this type information.
 fn program(is_walk: bool, groups: Groups, btf: &[u8]) -> Result<Program> {
     if is_walk {
         Program::load_walk(groups, btf)
@@ -51,8 +83,8 @@ fn program(is_walk: bool, groups: Groups, btf: &[u8]) -> Result<Program> {
     }
 }
 
-/// All that a program says of a process: each field, and what it leaves to procfs.
-fn told(program: Program, pid: u32) -> Vec<(Field, String)> {
+/// The value of each field of a process that a program reads.
+fn values(program: Program, pid: u32) -> Vec<(Field, String)> {
     let mut bpf = Bpf {
         program: Some(program),
         ..Bpf::default()
@@ -69,21 +101,23 @@ fn told(program: Program, pid: u32) -> Vec<(Field, String)> {
     let deferred = deferred(task.record());
     let value = |&field: &Field| {
         let value = match (deferred.contains(field.group()), task.value(field)) {
-            (true, _) => LEFT.to_owned(),
-            // Whoever reads its arguments may have a page of it brought in.
+            (true, _) => DEFERRED.to_owned(),
+            // Reading its arguments elsewhere can make a page of it resident.
             (_, Ok(_)) if matches!(field.group(), Group::Mem | Group::Oom) => "Ok(some)".to_owned(),
             (_, value) => format!("{value:?}"),
         };
         (field, value)
     };
-    // Signals are counted for all processes of the user.
+    // The kernel counts queued signals for all processes of a user.
     let own = Field::ALL.iter().filter(|&&field| field != Field::SigQueuedCount);
     own.map(value).collect()
 }
 
-/// What a kernel's configuration decides about, and the fields that are not told without it, or have another value.
-const LACKS: [(&str, &str, &[Field]); 9] = [
-    // Without CONFIG_TASK_DELAY_ACCT /proc prints 0, which is what a process at rest has.
+/// Members that depend on the kernel's configuration, and the fields that are missing or have
+/// another value without them.
+const OPTIONAL_MEMBERS: [(&str, &str, &[Field]); 9] = [
+    // Without CONFIG_TASK_DELAY_ACCT /proc prints 0, which is also the value of a process that
+    // sleeps.
     ("task_struct", "delays", &[]),
     ("task_struct", "on_cpu", &[]),
     ("task_struct", "seccomp", &[Field::Seccomp]),
@@ -93,7 +127,7 @@ const LACKS: [(&str, &str, &[Field]); 9] = [
         &[Field::RunDelayNs, Field::TimeslicesCount],
     ),
     ("task_struct", "cgroups", &[Field::CgroupId, Field::Cgroup]),
-    // Where these are missing in truth there is one processor, and no part of it to add.
+    // A real kernel without these has one processor, and no parts to add.
     ("percpu_counter", "counters", &[]),
     ("task_struct", "loginuid", &[Field::Loginuid, Field::AuditSession]),
     ("task_struct", "sessionid", &[Field::Loginuid, Field::AuditSession]),
@@ -112,85 +146,85 @@ const LACKS: [(&str, &str, &[Field]); 9] = [
     ),
 ];
 
-/// Check that a kernel without one of the things that depend on its configuration loses the fields concerned, and no others.
+/// Check that a kernel that lacks an optional member loses the fields that need it, and no others.
 #[test]
-fn what_a_kernel_lacks_costs_its_own_fields() {
+fn missing_members_cost_only_their_fields() {
     let sleeper = Sleeper::start();
     let pid = sleeper.0.id();
     let host = kernel_btf().unwrap();
-    for is_walk in shapes() {
-        let whole = told(program(is_walk, Groups::ALL, host.bytes()).unwrap(), pid);
-        for (owner, member, concerned) in LACKS {
+    for is_walk in forms() {
+        let expected = values(program(is_walk, Groups::ALL, host.bytes()).unwrap(), pid);
+        for (owner, member, dependent) in OPTIONAL_MEMBERS {
             let Some(btf) = without_member(host.bytes(), owner, member) else {
-                println!("this kernel has no {owner}.{member} either");
+                println!("this kernel itself lacks {owner}.{member}");
                 continue;
             };
             let program =
                 program(is_walk, Groups::ALL, &btf).unwrap_or_else(|error| panic!("without {owner}.{member}: {error}"));
-            for ((field, whole), (_, told)) in whole.iter().zip(told(program, pid)) {
-                assert!(
-                    *whole == told || concerned.contains(field),
-                    "without {owner}.{member}, {field:?}: {whole}, {told}"
-                );
-                if concerned.contains(field) {
-                    let is_left = told.starts_with("Err(") || told == LEFT;
-                    assert!(is_left, "without {owner}.{member}, {field:?}: {told}");
+            for ((field, expected), (_, value)) in expected.iter().zip(values(program, pid)) {
+                if dependent.contains(field) {
+                    let is_missing = value.starts_with("Err(") || value == DEFERRED;
+                    assert!(is_missing, "without {owner}.{member}, {field:?}: {value}");
+                } else {
+                    assert_eq!(*expected, value, "without {owner}.{member}, {field:?}");
                 }
             }
         }
     }
 }
 
-/// Check that a type of a kind which nobody knows, behind all others, is no reason not to answer.
+/// Check that programs load and read the same if the kernel's last type is of an unknown kind.
 #[test]
 fn types_of_an_unknown_kind_do_no_harm() {
     let sleeper = Sleeper::start();
     let host = kernel_btf().unwrap();
     let newer = with_unknown_type(host.bytes());
-    for is_walk in shapes() {
-        let of_host = told(program(is_walk, Groups::ALL, host.bytes()).unwrap(), sleeper.0.id());
+    for is_walk in forms() {
+        let expected = values(program(is_walk, Groups::ALL, host.bytes()).unwrap(), sleeper.0.id());
         assert_eq!(
-            told(program(is_walk, Groups::ALL, &newer).unwrap(), sleeper.0.id()),
-            of_host
+            values(program(is_walk, Groups::ALL, &newer).unwrap(), sleeper.0.id()),
+            expected
         );
     }
 }
 
-/// How many instructions the verifier looked at, for each program that this process has open.
+/// The number of instructions that the verifier processed, for each program that this process has
+/// open.
 fn verified() -> Vec<u64> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let programs =
         open.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:bpf-prog")));
-    // Other tests close theirs meanwhile.
-    let told = programs.filter_map(|entry| {
+    // Other tests may close their programs meanwhile.
+    let counts = programs.filter_map(|entry| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", entry.file_name().to_str()?)).ok()?;
         let count = info.lines().find_map(|line| line.strip_prefix("verified_insns:"))?;
         Some(count.trim().parse().unwrap())
     });
-    told.collect()
+    counts.collect()
 }
 
-/// Check that the verifier gets through all programs with a small part of the million instructions that it looks at: kernels differ in
-/// how many ways through a program they follow, and one that needs too many does not load at all.
+/// Check that the verifier processes far fewer than its limit of a million instructions for each
+/// program. Kernels differ in how many paths they follow, and a program that exceeds the limit does
+/// not load.
 #[test]
 fn programs_are_far_from_the_verifiers_limit() {
-    const MOST: u64 = 200_000;
+    const LIMIT: u64 = 200_000;
     let host = kernel_btf().unwrap();
     let each = Groups::ALL.iter().map(|group| Groups::NONE.with(group));
     let groups: Vec<Groups> = each
         .chain([Groups::NONE, Groups::ALL, Groups::ALL.or(Groups::TESTABLE)])
         .collect();
-    let mut most = 0;
+    let mut max = 0;
     let mut check = |what: &str, programs: usize| {
         let verified = verified();
         assert!(verified.len() >= programs, "{what}: {verified:?}");
         assert!(
-            verified.iter().all(|&count| (1..MOST).contains(&count)),
+            verified.iter().all(|&count| (1..LIMIT).contains(&count)),
             "{what}: {verified:?}"
         );
-        most = most.max(verified.into_iter().max().unwrap_or(0));
+        max = max.max(verified.into_iter().max().unwrap_or(0));
     };
-    for is_walk in shapes() {
+    for is_walk in forms() {
         for &groups in &groups {
             let loaded = program(is_walk, groups, host.bytes());
             let _loaded = loaded.unwrap_or_else(|error| panic!("{groups:?}: {error}"));
@@ -200,5 +234,5 @@ fn programs_are_far_from_the_verifiers_limit() {
     if let Some(_walk) = vma_walk::VmaWalk::load().unwrap() {
         check("mappings", 1);
     }
-    println!("{most} at most");
+    println!("at most {max} instructions");
 }

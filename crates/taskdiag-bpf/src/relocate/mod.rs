@@ -1,37 +1,38 @@
-//! Fits a recipe's programs to one kernel: bytes and numbers in, instructions out, no I/O.
+//! Adapts the programs of a recipe to a kernel. No I/O: the kernel's BTF in, instructions out.
 //!
-//! The rules are libbpf's (`bpf_core_calc_relo_insn`, `bpf_core_patch_insn`). What does not exist on this kernel
-//! becomes a call the verifier refuses, so that only a program that would really use it fails.
+//! The rules are those of libbpf (`bpf_core_calc_relo_insn`, `bpf_core_patch_insn`). An instruction
+//! that refers to something the kernel lacks becomes a call that the verifier refuses. So a program
+//! fails to load only if it can reach that instruction.
 
 use std::fmt;
 use std::os::fd::AsRawFd as _;
 use std::os::fd::BorrowedFd;
 
-use super::instruction::{Form, Instruction, Meaning};
-use super::recipe::{EnumeratorFact, FieldAccess, Program, Recipe, Relocation, Root, Target, TypeFact};
 use crate::btf::{BtfError, Field, FieldFact, Kind, Kinds, LoadClass, Location, Step, TypeId, Types, Wanted};
+use crate::instruction::{Form, Instruction, Meaning};
+use crate::recipe::{EnumeratorFact, FieldAccess, Program, Recipe, Relocation, Root, Target, TypeFact};
 
-/// Why an instruction could not be fitted.
+/// Why an instruction could not be adapted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelocationError {
-    /// The kernel's type information is of no use here.
+    /// The kernel's type information can't be used for it.
     Btf(BtfError),
-    /// Several types of that name give different answers.
+    /// The kernel has several types with this name, which differ.
     Ambiguous,
-    /// The caller has no map of that name.
+    /// The caller has no map with this name.
     NoSuchMap,
-    /// The kernel has no such variable or function, and the program does not say it may be missing.
+    /// The kernel lacks the variable or function, which the program does not declare as weak.
     NoSuchSymbol,
     /// The value does not fit into the instruction.
     TooLarge(u64),
-    /// The field's size differs from what the program reads, and its type does not allow to adjust that.
+    /// The kernel's field has a size for which there is no load or store.
     SizeDiffers {
-        /// Size of the program's access.
+        /// The size of the program's access.
         compiled: u32,
-        /// Size of the kernel's field.
+        /// The size of the kernel's field.
         kernel: u32,
     },
-    /// The instruction is none that takes such a value.
+    /// The instruction does not take such a value.
     BadInstruction,
 }
 
@@ -45,42 +46,43 @@ impl fmt::Display for RelocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Btf(error) => write!(f, "{error}"),
-            Self::Ambiguous => write!(f, "the kernel has several types of that name that differ"),
-            Self::NoSuchMap => write!(f, "no map of that name was supplied"),
-            Self::NoSuchSymbol => write!(f, "the kernel has no such symbol"),
-            Self::TooLarge(value) => write!(f, "{value} does not fit into the instruction"),
+            Self::Ambiguous => write!(f, "the kernel has several types with this name, which differ"),
+            Self::NoSuchMap => write!(f, "the caller supplies no map with this name"),
+            Self::NoSuchSymbol => write!(f, "the kernel does not have it"),
+            Self::TooLarge(value) => write!(f, "the value {value} does not fit into the instruction"),
             Self::SizeDiffers { compiled, kernel } => {
-                write!(f, "{kernel} bytes in the kernel, {compiled} in the program")
+                write!(f, "it has {kernel} bytes in the kernel and {compiled} in the program")
             }
-            Self::BadInstruction => write!(f, "not an instruction that can be adjusted"),
+            Self::BadInstruction => write!(f, "the instruction can't be adapted"),
         }
     }
 }
 
-/// What a target amounts to on this kernel.
+/// What a target is on this kernel.
 enum Answer {
     Value(u64),
-    /// A field's offset, with what a load or store of it needs.
+    /// A field's offset, with the measures that a load or store of it needs.
     Offset(Field),
-    /// Not on this kernel.
+    /// The kernel lacks it.
     Missing,
 }
 
-/// A recipe and one kernel's types.
+/// Adapts a recipe to a kernel.
 #[derive(Debug)]
 pub struct Linker<'a> {
     recipe: &'static Recipe,
     types: Types<'a>,
-    /// For each root, the kernel types that can be meant. Shrinks when some of them lack a field that others have.
+    /// For each root, the kernel types with its name and kind. A type that lacks a field which
+    /// others have is removed.
     candidates: Vec<Vec<TypeId>>,
-    /// For each field, where it is in each of its root's candidates.
+    /// For each field, its location in each candidate of its root.
     locations: Vec<Option<Vec<Location>>>,
     symbols: Vec<Option<TypeId>>,
     attach_types: Vec<Option<TypeId>>,
 }
 
 impl<'a> Linker<'a> {
-    /// Looks up all names of a recipe, in one pass over the kernel's BTF.
+    /// Looks up all names of a recipe in one pass over the kernel's BTF.
     pub fn new(recipe: &'static Recipe, btf: &'a [u8]) -> Result<Self, BtfError> {
         let wanted: Vec<_> = wanted_names(recipe).collect();
         let (types, mut candidates) = Types::scan(btf, &wanted)?;
@@ -103,7 +105,8 @@ impl<'a> Linker<'a> {
         self.recipe
     }
 
-    /// The type that stands for what a program is attached to on this kernel, by the program's index in the recipe.
+    /// The type that stands for what a program is attached to. `program` is an index in the recipe.
+    /// `None` if the kernel lacks it.
     pub fn attach_type(&self, program: usize) -> Result<Option<TypeId>, BtfError> {
         match self.attach_types.get(program).copied().flatten() {
             None => self.types.stopped_by().map_or(Ok(None), Err),
@@ -111,8 +114,8 @@ impl<'a> Linker<'a> {
         }
     }
 
-    /// Takes the kernel variables that may be missing for missing; false if there was none. A kernel built without
-    /// `KALLSYMS_ALL` has types of variables but not their addresses.
+    /// Treats all weak kernel variables as missing. Returns false if all were missing already. A
+    /// kernel without `CONFIG_KALLSYMS_ALL` has the types of variables but not their addresses.
     pub fn forget_weak_variables(&mut self) -> bool {
         let declared = self.recipe.kernel_symbols.iter();
         let mut forgot = false;
@@ -124,7 +127,7 @@ impl<'a> Linker<'a> {
         forgot
     }
 
-    /// A program's instructions for this kernel, or the relocation that failed.
+    /// The instructions of a program for this kernel, or the relocation that failed.
     pub fn relocate<'m>(
         &mut self,
         program: &Program,
@@ -212,22 +215,22 @@ impl<'a> Linker<'a> {
         answer
     }
 
-    /// Where a field is in each candidate that has it; those that lack it are candidates no longer.
+    /// The location of a field in each candidate that has it. Removes the other candidates.
     fn locate(&mut self, access: &FieldAccess) -> Result<Vec<Location>, RelocationError> {
         let mut locations: Vec<Location> = Vec::with_capacity(1);
-        let mut having = Vec::with_capacity(1);
+        let mut remaining = Vec::with_capacity(1);
         for &id in &self.candidates[usize::from(access.root)] {
             if let Some(location) = self.types.locate(id, &access.path)? {
                 locations.push(location);
-                having.push(id);
+                remaining.push(id);
             }
         }
         let differ = |pair: &[Location]| pair[0].bit_offset() != pair[1].bit_offset();
         if locations.windows(2).any(differ) {
             return Err(RelocationError::Ambiguous);
         }
-        if !having.is_empty() {
-            self.candidates[usize::from(access.root)] = having;
+        if !remaining.is_empty() {
+            self.candidates[usize::from(access.root)] = remaining;
         }
         Ok(locations)
     }
@@ -293,7 +296,7 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// All names of a recipe: roots, then kernel symbols, then what the programs are attached to.
+/// All names of a recipe: the roots, the kernel symbols, and what the programs are attached to.
 fn wanted_names(recipe: &Recipe) -> impl Iterator<Item = Wanted<'static>> {
     let root = |root: &Root| Wanted {
         name: root.name,
@@ -310,6 +313,7 @@ fn wanted_names(recipe: &Recipe) -> impl Iterator<Item = Wanted<'static>> {
     recipe.roots.iter().map(root).chain(symbols).chain(attach)
 }
 
+/// Notes the value of one candidate, which must be that of all.
 fn agree(agreed: &mut Option<u64>, value: u64) -> Result<(), RelocationError> {
     match agreed.replace(value) {
         Some(other) if other != value => Err(RelocationError::Ambiguous),
@@ -317,7 +321,7 @@ fn agree(agreed: &mut Option<u64>, value: u64) -> Result<(), RelocationError> {
     }
 }
 
-/// What a relocation is about, as a person would write it.
+/// The name of a target, for messages.
 pub fn describe(recipe: &Recipe, target: &Target) -> String {
     let root_name = |root: u16| recipe.roots[usize::from(root)].name;
     match *target {
@@ -354,7 +358,7 @@ fn patch(instructions: &mut [u64], answer: Answer, access: &FieldAccess) -> Resu
     }
 }
 
-/// Puts a value into an instruction that takes a number, or spoils the instruction.
+/// Puts a value into an instruction that takes a number, or poisons the instruction.
 fn patch_number(instructions: &mut [u64], answer: Answer) -> Result<(), RelocationError> {
     let instruction = first(instructions)?;
     let value = match answer {
@@ -387,8 +391,8 @@ fn patch_memory(instructions: &mut [u64], field: &Field, access: &FieldAccess) -
             compiled: access.load_size,
             kernel: size,
         };
-        let adjustable = access.load_class == field.load_class && field.load_class != LoadClass::Fixed;
-        if !adjustable {
+        let may_change = access.load_class == field.load_class && field.load_class != LoadClass::Fixed;
+        if !may_change {
             return poison(instructions);
         }
         if instruction.access_size() != access.load_size {
@@ -400,14 +404,14 @@ fn patch_memory(instructions: &mut [u64], field: &Field, access: &FieldAccess) -
     Ok(())
 }
 
-/// Makes an instruction one the verifier refuses if it ever gets there.
+/// Replaces an instruction by one that the verifier refuses if it reaches it.
 fn poison(instructions: &mut [u64]) -> Result<(), RelocationError> {
     let len = match first(instructions)?.form() {
         Form::Wide => 2,
         _ => 1,
     };
-    let spoiled = instructions.get_mut(..len).ok_or(RelocationError::BadInstruction)?;
-    spoiled.fill(Instruction::poisoned().0);
+    let poisoned = instructions.get_mut(..len).ok_or(RelocationError::BadInstruction)?;
+    poisoned.fill(Instruction::poisoned().0);
     Ok(())
 }
 
@@ -418,7 +422,7 @@ fn first(instructions: &[u64]) -> Result<Instruction, RelocationError> {
         .ok_or(RelocationError::BadInstruction)
 }
 
-/// Puts a number and its meaning into a 64-bit load.
+/// Sets the number of a 64-bit load, and its meaning.
 fn set_wide(instructions: &mut [u64], meaning: Meaning, value: u64) -> Result<(), RelocationError> {
     let [low, high, ..] = instructions else {
         return Err(RelocationError::BadInstruction);

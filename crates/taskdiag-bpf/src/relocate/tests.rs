@@ -13,7 +13,8 @@ const LOAD: u64 = 0x0004_2161;
 const MOVE: u64 = 0x4_0000_01b7;
 const POISON: u64 = 0x0bad_2310_0000_0085;
 
-/// A program of one load and one move, both of an unsigned `root.x` at offset 4.
+/// A program that was compiled with an unsigned `root.x` at offset 4. It loads the field, and moves
+/// its offset and existence to a register.
 static RECIPE: Recipe = Recipe {
     name: "TEST",
     licence: c"GPL",
@@ -60,7 +61,8 @@ const fn at(instruction: u32, fact: FieldFact) -> Relocation {
     Relocation { instruction, target }
 }
 
-/// What becomes of the program on a kernel whose structures `root` have members (name, size, signed, byte offset).
+/// The program on a kernel with these structures `root`. Members are (name, size, signed, byte
+/// offset).
 fn relocated(roots: &[&[(&str, u32, bool, u32)]]) -> Result<Vec<u64>, RelocationError> {
     let mut btf = Builder::default();
     for members in roots {
@@ -75,22 +77,22 @@ fn relocated(roots: &[&[(&str, u32, bool, u32)]]) -> Result<Vec<u64>, Relocation
     linker.relocate(&PROGRAM, &|_| None).map_err(|(_, error)| error)
 }
 
-/// `MOVE` of another number.
+/// `MOVE` with another number.
 fn move_of(number: u64) -> u64 {
     MOVE & 0xffff_ffff | number << 32
 }
 
-/// Check that a field is found where it is on this kernel.
+/// Check that the program gets the offset of the field on the kernel.
 #[test]
-fn offset_changes() {
+fn offsets_change() {
     let expected = [0x0018_2161, move_of(24), move_of(1)];
     let found = relocated(&[&[("w", 8, false, 0), ("x", 4, false, 24)]]);
     assert_eq!(found.unwrap(), expected);
 }
 
-/// Check that a load changes its size with an unsigned field, and is spoilt when the field has a sign.
+/// Check that a load gets the size of an unsigned field, and is poisoned if the field is signed.
 #[test]
-fn size_changes() {
+fn sizes_change() {
     let wide = relocated(&[&[("x", 8, false, 8)]]).unwrap();
     assert_eq!(wide, [0x0008_2179, move_of(8), move_of(1)]);
     let narrow = relocated(&[&[("x", 1, false, 8)]]).unwrap();
@@ -101,15 +103,15 @@ fn size_changes() {
     assert_eq!(odd, RelocationError::SizeDiffers { compiled: 4, kernel: 3 });
 }
 
-/// Check that what does not exist spoils only the instructions that need it.
+/// Check that a missing field poisons only the instructions that need it.
 #[test]
-fn missing_field() {
+fn missing_fields_poison() {
     for roots in [&[][..], &[&[("y", 4, false, 0)][..]][..]] {
         assert_eq!(relocated(roots).unwrap(), [POISON, POISON, move_of(0)]);
     }
 }
 
-/// Check that several types of one name are no matter as long as they agree, or only one has the field.
+/// Check that several types may have the same name if they agree, or if only one has the field.
 #[test]
 fn several_candidates() {
     let here = [("x", 4, false, 16)];
@@ -122,9 +124,9 @@ fn several_candidates() {
     assert_eq!(differ, RelocationError::Ambiguous);
 }
 
-/// Check that an offset that no load can have is an error.
+/// Check that an offset that does not fit into a load is an error.
 #[test]
-fn offset_too_large() {
+fn offsets_can_be_too_large() {
     let far = relocated(&[&[("x", 4, false, 40_000)]]).unwrap_err();
     assert_eq!(far, RelocationError::TooLarge(40_000));
 }

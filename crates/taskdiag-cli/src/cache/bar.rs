@@ -4,23 +4,24 @@ use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{fstat, open, stat, FileType, Mode, OFlags};
-use taskdiag::pagecache::{map, ByteRange, Quantity, Refusal, Run, Source, State};
-use taskdiag::{Absent, Value};
+use taskdiag::pagecache::{map, ByteRange, Quantity, Run, Source, State};
+use taskdiag::{Absent, Error, ErrorKind, Value};
 
-use super::report::{begin_document, size, Style};
+use super::report::{head, size, Style};
 use crate::listing::{Format, Machine};
 use crate::outcome::{who_may, Failure, Outcome};
+use crate::output::document::{counters, Document};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
 use crate::output::{cell, csv, json, Absences, HasValues, Key, Output};
 
-/// Characters on a line if it is unknown how many fit.
+/// The length of the bar where output is not a terminal, brackets included.
 const WIDTH: usize = 80;
 
-/// What the values of a run are called by.
+/// The keys of a run of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Column {
+pub enum RunKey {
     Offset,
     Size,
     State,
@@ -29,14 +30,14 @@ enum Column {
     Writeback,
 }
 
-impl Key for Column {
-    const ALL: &'static [Column] = &[
-        Column::Offset,
-        Column::Size,
-        Column::State,
-        Column::Cached,
-        Column::Dirty,
-        Column::Writeback,
+impl Key for RunKey {
+    const ALL: &'static [RunKey] = &[
+        RunKey::Offset,
+        RunKey::Size,
+        RunKey::State,
+        RunKey::Cached,
+        RunKey::Dirty,
+        RunKey::Writeback,
     ];
 
     fn index(self) -> usize {
@@ -45,12 +46,12 @@ impl Key for Column {
 
     fn name(self) -> &'static str {
         match self {
-            Column::Offset => "offset_bytes",
-            Column::Size => Quantity::Size.name(),
-            Column::State => "state",
-            Column::Cached => Quantity::Cached.name(),
-            Column::Dirty => Quantity::Dirty.name(),
-            Column::Writeback => Quantity::Writeback.name(),
+            RunKey::Offset => "offset_bytes",
+            RunKey::Size => Quantity::Size.name(),
+            RunKey::State => "state",
+            RunKey::Cached => Quantity::Cached.name(),
+            RunKey::Dirty => Quantity::Dirty.name(),
+            RunKey::Writeback => Quantity::Writeback.name(),
         }
     }
 }
@@ -58,28 +59,18 @@ impl Key for Column {
 struct RunRow(Run);
 
 impl HasValues for RunRow {
-    type Key = Column;
+    type Key = RunKey;
 
-    fn value(&self, column: Column) -> Result<Value<'_>, Absent> {
+    fn value(&self, key: RunKey) -> Result<Value<'_>, Absent> {
         let bytes = |quantity| self.0.bytes(quantity).map(Value::Unsigned);
-        match column {
-            Column::Offset => Ok(Value::Unsigned(self.0.first_page * rustix::param::page_size() as u64)),
-            Column::Size => bytes(Quantity::Size),
-            Column::State => Ok(Value::Text(state_name(self.0.state).as_bytes())),
-            Column::Cached => bytes(Quantity::Cached),
-            Column::Dirty => bytes(Quantity::Dirty),
-            Column::Writeback => bytes(Quantity::Writeback),
+        match key {
+            RunKey::Offset => Ok(Value::Unsigned(self.0.first_page * rustix::param::page_size() as u64)),
+            RunKey::Size => bytes(Quantity::Size),
+            RunKey::State => Ok(Value::Text(self.0.state.name().as_bytes())),
+            RunKey::Cached => bytes(Quantity::Cached),
+            RunKey::Dirty => bytes(Quantity::Dirty),
+            RunKey::Writeback => bytes(Quantity::Writeback),
         }
-    }
-}
-
-fn state_name(state: State) -> &'static str {
-    match state {
-        State::Uncached => "uncached",
-        State::Clean => "clean",
-        State::Dirty => "dirty",
-        State::Writeback => "writeback",
-        State::Mixed => "mixed",
     }
 }
 
@@ -97,9 +88,9 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open(path, flags, Mode::empty()).map_err(|errno| failure(&errno))?;
     let file = File::from(file);
-    let refused = |refusal: Refusal| match refusal {
-        Refusal::Denied => failure(&format_args!("{refusal} ({})", who_may())),
-        refusal => failure(&refusal),
+    let refused = |error: Error| match error.kind() {
+        ErrorKind::Denied => failure(&format_args!("{error:#} ({})", who_may())),
+        _ => failure(&format_args!("{error:#}")),
     };
     let mut output = Output::new();
     match style.format {
@@ -115,47 +106,30 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
 }
 
 /// Writes runs for programs, each as soon as it is known.
-fn write_runs(
-    file: &File,
-    style: &Style,
-    machine: Machine,
-    output: &mut Output,
-) -> std::io::Result<Result<(), Refusal>> {
-    let mut rows = json::Rows::new(Column::ALL, false);
+fn write_runs(file: &File, style: &Style, machine: Machine, output: &mut Output) -> std::io::Result<Result<(), Error>> {
+    let mut rows = json::Rows::new(RunKey::ALL, false);
     let mut absences = Absences::new();
-    match machine {
-        Machine::Json => begin_document(output.buffer(), style.source),
-        Machine::Csv if style.header => csv::header(output.buffer(), Column::ALL, &[]),
-        _ => {}
-    }
-    let mut first = true;
+    let header = style.header.then(|| RunKey::ALL.iter().map(|key| key.name()));
+    let mut document = Document::begin(output.buffer(), machine, &head(style.source), header);
     let mut written = Ok(());
     let answer = map(style.source, file, style.range, 1, &mut |run| {
-        let (out, row) = (output.buffer(), RunRow(run));
-        match machine {
-            Machine::Json => {
-                out.extend_from_slice(if first { b"\n" } else { b",\n" });
-                rows.write(out, &row, &[], &mut absences);
-            }
-            Machine::Jsonl => {
-                rows.write(out, &row, &[], &mut absences);
-                out.push(b'\n');
-            }
-            Machine::Csv => csv::row(out, Column::ALL, &row, &[], None, &mut absences),
-        }
-        first = false;
+        let row = RunRow(run);
+        document.row(output.buffer(), |out| match machine {
+            Machine::Csv => csv::row(out, RunKey::ALL, &row, &[], None, &mut absences),
+            Machine::Json | Machine::Jsonl => rows.write(out, &row, &[], &mut absences),
+        });
         if written.is_ok() {
             written = output.row_ended();
         }
     });
     written?;
-    if machine == Machine::Json && answer.is_ok() {
-        output.buffer().extend_from_slice(b"\n],\"counters\":{}}\n");
+    if answer.is_ok() {
+        document.end(output.buffer(), |out| counters(out, &[]));
     }
     Ok(answer)
 }
 
-/// A bar in which each character stands for so many pages.
+/// A bar. Each of its characters is about `grain` pages.
 struct Drawing {
     pages: u64,
     grain: u64,
@@ -163,7 +137,7 @@ struct Drawing {
     source: Source,
 }
 
-/// What a character says.
+/// What a character of the bar shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     cached: u64,
@@ -182,7 +156,7 @@ impl Drawing {
         }
     }
 
-    fn draw(&self, path: &Path, file: &File, style: &Style, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn draw(&self, path: &Path, file: &File, style: &Style, out: &mut Vec<u8>) -> Result<(), Error> {
         let mut marks = vec![Mark::default(); self.pages.div_ceil(self.grain) as usize];
         let (mut cached, mut dirty, mut writeback) = (0, 0, 0);
         map(self.source, file, style.range, self.grain, &mut |run| {
@@ -228,7 +202,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// Adds a run to the characters that it is part of. It begins where one does.
+    /// Marks the characters that a run covers. A run begins where a character begins.
     fn mark(&self, marks: &mut [Mark], run: &Run) {
         let page_size = rustix::param::page_size() as u64;
         let is_dirty = [Quantity::Dirty, Quantity::Writeback]
@@ -251,10 +225,10 @@ impl Drawing {
     }
 }
 
-/// What a bar is drawn with.
+/// The characters of a bar.
 struct Signs {
     none: &'static str,
-    /// From little to much.
+    /// Little, half, much.
     parts: [&'static str; 3],
     full: &'static str,
     dirty: &'static str,
@@ -289,7 +263,7 @@ impl Signs {
 mod tests {
     use super::*;
 
-    /// Check that not all is never drawn as all, nor something as nothing.
+    /// Check that a part is never drawn as all, nor as nothing.
     #[test]
     fn parts_are_neither_nothing_nor_all() {
         let sign = |cached, dirty| ASCII.of(Mark { cached, dirty }, 1000);

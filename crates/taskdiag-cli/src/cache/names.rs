@@ -5,11 +5,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// Longer than any path that the kernel takes: in a list that separates by NUL, there is one within so many bytes.
+/// Longer than any path that the kernel takes: in a list that separates by NUL, there is one within
+/// so many bytes.
 const LOOK: usize = 8 << 10;
 
-/// The names in a list, each ended by a NUL if there is a NUL in it, else by a newline. Empty ones are passed over. No more
-/// than a piece of the list is in memory.
+/// The names in a list, each ended by a NUL if there is a NUL in it, else by a newline. Empty ones
+/// are passed over. No more than a piece of the list is in memory.
 pub struct Names<R> {
     input: R,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Rows on their way out: filtered, sorted, written as they come.
+//! Rows filtered, sorted, and written as they come.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -7,21 +7,23 @@ use std::time::{Duration, Instant};
 use taskdiag::pagecache::{ByteRange, Quantity, Source};
 use taskdiag::Value;
 
-use super::row::{compare, Column, Entry, Kept, SortKey};
+use super::row::{compare, Column, Entry, OwnedEntry, SortKey};
+use crate::choice::Chosen;
 use crate::listing::{Format, Machine};
+use crate::output::document::{counters, Document, Head};
 use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{cell, csv, json, people, text, Absences, Key as _, Output};
+use crate::output::{csv, json, people, text, Absences, Key as _, Output};
 
-/// A piece of a table: the widths of its columns are known once it is full. Those of later pieces can only be wider.
+/// Rows of a table that are written together. The columns of later ones can only be wider.
 const PIECE: usize = 1000;
 
-/// No row waits longer for others to be written with it.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// No row waits longer than this to be written.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
-/// Rows beyond the limit that are sorted before they are thrown away.
+/// How many rows beyond the limit are kept before they are sorted and dropped.
 const SLACK: usize = 4096;
 
-/// How sizes stand in tables.
+/// How sizes are written in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Rounded, for people.
@@ -35,25 +37,25 @@ pub enum Unit {
 /// Which rows are written, and how.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// For whom.
+    /// Table, JSON or CSV.
     pub format: Format,
-    /// The columns that were chosen, if any were.
-    pub columns: Vec<Column>,
+    /// The columns that were chosen.
+    pub chosen: Chosen<Column>,
     /// Whether rows are sums of files.
     pub sums: bool,
-    /// How sizes stand in tables.
+    /// How sizes are written in tables.
     pub unit: Unit,
     /// Whether there is a header.
     pub header: bool,
-    /// Who answers.
+    /// The source.
     pub source: Source,
     /// Which part of each file was asked about.
     pub range: ByteRange,
-    /// What to sort by. Without, rows are written as they come.
+    /// What to sort by. If empty, rows are written as they come.
     pub sort: Vec<SortKey>,
     /// The most rows.
     pub limit: usize,
-    /// Only rows with so much cached.
+    /// Only rows with at least this much cached.
     pub min_cached: u64,
 }
 
@@ -62,9 +64,9 @@ pub struct Style {
 enum FileColumn {
     /// A value under a heading.
     Value(&'static str, Column),
-    /// How much of it is cached.
+    /// How much of the file is cached.
     Percent,
-    /// How many files are in it.
+    /// How many files are in a sum.
     Count,
 }
 
@@ -73,8 +75,8 @@ enum FileColumn {
 pub struct Cached {
     /// How many files.
     pub files: u64,
-    /// How many of them were told about.
-    pub told: u64,
+    /// Of how many of them it is known.
+    pub known: u64,
     /// What is cached of those.
     pub bytes: u64,
 }
@@ -93,6 +95,10 @@ const TABLE: [FileColumn; 9] = [
 ];
 
 impl FileColumn {
+    fn of(column: Column) -> FileColumn {
+        FileColumn::Value(column.name(), column)
+    }
+
     fn heading(self) -> &'static str {
         match self {
             FileColumn::Value(heading, _) => heading,
@@ -111,19 +117,18 @@ impl FileColumn {
 
 /// How rows become text.
 enum Writer {
+    /// The table, its columns, and how many rows are not written yet.
     Table(Box<Table>, Vec<FileColumn>, usize),
-    Json(json::Rows<Column>),
-    Jsonl(json::Rows<Column>),
-    Csv(Vec<Column>),
+    Machine(Machine, Document, Vec<Column>, json::Rows<Column>),
 }
 
 /// Takes rows and writes them.
 pub struct Report {
     style: Style,
-    writer: Writer,
+    writer: Option<Writer>,
     output: Output,
-    /// Rows that wait to be sorted.
-    kept: Vec<Kept>,
+    /// Rows to be sorted.
+    kept: Vec<OwnedEntry>,
     written: usize,
     cached: Cached,
     flushed: Instant,
@@ -131,41 +136,31 @@ pub struct Report {
     absences: Absences<Column>,
 }
 
+impl Writer {
+    fn new(style: &Style, out: &mut Vec<u8>) -> Writer {
+        let Format::Machine(machine) = style.format else {
+            let columns = table_columns(style);
+            let mut table = Table::new(columns.iter().map(|column| column.align()), PIECE);
+            if style.header {
+                table.headings(columns.iter().map(|column| column.heading()));
+            }
+            return Writer::Table(Box::new(table), columns, 0);
+        };
+        let columns = style.chosen.keys(&Column::usual(style.sums));
+        let header = style.header.then(|| columns.iter().map(|column| column.name()));
+        let document = Document::begin(out, machine, &head(style.source), header);
+        let rows = json::Rows::new(&columns, false);
+        Writer::Machine(machine, document, columns, rows)
+    }
+}
+
 impl Report {
     /// A report without rows.
     pub fn new(style: Style) -> Report {
-        let chosen = if style.columns.is_empty() {
-            Column::usual(style.sums)
-        } else {
-            style.columns.clone()
-        };
         let mut output = Output::new();
-        let writer = match style.format {
-            Format::Machine(Machine::Json) => {
-                begin_document(output.buffer(), style.source);
-                Writer::Json(json::Rows::new(&chosen, false))
-            }
-            Format::Machine(Machine::Jsonl) => Writer::Jsonl(json::Rows::new(&chosen, false)),
-            Format::Machine(Machine::Csv) => {
-                if style.header {
-                    csv::header(output.buffer(), &chosen, &[]);
-                }
-                Writer::Csv(chosen)
-            }
-            Format::Table => {
-                let shown = shown(&style);
-                let mut table = Table::new(shown.iter().map(|shown| shown.align()), PIECE);
-                if style.header {
-                    for shown in &shown {
-                        table.cell(|out| out.extend_from_slice(shown.heading().as_bytes()));
-                    }
-                }
-                Writer::Table(Box::new(table), shown, 0)
-            }
-        };
         Report {
+            writer: Some(Writer::new(&style, output.buffer())),
             style,
-            writer,
             output,
             kept: Vec::new(),
             written: 0,
@@ -176,19 +171,19 @@ impl Report {
         }
     }
 
-    /// Whether rows are kept until all are there.
+    /// Whether rows are kept until the last one is there.
     fn sorts(&self) -> bool {
         !self.style.sort.is_empty()
     }
 
-    /// Takes a row. Breaks when no more are wanted.
+    /// Takes a row. Breaks when no more rows are wanted.
     pub fn row(&mut self, entry: &Entry<'_>) -> io::Result<ControlFlow<()>> {
         let min = self.style.min_cached;
         if min > 0 && !entry.bytes(Quantity::Cached).is_ok_and(|cached| cached >= min) {
             return Ok(ControlFlow::Continue(()));
         }
         if self.sorts() {
-            self.kept.push(Kept::new(entry));
+            self.kept.push(OwnedEntry::new(entry));
             if self.kept.len() >= self.style.limit.saturating_mul(2).saturating_add(SLACK) {
                 self.sort();
             }
@@ -204,12 +199,12 @@ impl Report {
         })
     }
 
-    /// Whether rows have waited for others for long enough.
+    /// Whether rows have waited long enough to be written.
     pub fn is_due(&self) -> bool {
-        self.written > self.flushed_rows && self.flushed.elapsed() >= PATIENCE
+        self.written > self.flushed_rows && self.flushed.elapsed() >= LONGEST_WAIT
     }
 
-    /// Writes the rows that wait for others.
+    /// Writes the rows that wait.
     pub fn flush(&mut self) -> io::Result<()> {
         self.flushed = Instant::now();
         self.flushed_rows = self.written;
@@ -217,20 +212,19 @@ impl Report {
         self.output.flush()
     }
 
-    /// Writes what is left, and the counters.
-    pub fn finish(&mut self, counters: &[(&'static str, u64)]) -> io::Result<()> {
+    /// Writes the rest, and the counters.
+    pub fn finish(&mut self, counted: &[(&'static str, u64)]) -> io::Result<()> {
         self.sort();
         for kept in std::mem::take(&mut self.kept) {
             self.write(&kept.entry())?;
         }
         self.write_table()?;
-        if let Writer::Json(_) = self.writer {
-            let out = self.output.buffer();
-            out.extend_from_slice(b"\n],\"counters\":");
-            json::object(out, counters, |&(name, count)| {
-                (name, move |out: &mut Vec<u8>| people::number(out, count))
-            });
-            out.extend_from_slice(b"}\n");
+        if let Some(Writer::Machine(_, document, ..)) = self.writer.take() {
+            let counted: Vec<_> = counted
+                .iter()
+                .map(|&(name, count)| (name, Value::Unsigned(count)))
+                .collect();
+            document.end(self.output.buffer(), |out| counters(out, &counted));
         }
         self.output.flush()
     }
@@ -247,32 +241,29 @@ impl Report {
     }
 
     fn write(&mut self, entry: &Entry<'_>) -> io::Result<()> {
-        let out = self.output.buffer();
+        let (style, absences) = (&self.style, &mut self.absences);
         match &mut self.writer {
-            Writer::Table(table, shown, waiting) => {
-                for &shown in &*shown {
-                    let (style, absences) = (&self.style, &mut self.absences);
-                    table.cell(|out| cell(out, shown, entry, style, absences));
+            Some(Writer::Table(table, columns, waiting)) => {
+                for &column in &*columns {
+                    table.cell(|out| cell(out, column, entry, style, absences));
                 }
                 *waiting += 1;
                 if *waiting == PIECE {
                     self.write_table()?;
                 }
             }
-            Writer::Json(rows) => {
-                out.extend_from_slice(if self.written > 0 { b",\n" } else { b"\n" });
-                rows.write(out, entry, &[], &mut self.absences);
+            Some(Writer::Machine(machine, document, columns, rows)) => {
+                document.row(self.output.buffer(), |out| match machine {
+                    Machine::Csv => csv::row(out, columns, entry, &[], None, absences),
+                    Machine::Json | Machine::Jsonl => rows.write(out, entry, &[], absences),
+                });
             }
-            Writer::Jsonl(rows) => {
-                rows.write(out, entry, &[], &mut self.absences);
-                out.push(b'\n');
-            }
-            Writer::Csv(columns) => csv::row(out, columns, entry, &[], None, &mut self.absences),
+            None => {}
         }
         self.written += 1;
         self.cached.files += 1;
         if let Ok(bytes) = entry.bytes(Quantity::Cached) {
-            self.cached.told += 1;
+            self.cached.known += 1;
             self.cached.bytes += bytes;
         }
         self.output.row_ended()
@@ -280,7 +271,7 @@ impl Report {
 
     /// Writes the rows of a table that wait.
     fn write_table(&mut self) -> io::Result<()> {
-        if let Writer::Table(table, _, waiting) = &mut self.writer {
+        if let Some(Writer::Table(table, _, waiting)) = &mut self.writer {
             table.write(&mut self.output, terminal_width())?;
             table.clear();
             *waiting = 0;
@@ -289,37 +280,25 @@ impl Report {
     }
 }
 
-/// Appends all of a document that stands before its rows.
-pub fn begin_document(out: &mut Vec<u8>, source: Source) {
-    cell::formatted(
-        out,
-        format_args!(
-            "{{\"schema\":1,\"command\":\"cache\",\"sources\":{{\"pagecache\":\"{}\"}},\"rows\":[",
-            source.name()
-        ),
-    );
+/// The head of a document.
+pub fn head(source: Source) -> Head<'static> {
+    Head::streaming("cache", vec![("pagecache", source.name())])
 }
 
-/// What was chosen; else all that the source can tell.
-fn shown(style: &Style) -> Vec<FileColumn> {
-    let tells = |shown: &FileColumn| match shown {
+/// The columns of a table. Without `-o` it has what the source can answer.
+fn table_columns(style: &Style) -> Vec<FileColumn> {
+    let is_answered = |column: &FileColumn| match column {
         FileColumn::Value(_, Column::Bytes(quantity)) => style.source.gives(*quantity),
         FileColumn::Count => style.sums,
         _ => true,
     };
-    if style.columns.is_empty() {
-        TABLE.into_iter().filter(tells).collect()
-    } else {
-        style
-            .columns
-            .iter()
-            .map(|&column| FileColumn::Value(column.name(), column))
-            .collect()
-    }
+    style
+        .chosen
+        .columns(TABLE.into_iter().filter(is_answered), FileColumn::of)
 }
 
-fn cell(out: &mut Vec<u8>, shown: FileColumn, entry: &Entry<'_>, style: &Style, absences: &mut Absences<Column>) {
-    let value = match shown {
+fn cell(out: &mut Vec<u8>, column: FileColumn, entry: &Entry<'_>, style: &Style, absences: &mut Absences<Column>) {
+    let value = match column {
         FileColumn::Percent => {
             return match entry.permille(style.range) {
                 Some(permille) => {
@@ -333,7 +312,7 @@ fn cell(out: &mut Vec<u8>, shown: FileColumn, entry: &Entry<'_>, style: &Style, 
         FileColumn::Value(_, column) => absences.value(entry, column),
     };
     match value {
-        Ok(Value::Unsigned(count)) if matches!(shown, FileColumn::Value(_, Column::Files | Column::Missing)) => {
+        Ok(Value::Unsigned(count)) if matches!(column, FileColumn::Value(_, Column::Files | Column::Missing)) => {
             people::number(out, count);
         }
         Ok(Value::Unsigned(bytes)) => size(out, bytes, style.unit),
@@ -353,25 +332,26 @@ pub fn size(out: &mut Vec<u8>, bytes: u64, unit: Unit) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::sort_keys;
     use super::*;
 
     fn report(sort: &[&str], limit: usize) -> Report {
         let sort: Vec<String> = sort.iter().map(|&key| key.to_owned()).collect();
         Report::new(Style {
             format: Format::Machine(Machine::Jsonl),
-            columns: Vec::new(),
+            chosen: Column::chosen(&[]).expect("nothing"),
             sums: false,
             unit: Unit::People,
             header: true,
             source: Source::Cachestat,
             range: ByteRange::ALL,
-            sort: SortKey::parse_list(&sort).expect("names"),
+            sort: sort_keys(&sort).expect("names"),
             limit,
             min_cached: 0,
         })
     }
 
-    /// Check that sorting with a limit keeps the right rows and few others.
+    /// Check that sorting with a limit keeps the right rows, and few others.
     #[test]
     fn a_limit_bounds_what_is_kept() {
         let mut report = report(&["-size_bytes"], 10);
@@ -379,7 +359,7 @@ mod tests {
             // Each once, in no order.
             let size_bytes = Ok(number * 77_777 % 100_000);
             let entry = Entry::file(b"x", size_bytes, Err(taskdiag::Absent::Denied));
-            assert!(report.row(&entry).expect("memory").is_continue());
+            assert!(report.row(&entry).expect("nothing is written yet").is_continue());
         }
         assert!(report.kept.len() <= 20 + SLACK);
         report.sort();

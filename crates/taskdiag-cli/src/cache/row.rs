@@ -1,24 +1,25 @@
-//! Rows of the page cache, and what they are in a table.
+//! Rows of the page cache: files, and directories with what is in their files added up.
 
 use std::cmp::Ordering;
 
 use taskdiag::pagecache::{ByteRange, Quantity, Source, Sum, Usage};
 use taskdiag::{Absent, Value};
 
+use crate::choice::{unknown, Chosen, SortBy};
 use crate::outcome::Failure;
 use crate::output::table::Align;
 use crate::output::{HasValues, Key};
 
-/// What the values of a row are called by.
+/// The keys of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The name of the file.
     Path,
     /// A number of bytes.
     Bytes(Quantity),
-    /// How many files are in a sum, or would be.
+    /// How many files the row is about.
     Files,
-    /// Of those, how many are missing from what is cached.
+    /// How many of them are missing from the other numbers.
     Missing,
 }
 
@@ -55,13 +56,13 @@ impl Key for Column {
 }
 
 impl Column {
-    /// What a row has that is a sum, or is not, if nothing is chosen.
+    /// The keys for programs without `-o`, of sums or of files.
     pub fn usual(is_sum: bool) -> Vec<Column> {
         let is_usual = |column: &Column| is_sum || !matches!(column, Column::Files | Column::Missing);
         Column::ALL.iter().copied().filter(is_usual).collect()
     }
 
-    /// On which side it is straight.
+    /// The side on which it is aligned.
     pub fn align(self) -> Align {
         match self {
             Column::Path => Align::Left,
@@ -69,21 +70,28 @@ impl Column {
         }
     }
 
-    /// The columns that a list of names means, in order, each once.
-    pub fn parse_list(lists: &[String]) -> Result<Vec<Column>, Failure> {
-        let mut columns = Vec::new();
-        for name in lists.iter().flat_map(|list| list.split(',')) {
-            let named = match name {
-                "all" => Column::ALL.to_vec(),
-                name => vec![Column::parse(name)?],
-            };
-            for column in named {
-                if !columns.contains(&column) {
-                    columns.push(column);
-                }
-            }
+    /// The columns that `-o` options name.
+    pub fn chosen(lists: &[String]) -> Result<Chosen<Column>, Failure> {
+        Chosen::parse(lists, |name| match name {
+            "all" => Ok(Column::ALL.to_vec()),
+            name => Ok(vec![Column::parse(name)?]),
+        })
+    }
+
+    /// What it means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Column::Path => "The name as it was given or found; of a file that a process holds, as the kernel has it.",
+            Column::Bytes(Quantity::Size) => "The size of the file, or the sum of the sizes of the files.",
+            Column::Bytes(Quantity::Cached) => "Pages in the cache, in any state.",
+            Column::Bytes(Quantity::Dirty) => "Cached pages that are not yet written to disk.",
+            Column::Bytes(Quantity::Writeback) => "Cached pages that are being written.",
+            Column::Bytes(Quantity::Evicted) => "Pages that were in the cache and were evicted.",
+            Column::Bytes(Quantity::RecentlyEvicted) => "Evicted pages that would be active at once if read again.",
+            Column::Bytes(_) => "Bytes, as the library has them.",
+            Column::Files => "How many files the row is about.",
+            Column::Missing => "How many of them are missing from the other numbers, except the size.",
         }
-        Ok(columns)
     }
 
     fn parse(name: &str) -> Result<Column, Failure> {
@@ -91,10 +99,7 @@ impl Column {
             .iter()
             .copied()
             .find(|column| column.name() == name)
-            .ok_or_else(|| {
-                let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
-                Failure::Unanswered(format!("unknown field {name:?}; there are {}", names.join(", ")))
-            })
+            .ok_or_else(|| unknown("field", name, Column::ALL.iter().map(|column| column.name())))
     }
 }
 
@@ -107,9 +112,8 @@ pub struct Entry<'a> {
     pub size_bytes: Result<u64, Absent>,
     /// What is known of its page cache.
     pub usage: Result<Usage, Absent>,
-    /// How many files it is.
     files: u64,
-    /// How many of them are missing from what is known.
+    /// How many of the files are missing from what is known.
     missing: u64,
 }
 
@@ -125,7 +129,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A directory, as far as `source` told of its files.
+    /// A directory, with what `source` answered about its files.
     pub fn directory(path: &'a [u8], sum: &Sum, source: Source) -> Entry<'a> {
         Entry {
             path,
@@ -154,8 +158,8 @@ impl Entry<'_> {
         }
     }
 
-    /// The cached part of the pages in `range`, in tenths of a percent. Not all is less than 1000, and something more than 0.
-    /// None if a part of it is not known.
+    /// The cached part of the pages in `range`, in tenths of a percent: 1000 only if all are
+    /// cached, 0 only if none is. `None` if some files are missing.
     pub fn permille(&self, range: ByteRange) -> Option<u64> {
         if self.missing > 0 {
             return None;
@@ -183,9 +187,9 @@ impl HasValues for Entry<'_> {
     }
 }
 
-/// An entry that is kept.
+/// An entry that owns its path.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct OwnedEntry {
     path: Vec<u8>,
     size_bytes: Result<u64, Absent>,
     usage: Result<Usage, Absent>,
@@ -193,10 +197,10 @@ pub struct Kept {
     missing: u64,
 }
 
-impl Kept {
-    /// Keeps a copy of it.
-    pub fn new(entry: &Entry<'_>) -> Kept {
-        Kept {
+impl OwnedEntry {
+    /// A copy of an entry.
+    pub fn new(entry: &Entry<'_>) -> OwnedEntry {
+        OwnedEntry {
             path: entry.path.to_vec(),
             size_bytes: entry.size_bytes,
             usage: entry.usage,
@@ -205,7 +209,7 @@ impl Kept {
         }
     }
 
-    /// It.
+    /// The entry.
     pub fn entry(&self) -> Entry<'_> {
         Entry {
             path: &self.path,
@@ -217,56 +221,31 @@ impl Kept {
     }
 }
 
-/// What rows are sorted by, and whether the largest comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SortKey {
-    column: Column,
-    descending: bool,
+/// A column to sort by.
+pub type SortKey = SortBy<Column>;
+
+/// The most cached first.
+pub const MOST_CACHED: SortKey = SortBy {
+    key: Column::Bytes(Quantity::Cached),
+    descending: true,
+};
+
+/// The columns that `--sort` options name.
+pub fn sort_keys(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
+    SortBy::parse(lists, Column::parse)
 }
 
-impl SortKey {
-    /// The most cached first.
-    pub const MOST_CACHED: SortKey = SortKey {
-        column: Column::Bytes(Quantity::Cached),
-        descending: true,
-    };
-
-    /// The keys that `--sort` options name.
-    pub fn parse_list(lists: &[String]) -> Result<Vec<SortKey>, Failure> {
-        let names = lists.iter().flat_map(|list| list.split(','));
-        names
-            .map(|name| {
-                Ok(SortKey {
-                    column: Column::parse(name.strip_prefix(['-', '+']).unwrap_or(name))?,
-                    descending: name.starts_with('-'),
-                })
-            })
-            .collect()
-    }
-
-    fn compare(self, a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
-        let order = match self.column {
-            Column::Path => a.path.cmp(b.path),
-            Column::Bytes(quantity) => match (a.bytes(quantity), b.bytes(quantity)) {
-                (Ok(a), Ok(b)) => a.cmp(&b),
-                // Whichever way the others go, what has no value comes last.
-                (a, b) => return b.is_ok().cmp(&a.is_ok()),
-            },
-            Column::Files => a.files.cmp(&b.files),
-            Column::Missing => a.missing.cmp(&b.missing),
-        };
-        if self.descending {
-            order.reverse()
-        } else {
-            order
-        }
-    }
-}
-
-/// The order of rows by these keys, and by path where those are the same: rows are found in no certain order.
+/// The order of rows by these keys, and by path where those are equal: rows are found in no certain
+/// order.
 pub fn compare(keys: &[SortKey], a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
+    let by_key = |by: &SortKey| match by.key {
+        Column::Path => by.compare(Ok::<_, Absent>(a.path), Ok(b.path), Ord::cmp),
+        Column::Bytes(quantity) => by.compare(a.bytes(quantity), b.bytes(quantity), Ord::cmp),
+        Column::Files => by.compare(Ok::<_, Absent>(a.files), Ok(b.files), Ord::cmp),
+        Column::Missing => by.compare(Ok::<_, Absent>(a.missing), Ok(b.missing), Ord::cmp),
+    };
     keys.iter()
-        .map(|key| key.compare(a, b))
+        .map(by_key)
         .find(|order| order.is_ne())
         .unwrap_or_else(|| a.path.cmp(b.path))
 }
@@ -279,19 +258,20 @@ mod tests {
         Entry::file(path, size_bytes, Err(Absent::Denied))
     }
 
-    /// Check that columns are named as they are, once, and stand where they say.
+    /// Check that columns are found by their names, each once, and that each has its index.
     #[test]
     fn columns_have_names() {
-        let all = Column::parse_list(&["cached_bytes,path".to_owned(), "all".to_owned()]).expect("names");
-        assert_eq!(all.len(), Column::ALL.len());
-        assert_eq!(all[..2], [Column::Bytes(Quantity::Cached), Column::Path]);
-        assert!(Column::parse_list(&["cached".to_owned()]).is_err());
+        let all = Column::chosen(&["cached_bytes,path".to_owned(), "all".to_owned()]).expect("names");
+        assert_eq!(all.items().len(), Column::ALL.len());
+        assert_eq!(all.items()[..2], [Column::Bytes(Quantity::Cached), Column::Path]);
+        assert!(Column::chosen(&["cached".to_owned()]).is_err());
         for (index, column) in Column::ALL.iter().enumerate() {
             assert_eq!(column.index(), index);
         }
     }
 
-    /// Check that a directory says how many of its files are in its sums, and has no percentage of a part of them.
+    /// Check that a directory says how many of its files are in its sums, and has no percentage if
+    /// some are missing.
     #[test]
     fn sums_say_what_is_in_them() {
         let mut sum = Sum::default();
@@ -312,13 +292,14 @@ mod tests {
         assert_eq!(permille(&sum), ("1 of 3".to_owned(), None));
     }
 
-    /// Check that rows without a value come last either way, and that equal ones go by path.
+    /// Check that rows without a value come last either way, and that equal ones are in the order
+    /// of their paths.
     #[test]
     fn rows_without_a_value_come_last() {
         let (small, large) = (entry(b"b", Ok(1)), entry(b"a", Ok(2)));
         let none = entry(b"0", Err(Absent::Denied));
         for (name, first) in [("size_bytes", Ordering::Less), ("-size_bytes", Ordering::Greater)] {
-            let keys = SortKey::parse_list(&[name.to_owned()]).expect("a name");
+            let keys = sort_keys(&[name.to_owned()]).expect("a name");
             assert_eq!(compare(&keys, &small, &large), first);
             assert_eq!(compare(&keys, &none, &small), Ordering::Greater);
             assert_eq!(compare(&keys, &large, &none), Ordering::Less);

@@ -1,4 +1,4 @@
-//! How far a long answer has come, on a terminal.
+//! The progress of a long answer, on a terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use taskdiag::memory::Progress;
 
-/// Nothing is shown of what takes less, and nothing more often.
+/// The time to the first line, and between two.
 const INTERVAL: Duration = Duration::from_millis(300);
 
 /// Shows on standard error how many processes have been read, until it is dropped.

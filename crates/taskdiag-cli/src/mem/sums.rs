@@ -1,18 +1,18 @@
-//! Processes added up: all of them, or those of a program, a user, a cgroup.
+//! Sums of processes: of all, or of those of a program, a user or a cgroup.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use clap::ValueEnum;
 use taskdiag::{Absent, Field, Task, Value};
 
+use crate::choice::{unknown, SortBy};
 use crate::outcome::Failure;
 use crate::output::named::Cell;
 
 /// What processes are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// Name of the executable; the process's name where that may not be seen
+    /// File name of the executable; the name of the process where that is denied
     Program,
     /// Effective user
     User,
@@ -21,7 +21,10 @@ pub enum By {
 }
 
 impl By {
-    /// Its name, in JSON and CSV.
+    /// All of them.
+    pub const ALL: [By; 3] = [By::Program, By::User, By::Cgroup];
+
+    /// Its key in JSON and CSV, and its name for `--sort`.
     pub fn name(self) -> &'static str {
         match self {
             By::Program => "program",
@@ -30,7 +33,16 @@ impl By {
         }
     }
 
-    /// What stands above the names of the groups.
+    /// The keys in JSON and CSV.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            By::Program => &["program"],
+            By::User => &["euid", "user"],
+            By::Cgroup => &["cgroup"],
+        }
+    }
+
+    /// The heading in tables.
     pub fn heading(self) -> &'static str {
         match self {
             By::Program => "PROGRAM",
@@ -39,7 +51,7 @@ impl By {
         }
     }
 
-    /// The fields that tell the group of a process.
+    /// The fields that decide the group of a process.
     pub fn fields(self) -> &'static [Field] {
         match self {
             By::Program => &[Field::Exe, Field::Comm],
@@ -53,31 +65,33 @@ impl By {
         match self {
             By::User => Ok(Name::User(task.euid()?)),
             By::Cgroup => Ok(Name::Text(task.cgroup()?.to_vec())),
-            By::Program => {
-                let path = match task.exe() {
-                    Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
-                    Err(_) => task.comm()?,
-                };
-                let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-                Ok(Name::Text(name.to_vec()))
-            }
+            By::Program => Ok(Name::Text(program_of(task)?.to_vec())),
         }
     }
 }
 
-/// What a group is called.
+/// The file name of the executable; the name of the process where that is denied.
+pub fn program_of<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
+    let path = match task.exe() {
+        Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
+        Err(_) => return task.comm(),
+    };
+    Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+}
+
+/// The name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Name {
     /// A user id.
     User(u32),
     /// Any bytes.
     Text(Vec<u8>),
-    /// Nothing tells.
+    /// The name is not known.
     None(Absent),
 }
 
-/// The fields that are added up. They are all of one walk through a process's page tables, so that they go together: the kernel's
-/// counters (`rss_bytes`, `swap_bytes`) are of another moment.
+/// The fields that are added up. All are of one walk through the page tables of a process, so that
+/// they fit together. The kernel's counters (`rss_bytes`, `swap_bytes`) are of another moment.
 pub const FIELDS: [Field; 4] = [
     Field::RollupSwapBytes,
     Field::UssBytes,
@@ -85,21 +99,21 @@ pub const FIELDS: [Field; 4] = [
     Field::RollupRssBytes,
 ];
 
-/// What processes add up to.
+/// The sum of some processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Processes that have memory.
     processes: u64,
-    /// Of those, the ones that could not be read.
+    /// Those of them that could not be read.
     missing: u64,
-    /// Why the first of these could not.
+    /// Why the first of these could not be read.
     why: Option<Absent>,
-    /// What the others have, in bytes.
+    /// The bytes of the others.
     bytes: [u64; FIELDS.len()],
 }
 
 impl Sum {
-    /// What the numbers of a sum are called.
+    /// The keys of the numbers of a sum.
     pub fn keys() -> [&'static str; 6] {
         let [swap, uss, pss, rss] = FIELDS.map(Field::name);
         ["processes_count", "missing_count", swap, uss, pss, rss]
@@ -125,7 +139,7 @@ impl Sum {
         self.bytes = all;
     }
 
-    /// The sums of [`FIELDS`]; why there are none, if nothing could be read of any process.
+    /// The sums of [`FIELDS`]; if no process could be read, the reason.
     pub fn bytes(&self) -> [Result<u64, Absent>; FIELDS.len()] {
         self.bytes.map(|bytes| match self.why {
             Some(why) if self.missing == self.processes => Err(why),
@@ -133,7 +147,7 @@ impl Sum {
         })
     }
 
-    /// The numbers that [`Sum::keys`] are of.
+    /// The numbers under [`Sum::keys`].
     fn numbers(&self) -> [Result<u64, Absent>; 6] {
         let [swap, uss, pss, rss] = self.bytes();
         [Ok(self.processes), Ok(self.missing), swap, uss, pss, rss]
@@ -145,7 +159,7 @@ impl Sum {
         self.numbers().map(cell)
     }
 
-    /// How many processes are in the sums, and of how many if that is not all.
+    /// How many processes are in the sums, and of how many if some are missing.
     pub fn count(&self) -> String {
         match self.missing {
             0 => self.processes.to_string(),
@@ -169,56 +183,38 @@ pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
     sums.into_iter().collect()
 }
 
-/// What sums are sorted by: one of their numbers, or their name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// None for the name.
-    key: Option<usize>,
-    descending: bool,
+/// What sums are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumKey {
+    /// One of the numbers, by its index among [`Sum::keys`].
+    Number(usize),
+    /// The name of the group.
+    Name,
 }
 
-impl Order {
-    /// What `--sort` says; the largest proportional size first if it says nothing.
-    pub fn parse(lists: &[String], by: By) -> Result<Vec<Order>, Failure> {
-        let names: Vec<&str> = match lists {
-            [] => vec!["-pss_bytes"],
-            lists => lists.iter().flat_map(|list| list.split(',')).collect(),
-        };
-        names.into_iter().map(|name| Order::one(name, by)).collect()
-    }
-
-    fn one(name: &str, by: By) -> Result<Order, Failure> {
-        let descending = name.starts_with('-');
-        let name = name.strip_prefix(['-', '+']).unwrap_or(name);
+/// The keys that `--sort` options name; without, the largest proportional size comes first.
+pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
+    let usual = ["-pss_bytes".to_owned()];
+    let lists = if lists.is_empty() { &usual } else { lists };
+    SortBy::parse(lists, |name| {
         let keys = Sum::keys();
-        let key = keys.iter().position(|key| *key == name);
-        if key.is_none() && name != by.name() {
-            return Err(Failure::Unanswered(format!(
-                "sums can't be sorted by {name:?}; they have {}, {}",
-                by.name(),
-                keys.join(", ")
-            )));
+        match keys.iter().position(|key| *key == name) {
+            Some(index) => Ok(SumKey::Number(index)),
+            None if name == by.name() => Ok(SumKey::Name),
+            None => Err(unknown("key of sums", name, [by.name()].into_iter().chain(keys))),
         }
-        Ok(Order { key, descending })
-    }
+    })
 }
 
-/// Sorts sums, those that are missing last; equal ones by their names.
-pub fn sort(sums: &mut [(Name, Sum)], orders: &[Order]) {
-    let directed = |order: Ordering, descending: bool| if descending { order.reverse() } else { order };
+/// Sorts sums; those without a value come last, equal ones by their names.
+pub fn sort(sums: &mut [(Name, Sum)], orders: &[SortBy<SumKey>]) {
     sums.sort_by(|a, b| {
-        let by_key = orders.iter().map(|order| match order.key {
-            Some(key) => match (a.1.numbers()[key], b.1.numbers()[key]) {
-                (Ok(a), Ok(b)) => directed(a.cmp(&b), order.descending),
-                // Whichever way the others go.
-                (a, b) => b.is_ok().cmp(&a.is_ok()),
-            },
-            None => directed(a.0.cmp(&b.0), order.descending),
-        });
-        by_key
-            .into_iter()
-            .find(|order| order.is_ne())
-            .unwrap_or_else(|| a.0.cmp(&b.0))
+        let by_key = |by: &SortBy<SumKey>| match by.key {
+            SumKey::Number(index) => by.compare(a.1.numbers()[index], b.1.numbers()[index], Ord::cmp),
+            SumKey::Name => by.compare(Ok::<_, Absent>(&a.0), Ok(&b.0), Ord::cmp),
+        };
+        let order = orders.iter().map(by_key).find(|order| order.is_ne());
+        order.unwrap_or_else(|| a.0.cmp(&b.0))
     });
 }
 
@@ -243,8 +239,8 @@ mod tests {
         }
     }
 
-    /// Check that the largest comes first unless something else is asked for, that what is missing comes last, and that what
-    /// sums don't have is an error.
+    /// Check that the largest comes first without `--sort`, that missing sums come last, and that
+    /// unknown keys are errors.
     #[test]
     fn sums_are_sorted() {
         let name = |name: &str| Name::Text(name.into());
@@ -256,18 +252,18 @@ mod tests {
         ];
         let mut sorted = |orders: &[&str]| -> Vec<Name> {
             let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
-            sort(&mut sums, &Order::parse(&orders, By::Program).expect("an order"));
+            sort(&mut sums, &sort_keys(&orders, By::Program).expect("keys"));
             sums.iter().map(|(name, _)| name.clone()).collect()
         };
         assert_eq!(sorted(&[]), ["c", "a", "b", "d"].map(name));
         assert_eq!(sorted(&["pss_bytes,-program"]), ["b", "a", "c", "d"].map(name));
         assert_eq!(sorted(&["program"]), ["a", "b", "c", "d"].map(name));
         assert_eq!(sorted(&["-processes_count"]), ["d", "a", "b", "c"].map(name));
-        assert!(Order::parse(&["comm".to_owned()], By::Program).is_err());
+        assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
     }
 
-    /// Check that sums of nothing that could be read are missing, that others say how much is in them, and that no process has
-    /// no memory.
+    /// Check that a sum is missing if no process could be read, that others say how many are in
+    /// them, and that the sum of no processes is 0.
     #[test]
     fn sums_say_what_is_in_them() {
         assert_eq!(missing(3, 3).bytes(), [Err(Absent::Denied); 4]);

@@ -3,31 +3,47 @@
 use std::collections::BTreeMap;
 
 use taskdiag::memory::system::{Account, Line, MemInfo, Processes};
-use taskdiag::{Absent, Field, Fields, Query, Value};
+use taskdiag::{Absent, Field, Fields, Kind, Query, Value};
 
 use super::{progress, Args};
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
-use crate::output::named::{Head, Rows};
+use crate::output::document::Head;
+use crate::output::named::{key, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{Absences, Output};
 
-/// What of processes goes into the account.
+/// What rows have.
+pub const KEYS: [RowKey; 3] = [
+    key(
+        "item",
+        Kind::Text,
+        "What the memory is used for; the first row is total_bytes.",
+    ),
+    key("bytes", Kind::Signed, "How much; what is unexplained can be negative."),
+    key(
+        "part_of",
+        Kind::Text,
+        "The item that this one is a part of; of the first row empty.",
+    ),
+];
+
+/// The fields of processes that go into the account.
 const KINDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
 
-/// How many processes the account has in it.
+/// How many processes are in the account.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     read: u64,
-    /// Those that have memory and could not be read.
+    /// Processes that have memory and could not be read.
     missing: u64,
-    /// Why the first of these could not.
+    /// Why the first of these could not be read.
     why: Option<Absent>,
 }
 
 impl Counts {
-    /// What a line says; why it says nothing, if it is about processes and none could be read.
+    /// The bytes of a line; the reason if it is about processes and none could be read.
     fn bytes(&self, line: &Line) -> Result<i64, Absent> {
         match self.why {
             Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
@@ -35,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// What a line is.
+    /// What a line means.
     fn meaning(&self, line: &Line) -> String {
         match self.missing {
             1.. if line.name == Account::PROCESSES => {
@@ -54,16 +70,16 @@ impl Counts {
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
     if !args.options.fields.is_empty() || !args.sort.is_empty() {
         return Err(Failure::Unanswered(
-            "--system has lines of its own: neither -o nor --sort goes with it".to_owned(),
+            "--system has rows of its own, in an order of their own: leave out -o and --sort".to_owned(),
         ));
     }
     let mut handle = args.options.from.handle();
     let query = Query::processes()
         .fields(KINDS.into_iter().collect::<Fields>())
-        .budget(args.budget()?);
+        .budget(args.budget());
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
-    // After the processes: what they freed meanwhile is then free.
+    // This is read after the processes, so that what they freed meanwhile counts as free.
     let info = MemInfo::read()?;
     drop(shown);
 
@@ -91,19 +107,13 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     match args.options.format() {
         Format::Table => table(args, &account, &counts)?,
         Format::Machine(machine) => {
-            let head = Head {
-                command: "mem",
-                sources: answers.sources().chain([("system", "meminfo")]).collect(),
-                counters: [
-                    &answers.snapshot().counters().named()[..],
-                    &[
-                        ("processes_count", counts.read + counts.missing),
-                        ("missing_count", counts.missing),
-                    ],
-                ]
-                .concat(),
-            };
-            let keys = vec!["item", "bytes", "part_of"];
+            let counters = answers.snapshot().counters().named().chain([
+                ("processes_count", counts.read + counts.missing),
+                ("missing_count", counts.missing),
+            ]);
+            let sources = answers.sources().chain([("system", "meminfo")]).collect();
+            let head = Head::new("mem", sources, counters);
+            let keys = KEYS.map(|key| key.name).to_vec();
             let mut rows = Rows::begin(machine, &head, keys, !args.options.no_header);
             rows.row(&[
                 Ok(Value::Text(b"total_bytes")),
@@ -136,7 +146,8 @@ fn table(args: &Args, account: &Account, counts: &Counts) -> Result<(), Failure>
     let mut table = Table::new(
         [Align::Right, Align::Right, Align::Left, Align::Left],
         account.lines.len(),
-    );
+    )
+    .wrapping();
     let mut row = |bytes: Result<i64, Absent>, depth: usize, name: &str, meaning: &str| {
         table.cell(|out| match bytes {
             Ok(bytes) => size(out, &cells, bytes),

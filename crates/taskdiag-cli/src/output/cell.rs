@@ -3,17 +3,19 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use taskdiag::{Arguments, Field, Kind, Value};
+use taskdiag::{Arguments, Field, Group, Kind, Value};
 
 use super::names::{Named, Names};
 use super::people::{self, Clock};
 use super::table::{Align, Table};
-use super::{text, Absences, HasValues};
+use super::terminal::Style;
+use super::{text, Absences, HasValues, Key as _};
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// What stands above it: the name of its field, or words in capitals where it shows something made of fields.
+    /// The heading: the name of its field, or a word in capitals for what a table shows without
+    /// `-o`.
     pub heading: &'static str,
     /// What it shows.
     pub show: Show,
@@ -50,12 +52,16 @@ impl Column {
         }
     }
 
-    /// A table of these columns, with room for so many rows, and with their headings if it is to have any.
+    /// A table of these columns, with room for about `rows` rows, and with headings if it is to
+    /// have any.
     pub fn table(columns: &[Column], rows: usize, header: bool) -> Table {
         let mut table = Table::new(columns.iter().map(Column::align), rows);
         if header {
-            for column in columns {
-                table.cell(|out| out.extend_from_slice(column.heading.as_bytes()));
+            table.headings(columns.iter().map(|column| column.heading));
+        }
+        for (index, column) in columns.iter().enumerate() {
+            if column.show == Show::Field(Field::State) {
+                table.style(index, Style::of_state);
             }
         }
         table
@@ -73,7 +79,7 @@ impl Column {
         }
     }
 
-    /// On which side it is straight.
+    /// The side on which it is aligned.
     pub fn align(&self) -> Align {
         match self.show {
             Show::Field(field) if field.info().kind.is_number() => Align::Right,
@@ -88,15 +94,15 @@ impl Column {
 pub struct Cells {
     exact: bool,
     clock: Option<Clock>,
-    /// Whether numbers that have names are shown by them.
+    /// Whether numbers that have names are written as names.
     named: bool,
     names: Names,
-    unit: Option<Unit>,
+    scale: Option<Scale>,
 }
 
 /// A unit that all sizes are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Unit {
+pub enum Scale {
     /// Bytes
     #[value(name = "B")]
     Bytes,
@@ -111,14 +117,14 @@ pub enum Unit {
     Gibibytes,
 }
 
-impl Unit {
+impl Scale {
     /// Appends a number of bytes in this unit, with one decimal where it is larger than a byte.
     pub fn write(self, out: &mut Vec<u8>, bytes: u64) {
         let (shift, letter) = match self {
-            Unit::Bytes => return people::number(out, bytes),
-            Unit::Kibibytes => (10, b'K'),
-            Unit::Mebibytes => (20, b'M'),
-            Unit::Gibibytes => (30, b'G'),
+            Scale::Bytes => return people::number(out, bytes),
+            Scale::Kibibytes => (10, b'K'),
+            Scale::Mebibytes => (20, b'M'),
+            Scale::Gibibytes => (30, b'G'),
         };
         let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
         formatted(out, format_args!("{}.{}", tenths / 10, tenths % 10));
@@ -127,29 +133,29 @@ impl Unit {
 }
 
 impl Cells {
-    /// Writes sizes and times for people, or exactly: as numbers of bytes and nanoseconds; and numbers that have names by
-    /// number or by name.
+    /// Writes sizes and times for people, or exact: as numbers of bytes and nanoseconds. With
+    /// `named`, numbers that have names are written as names.
     pub fn new(exact: bool, named: bool) -> Cells {
         Cells {
             exact,
             clock: None,
             named,
             names: Names::default(),
-            unit: None,
+            scale: None,
         }
     }
 
-    /// Writes all sizes in one unit.
-    pub fn in_unit(mut self, unit: Option<Unit>) -> Cells {
-        self.unit = unit;
+    /// Writes all sizes in one unit, if one is given.
+    pub fn in_scale(mut self, scale: Option<Scale>) -> Cells {
+        self.scale = scale;
         self
     }
 
     /// Appends a number of bytes.
     pub fn size(&self, out: &mut Vec<u8>, bytes: u64) {
-        match self.unit {
+        match self.scale {
             _ if self.exact => people::number(out, bytes),
-            Some(unit) => unit.write(out, bytes),
+            Some(scale) => scale.write(out, bytes),
             None => people::size(out, bytes),
         }
     }
@@ -198,7 +204,7 @@ impl Cells {
     pub fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
         let before = out.len();
         if self.named {
-            if let Some(named) = self.names.of(Some(field.info().kind), &value) {
+            if let Some(named) = field.named().and_then(|kind| self.names.of(kind, &value)) {
                 return name(out, &named);
             }
         }
@@ -211,12 +217,15 @@ impl Cells {
                 Kind::Mode => formatted(out, format_args!("{value:04o}")),
                 _ => people::number(out, value),
             },
+            Value::Float(value) if !self.exact => formatted(out, format_args!("{value:.1}")),
             Value::Text(bytes) => text::escape(out, bytes),
             Value::Texts(arguments) => command_line(out, arguments),
             other => plain(out, other, b','),
         }
         if out.len() == before {
-            out.extend_from_slice(b"\"\"");
+            // A derived field has an empty text where there is no terminal, unit or container.
+            let is_derived = field.group() == Group::Derived;
+            out.extend_from_slice(if is_derived { b"-" } else { b"\"\"" });
         }
     }
 
@@ -273,11 +282,13 @@ fn join(out: &mut Vec<u8>, arguments: Arguments<'_>) {
     }
 }
 
-/// Appends a value exactly. Texts are appended as they are; the ids of a list have `separator` between them.
+/// Appends a value exactly. Texts are appended as they are; the ids of a list have `separator`
+/// between them.
 pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
     match value {
         Value::Unsigned(value) => people::number(out, value),
         Value::Signed(value) => people::number(out, value),
+        Value::Float(value) => formatted(out, format_args!("{value}")),
         Value::Flag(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
         Value::Letter(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         Value::Mask(bits) => formatted(out, format_args!("{bits:#x}")),
@@ -292,7 +303,7 @@ pub fn plain(out: &mut Vec<u8>, value: Value<'_>, separator: u8) {
             }
         }
         Value::Cpus(cpus) => formatted(out, format_args!("{cpus}")),
-        Value::Limits(limits) => formatted(out, format_args!("{limits}")),
+        other => formatted(out, format_args!("{other}")),
     }
 }
 
@@ -321,7 +332,8 @@ mod tests {
         String::from_utf8(out).expect("cells are UTF-8")
     }
 
-    /// Check that sizes and times are for people unless exact ones are asked for, and that nothing passes for a number.
+    /// Check that sizes and times are for people unless exact ones are asked for, and that a
+    /// missing value is no number.
     #[test]
     fn values_are_for_people_or_exact() {
         let row = Made(vec![
@@ -331,6 +343,9 @@ mod tests {
             (Field::Comm, Ok(Value::Text(b"\x1b]0;owned\x07"))),
             (Field::Cgroup, Ok(Value::Text(b""))),
             (Field::SwapBytes, Err(Absent::NoMemory)),
+            (Field::CpuPercent, Ok(Value::Float(12.345))),
+            (Field::Unit, Ok(Value::Text(b""))),
+            (Field::StartTime, Ok(Value::Text(b"2026-11-23T03:12:05Z"))),
         ]);
         for (field, people, exact) in [
             (Field::RssBytes, "12.3M", "12900000"),
@@ -339,28 +354,31 @@ mod tests {
             (Field::Comm, "\\x1b]0;owned\\x07", "\\x1b]0;owned\\x07"),
             (Field::Cgroup, "\"\"", "\"\""),
             (Field::SwapBytes, "-", "-"),
+            (Field::CpuPercent, "12.3", "12.345"),
+            (Field::Unit, "-", "-"),
+            (Field::StartTime, "2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
         ] {
             assert_eq!(shown(Column::of(field), false, &row), people);
             assert_eq!(shown(Column::of(field), true, &row), exact);
         }
     }
 
-    /// Check that a unit is kept, whatever the size, and rounded once.
+    /// Check that all sizes are in the unit that was chosen, and rounded once.
     #[test]
     fn units_are_kept() {
-        let shown = |unit: Unit, bytes| {
+        let shown = |scale: Scale, bytes| {
             let mut out = Vec::new();
-            unit.write(&mut out, bytes);
+            scale.write(&mut out, bytes);
             String::from_utf8(out).expect("digits")
         };
-        assert_eq!(shown(Unit::Bytes, 1_234_567), "1234567");
-        assert_eq!(shown(Unit::Kibibytes, 1_234_567), "1205.6K");
-        assert_eq!(shown(Unit::Mebibytes, 1_048_575), "1.0M");
-        assert_eq!(shown(Unit::Gibibytes, 0), "0.0G");
-        assert_eq!(shown(Unit::Gibibytes, u64::MAX), "17179869184.0G");
+        assert_eq!(shown(Scale::Bytes, 1_234_567), "1234567");
+        assert_eq!(shown(Scale::Kibibytes, 1_234_567), "1205.6K");
+        assert_eq!(shown(Scale::Mebibytes, 1_048_575), "1.0M");
+        assert_eq!(shown(Scale::Gibibytes, 0), "0.0G");
+        assert_eq!(shown(Scale::Gibibytes, u64::MAX), "17179869184.0G");
     }
 
-    /// Check what stands for the command of tasks with, without and with an erased command line.
+    /// Check what is shown for tasks with, without and with an erased command line.
     #[test]
     fn commands_are_like_those_of_ps() {
         let column = Column {

@@ -1,26 +1,35 @@
-//! Comma-separated values after RFC 4180: lines end in CR LF, text that needs it stands in quotes.
+//! Comma-separated values with the quoting of RFC 4180. Lines end in LF.
 //!
-//! A missing value is an empty cell, an empty text `""`. The members of a list have a space between them. Bytes that are no
-//! UTF-8 are written as they are; where that won't do, JSON has them losslessly.
+//! A missing value is an empty cell, an empty text `""`. The members of a list have a space between
+//! them. Bytes that are not UTF-8 are written as they are; JSON has them losslessly.
 
 use taskdiag::Value;
 
 use super::cell::plain;
 use super::named::Cell;
-use super::names::{Named, Names};
+use super::names::{name_key, Named, Names};
 use super::{Absences, Extras, HasValues, Key};
 
-/// Appends the header: fields, and behind them what the extras of each row are.
-pub fn header<K: Key>(out: &mut Vec<u8>, fields: &[K], extras: &[&str]) {
-    let names = fields.iter().map(|field| field.name());
-    for (index, name) in names.chain(extras.iter().copied()).enumerate() {
-        separate(out, index);
-        out.extend_from_slice(name.as_bytes());
+/// The columns of these fields, with those of names beside numbers if rows are to have them.
+pub fn columns<K: Key>(fields: &[K], named: bool) -> Vec<String> {
+    let mut columns = Vec::new();
+    for field in fields {
+        columns.push(field.name().to_owned());
+        columns.extend(name_key(*field).filter(|_| named));
     }
-    out.extend_from_slice(b"\r\n");
+    columns
 }
 
-/// Appends a row; with names, numbers that have one are written by it.
+/// Appends the header.
+pub fn header(out: &mut Vec<u8>, names: impl IntoIterator<Item = impl AsRef<str>>) {
+    for (index, name) in names.into_iter().enumerate() {
+        separate(out, index);
+        out.extend_from_slice(name.as_ref().as_bytes());
+    }
+    out.push(b'\n');
+}
+
+/// Appends the cells of a row; with names, those of a number in a cell of their own behind it.
 pub fn row<R: HasValues>(
     out: &mut Vec<u8>,
     fields: &[R::Key],
@@ -31,11 +40,16 @@ pub fn row<R: HasValues>(
 ) {
     for (index, &field) in fields.iter().enumerate() {
         separate(out, index);
-        let Ok(value) = absences.value(row, field) else {
+        let value = absences.value(row, field);
+        if let Ok(value) = value {
+            write_value(out, value);
+        }
+        let (Some(names), Some(kind)) = (names.as_deref_mut(), field.named()) else {
             continue;
         };
-        match names.as_deref_mut().and_then(|names| names.of(field.kind(), &value)) {
-            None => write_value(out, value),
+        out.push(b',');
+        match value.ok().and_then(|value| names.of(kind, &value)) {
+            None => {}
             Some(Named::One(name)) => write_value(out, Value::Text(&name)),
             Some(Named::Members(names)) => write_value(out, Value::Text(names.join(" ").as_bytes())),
         }
@@ -46,10 +60,9 @@ pub fn row<R: HasValues>(
             extra.write(out);
         }
     }
-    out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a row of named values.
+/// Appends the cells of a row of named values.
 pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
     for (index, value) in cells.iter().enumerate() {
         separate(out, index);
@@ -57,7 +70,6 @@ pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
             write_value(out, *value);
         }
     }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a value, in quotes if it needs them.
@@ -72,7 +84,7 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// Appends what stands before the cell of this index.
+/// Appends the separator before the cell of this index.
 pub fn separate(out: &mut Vec<u8>, index: usize) {
     if index > 0 {
         out.push(b',');
@@ -107,7 +119,7 @@ mod tests {
     use super::super::Extra;
     use super::*;
 
-    /// Check that cells with separators are quoted, quotes doubled, and missing told from empty.
+    /// Check that cells with separators are quoted, quotes are doubled, and missing values differ from empty ones.
     #[test]
     fn cells_are_quoted_where_they_must_be() {
         let made = Made(vec![
@@ -119,10 +131,48 @@ mod tests {
         ]);
         let fields = [Field::Pid, Field::Comm, Field::Cgroup, Field::RssBytes, Field::Cmdline];
         let mut out = Vec::new();
-        header(&mut out, &fields, &["depth"]);
+        header(
+            &mut out,
+            columns(&fields, false).iter().map(String::as_str).chain(["depth"]),
+        );
         let depth = [("depth", Ok(Extra::Count(3)))];
         row(&mut out, &fields, &made, &depth, None, &mut Absences::new());
-        let expected = "pid,comm,cgroup,rss_bytes,cmdline,depth\r\n1,\"a,\"\"b\"\"\n\",\"\",,sh -c x,3\r\n";
+        let expected = "pid,comm,cgroup,rss_bytes,cmdline,depth\n1,\"a,\"\"b\"\"\n\",\"\",,sh -c x,3";
+        assert_eq!(String::from_utf8(out).expect("made of UTF-8"), expected);
+    }
+
+    /// Check that names have cells of their own, which are there also where a number is missing or
+    /// has no name.
+    #[test]
+    fn names_stand_behind_numbers() {
+        let made = Made(vec![
+            (Field::Uid, Ok(Value::Unsigned(0))),
+            (Field::Gid, Ok(Value::Unsigned(4_000_000_000))),
+            (Field::Euid, Err(Absent::Denied)),
+            (Field::CapEffective, Ok(Value::Mask(0b11))),
+        ]);
+        let fields = [Field::Uid, Field::Gid, Field::Euid, Field::CapEffective];
+        let expected = [
+            "uid",
+            "uid_name",
+            "gid",
+            "gid_name",
+            "euid",
+            "euid_name",
+            "cap_effective",
+            "cap_effective_names",
+        ];
+        assert_eq!(columns(&fields, true), expected);
+        let mut out = Vec::new();
+        row(
+            &mut out,
+            &fields,
+            &made,
+            &[],
+            Some(&mut Names::default()),
+            &mut Absences::new(),
+        );
+        let expected = "0,root,4000000000,,,,0x3,cap_chown cap_dac_override";
         assert_eq!(String::from_utf8(out).expect("made of UTF-8"), expected);
     }
 }

@@ -5,33 +5,50 @@ use base64::engine::general_purpose::STANDARD;
 use taskdiag::Value;
 
 use super::cell::{formatted, plain};
-use super::named::{Cell, Total};
-use super::names::{Named, Names};
+use super::named::Cell;
+use super::names::{name_key, NameKind, Named, Names};
 use super::text::all;
 use super::{people, Absences, Extras, HasValues, Key};
 
-/// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of the others.
+/// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of
+/// the others.
 #[derive(Debug)]
 pub struct Rows<K> {
-    /// The fields, each with its key as it stands in a row, colon included.
-    keys: Vec<(K, Vec<u8>)>,
-    /// If numbers that have names are to be written as these.
+    keys: Vec<RowKey<K>>,
+    /// If numbers are to have their names beside them.
     names: Option<Names>,
     absent: Vec<(&'static str, &'static str)>,
+}
+
+/// A field and its key as it is written in a row, colon included.
+#[derive(Debug)]
+struct RowKey<K> {
+    field: K,
+    key: Vec<u8>,
+    /// The key of the names of its values, with comma and colon.
+    names: Option<(NameKind, Vec<u8>)>,
 }
 
 impl<K: Key> Rows<K> {
     /// Writes these fields.
     pub fn new(fields: &[K], named: bool) -> Rows<K> {
-        let key = |field: &K| format!("\"{}\":", field.name()).into_bytes();
+        let key = |&field: &K| RowKey {
+            field,
+            key: format!("\"{}\":", field.name()).into_bytes(),
+            names: field
+                .named()
+                .zip(name_key(field))
+                .filter(|_| named)
+                .map(|(kind, key)| (kind, format!(",\"{key}\":").into_bytes())),
+        };
         Rows {
-            keys: fields.iter().map(|field| (*field, key(field))).collect(),
+            keys: fields.iter().map(key).collect(),
             names: named.then(Names::default),
             absent: Vec::new(),
         }
     }
 
-    /// Appends a row. Extras stand in keys of their own, behind the fields.
+    /// Appends a row. Extras have keys of their own, after the fields.
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -41,18 +58,21 @@ impl<K: Key> Rows<K> {
     ) {
         self.absent.clear();
         let mut before = b'{';
-        for (field, key) in &self.keys {
+        for RowKey { field, key, names } in &self.keys {
             match absences.value(row, *field) {
                 Ok(value) => {
                     out.push(before);
                     before = b',';
                     out.extend_from_slice(key);
-                    match self.names.as_mut().and_then(|names| names.of(field.kind(), &value)) {
-                        None => write_value(out, value),
-                        Some(Named::One(name)) => text(out, &name),
-                        Some(Named::Members(names)) => list(out, names.iter(), |out, name| string(out, name)),
+                    write_value(out, value);
+                    if let (Some(known), Some((kind, key))) = (&mut self.names, names) {
+                        if let Some(named) = known.of(*kind, &value) {
+                            out.extend_from_slice(key);
+                            write_named(out, &named);
+                        }
                     }
                 }
+                Err(_) if row.is_without(*field) => {}
                 Err(reason) => self.absent.push((field.name(), reason.as_str())),
             }
         }
@@ -63,7 +83,7 @@ impl<K: Key> Rows<K> {
                     before = b',';
                     string(out, name);
                     out.push(b':');
-                    extra.write(out);
+                    extra.write_json(out);
                 }
                 Err(reason) => self.absent.push((name, reason)),
             }
@@ -83,17 +103,15 @@ impl<K: Key> Rows<K> {
     }
 }
 
-/// Appends the end of a document, with what its rows add up to if that is known.
-pub fn end_document(out: &mut Vec<u8>, total: Total<'_>) {
-    out.extend_from_slice(b"\n]");
-    if let Some((keys, cells)) = total {
-        out.extend_from_slice(b",\"total\":");
-        named_row(out, keys, cells);
+fn write_named(out: &mut Vec<u8>, named: &Named) {
+    match named {
+        Named::One(name) => text(out, name),
+        Named::Members(names) => list(out, names.iter(), |out, name| string(out, name)),
     }
-    out.extend_from_slice(b"}\n");
 }
 
-/// Appends a row of named values: a key for each that there is, and `absent` with the reasons of the others.
+/// Appends a row of named values: a key for each that there is, and `absent` with the reasons of
+/// the others.
 pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
     let pairs = || keys.iter().zip(cells);
     let mut before = b'{';
@@ -144,12 +162,13 @@ pub fn write_value(out: &mut Vec<u8>, value: Value<'_>) {
                 })
             })
         }),
-        Value::Unsigned(_) | Value::Signed(_) | Value::Flag(_) => plain(out, value, b','),
+        Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) | Value::Flag(_) => plain(out, value, b','),
+        other => string(out, &other.to_string()),
     }
 }
 
 /// Appends bytes: as a string if they are UTF-8, else as `{"base64": …}`.
-fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => string(out, text),
         Err(_) => formatted(
@@ -171,7 +190,8 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+/// Appends an array of the items.
+pub fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     out.push(b'[');
     for (index, item) in items.enumerate() {
         if index > 0 {
@@ -232,10 +252,12 @@ mod tests {
                 Ok(Value::Texts(Arguments::new("é \"\\\n\0\0\u{1}\0".as_bytes()))),
             ),
             (Field::RssBytes, Err(Absent::NoMemory)),
+            (Field::CpuPercent, Ok(Value::Float(12.345))),
         ]);
         let expected = serde_json::json!({
             "pid": u64::MAX, "nice": -5, "kernel_thread": true, "state": "S", "cap_effective": "0x1ff",
-            "comm": {"base64": "/wA="}, "cmdline": ["é \"\\\n", "", "\u{1}"], "depth": 2, "absent": {"rss_bytes": "no memory"},
+            "comm": {"base64": "/wA="}, "cmdline": ["é \"\\\n", "", "\u{1}"], "depth": 2,
+            "absent": {"rss_bytes": "no memory"}, "cpu_percent": 12.345,
         });
         assert_eq!(written(made, Some(2)), expected);
         assert_eq!(written(Made(vec![]), None), serde_json::json!({}));
@@ -248,6 +270,29 @@ mod tests {
         assert_eq!(
             out,
             b"{\"sample\":1,\"absent\":{\"cpu_percent\":\"no earlier sample\"}}"
+        );
+    }
+
+    /// Check that names are beside numbers, whose types stay the same, and that a number without
+    /// a name has no key.
+    #[test]
+    fn names_stand_beside_numbers() {
+        let fields = [Field::Uid, Field::Gid, Field::CapEffective, Field::Pid];
+        let made = Made(vec![
+            (Field::Uid, Ok(Value::Unsigned(0))),
+            (Field::Gid, Ok(Value::Unsigned(4_000_000_000))),
+            (Field::CapEffective, Ok(Value::Mask(1))),
+            (Field::Pid, Ok(Value::Unsigned(1))),
+        ]);
+        let mut out = Vec::new();
+        Rows::new(&fields, true).write(&mut out, &made, &[], &mut Absences::new());
+        let expected = serde_json::json!({
+            "uid": 0, "uid_name": "root", "gid": 4_000_000_000_u32, "cap_effective": "0x1",
+            "cap_effective_names": ["cap_chown"], "pid": 1,
+        });
+        assert_eq!(
+            serde_json::from_slice::<serde_json::Value>(&out).expect("JSON"),
+            expected
         );
     }
 }

@@ -2,58 +2,86 @@
 
 pub mod cell;
 pub mod csv;
+pub mod document;
+pub mod format;
 pub mod json;
 pub mod named;
 pub mod names;
 pub mod people;
 pub mod table;
+pub mod terminal;
 pub mod text;
 
 use std::io;
 use std::marker::PhantomData;
 
 use rustix::io::Errno;
-use taskdiag::{Absent, Field, Kind, Task, Value};
+use taskdiag::{Absent, Event, EventField, Field, Kind, Task, Value};
 
-/// A piece that is large enough for system calls not to matter, and small enough to stay in the processor's cache.
+use names::NameKind;
+
+/// How much is written at once: so much that the system calls do not count, and little enough for
+/// the processor's cache.
 const PIECE: usize = 256 << 10;
 
-/// A number in a row that is no field: how deep it is in a tree, how much a second.
+/// A value in a row that is not a field: its depth in a tree, a rate, the time of its sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Extra {
+pub enum Extra<'a> {
     /// A number of things.
     Count(u64),
-    /// A number per second, or in a hundred: with one decimal.
+    /// A number per second, or a percentage: with one decimal.
     Rate(f64),
+    /// Text of ours, which needs no escaping.
+    Text(&'a str),
 }
 
-impl Extra {
-    /// Appends the number.
+impl Extra<'_> {
+    /// Appends the value, as tables and CSV have it.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Extra::Count(count) => people::number(out, count),
             Extra::Rate(rate) => cell::formatted(out, format_args!("{rate:.1}")),
+            Extra::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+
+    /// Appends the value, as JSON has it.
+    pub fn write_json(self, out: &mut Vec<u8>) {
+        match self {
+            Extra::Text(text) => json::string(out, text),
+            number => number.write(out),
         }
     }
 }
 
-/// Extras with their names; in a word why, where there is no number.
-pub type Extras<'a> = &'a [(&'static str, Result<Extra, &'static str>)];
+/// Extras with their names, or in a word why a value is missing.
+pub type Extras<'a> = &'a [(&'static str, Result<Extra<'a>, &'static str>)];
 
-/// What the values of a row are called by: a field of tasks, or what another command has instead.
+/// The key of a value in a row: a field of tasks, or what other rows have instead.
 pub trait Key: Copy + Eq + 'static {
-    /// All there are, each at its index.
+    /// All keys, each at its index.
     const ALL: &'static [Self];
 
-    /// Its place among them.
+    /// Its index.
     fn index(self) -> usize;
 
-    /// Its name: the key in JSON, the heading in CSV.
+    /// Its name in JSON and CSV.
     fn name(self) -> &'static str;
 
-    /// What its values are, if some of that kind have names.
-    fn kind(self) -> Option<Kind> {
+    /// What the names of its values are those of, if they have names.
+    fn named(self) -> Option<NameKind> {
         None
+    }
+}
+
+/// What the names of values of this kind are those of.
+fn named(kind: Kind) -> Option<NameKind> {
+    match kind {
+        Kind::User => Some(NameKind::User),
+        Kind::GroupId => Some(NameKind::Group),
+        Kind::Capabilities => Some(NameKind::Capabilities),
+        Kind::Signals => Some(NameKind::Signals),
+        _ => None,
     }
 }
 
@@ -68,18 +96,43 @@ impl Key for Field {
         Field::name(self)
     }
 
-    fn kind(self) -> Option<Kind> {
-        Some(self.info().kind)
+    fn named(self) -> Option<NameKind> {
+        if self == Field::Groups {
+            Some(NameKind::Groups)
+        } else {
+            named(self.info().kind)
+        }
     }
 }
 
-/// Something with values: a task, or what a test puts in its place.
+impl Key for EventField {
+    const ALL: &'static [EventField] = EventField::ALL;
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        EventField::name(self)
+    }
+
+    fn named(self) -> Option<NameKind> {
+        named(self.kind())
+    }
+}
+
+/// A row: something that has values.
 pub trait HasValues {
-    /// What its values are called by.
+    /// The keys of its values.
     type Key: Key;
 
-    /// A value, or why there is none.
+    /// A value, or why it is missing.
     fn value(&self, key: Self::Key) -> Result<Value<'_>, Absent>;
+
+    /// Whether rows of this kind have no such value, so that nothing is missing.
+    fn is_without(&self, _key: Self::Key) -> bool {
+        false
+    }
 }
 
 impl HasValues for Task<'_> {
@@ -87,6 +140,36 @@ impl HasValues for Task<'_> {
 
     fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
         Task::value(self, field)
+    }
+}
+
+impl HasValues for Event<'_> {
+    type Key = EventField;
+
+    fn value(&self, field: EventField) -> Result<Value<'_>, Absent> {
+        Event::value(self, field).unwrap_or(Err(Absent::Unsupported))
+    }
+
+    fn is_without(&self, field: EventField) -> bool {
+        Event::value(self, field).is_none()
+    }
+}
+
+/// A row without values.
+#[derive(Debug)]
+pub struct NoValues<K>(PhantomData<K>);
+
+impl<K> Default for NoValues<K> {
+    fn default() -> NoValues<K> {
+        NoValues(PhantomData)
+    }
+}
+
+impl<K: Key> HasValues for NoValues<K> {
+    type Key = K;
+
+    fn value(&self, _key: K) -> Result<Value<'_>, Absent> {
+        Err(Absent::NotAsked)
     }
 }
 
@@ -102,12 +185,12 @@ impl Output {
         Output { buffer: Vec::new() }
     }
 
-    /// Where to append what is to be written.
+    /// The buffer, to append to.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Writes what has gathered, if it has become a large piece: to be called after each row.
+    /// Writes the buffer if it is large enough. To be called after each row.
     pub fn row_ended(&mut self) -> io::Result<()> {
         if self.buffer.len() >= PIECE {
             self.flush()
@@ -116,12 +199,13 @@ impl Output {
         }
     }
 
-    /// Writes all that is left.
+    /// Writes the rest.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()
     }
 
-    /// Writes all that has gathered. Past `std::io::stdout`, which looks for line ends in all that it is given.
+    /// Writes the buffer. This does not use `std::io::stdout`, which searches all of it for line
+    /// ends.
     pub fn flush(&mut self) -> io::Result<()> {
         let stdout = rustix::stdio::stdout();
         let mut rest = self.buffer.as_slice();
@@ -138,14 +222,14 @@ impl Output {
     }
 }
 
-/// Which values of the asked fields are missing, counted by field and reason while they are written.
+/// Missing values, counted by field and reason while rows are written.
 #[derive(Clone, Debug)]
 pub struct Absences<K = Field> {
     counts: Vec<[u32; REASONS.len()]>,
     keys: PhantomData<K>,
 }
 
-/// The reasons that are worth telling: the others are in a task's nature. A kernel thread has no memory, tasks end.
+/// The reasons that are reported. The others are normal: kernel threads have no memory, tasks end.
 const REASONS: [Absent; 5] = [
     Absent::Denied,
     Absent::Unsupported,
@@ -155,7 +239,7 @@ const REASONS: [Absent; 5] = [
 ];
 
 impl<K: Key> Absences<K> {
-    /// None so far.
+    /// Nothing counted yet.
     pub fn new() -> Absences<K> {
         Absences {
             counts: vec![[0; REASONS.len()]; K::ALL.len()],
@@ -163,12 +247,14 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// The value of the field; if it is missing, it is counted.
+    /// The value of a field. A missing value is counted.
     #[inline]
     pub fn value<'a, R: HasValues<Key = K>>(&mut self, row: &'a R, field: K) -> Result<Value<'a>, Absent> {
         let value = row.value(field);
         if let Err(reason) = value {
-            self.count(field, reason);
+            if !row.is_without(field) {
+                self.count(field, reason);
+            }
         }
         value
     }
@@ -181,7 +267,7 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// Adds what another one counted, but for some fields.
+    /// Adds what `other` counted, except for some fields.
     pub fn add_others(&mut self, other: &Absences<K>, but: &[K]) {
         for (&field, (mine, theirs)) in K::ALL.iter().zip(self.counts.iter_mut().zip(&other.counts)) {
             if !but.contains(&field) {
@@ -190,7 +276,8 @@ impl<K: Key> Absences<K> {
         }
     }
 
-    /// The fields that miss values for the same reason in the same number of rows, with that reason and number.
+    /// Fields that miss values for the same reason in the same number of rows, with the reason and
+    /// the number.
     pub fn summary(&self) -> Vec<(Vec<K>, Absent, u32)> {
         let mut summary: Vec<(Vec<K>, Absent, u32)> = Vec::new();
         for (&field, counts) in K::ALL.iter().zip(&self.counts) {
@@ -212,7 +299,7 @@ impl<K: Key> Absences<K> {
 pub mod tests {
     use super::*;
 
-    /// A row made of what a test says.
+    /// A row with the values that a test gives it.
     pub struct Made<'a>(pub Vec<(Field, Result<Value<'a>, Absent>)>);
 
     impl HasValues for Made<'_> {
@@ -224,7 +311,8 @@ pub mod tests {
         }
     }
 
-    /// Check that only failures are summarised, those of a kind together.
+    /// Check that only reasons that are reported are summarised, fields with the same reason and
+    /// number together.
     #[test]
     fn absences_are_summarised_by_reason_and_count() {
         let mut absences = Absences::new();

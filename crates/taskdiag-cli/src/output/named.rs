@@ -1,35 +1,125 @@
-//! Rows of named values, for commands whose rows are no tasks.
+//! Rows of named values, for commands whose rows are not tasks.
 
+use std::cmp::Ordering;
 use std::io;
 
-use taskdiag::Value;
+use taskdiag::{Kind, Value};
 
-use super::{cell, csv, json, Output};
-use crate::listing::Machine;
+use super::document::{self, member, Document, Head, Sample};
+use super::format::Machine;
+use super::table::{terminal_width, Align, Table};
+use super::{cell, csv, json, people, text, Output};
+use crate::choice::{unknown, Chosen, SortBy};
+use crate::outcome::Failure;
 
-/// A value, or in a word why there is none.
+/// A value, or in a word why it is missing.
 pub type Cell<'a> = Result<Value<'a>, &'static str>;
 
-/// What rows add up to, as a row of its own keys.
+/// What rows add up to, as a row with keys of its own.
 pub type Total<'a> = Option<(&'a [&'static str], &'a [Cell<'a>])>;
 
-/// What stands in a JSON document before its rows.
-#[derive(Clone, Debug)]
-pub struct Head<'a> {
-    /// The command.
-    pub command: &'a str,
-    /// Who answered what.
-    pub sources: Vec<(&'a str, &'a str)>,
-    /// What was counted.
-    pub counters: Vec<(&'a str, u64)>,
+/// What is known of the values under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowKey {
+    /// The key in JSON, the heading in CSV and with `-o`, the name for `-o` and `--sort`.
+    pub name: &'static str,
+    /// What the values are.
+    pub kind: Kind,
+    /// What they mean.
+    pub meaning: &'static str,
 }
 
-/// Rows that are being written, all with the same keys.
+/// A key.
+pub const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> RowKey {
+    RowKey { name, kind, meaning }
+}
+
+/// The keys, by their indices, that `-o` options name.
+pub fn chosen(lists: &[String], keys: &[RowKey]) -> Result<Chosen<usize>, Failure> {
+    Chosen::parse(lists, |name| match name {
+        "all" => Ok((0..keys.len()).collect()),
+        name => Ok(vec![index(name, keys)?]),
+    })
+}
+
+/// The keys, by their indices, that `--sort` options name.
+pub fn sort_keys(lists: &[String], keys: &[RowKey]) -> Result<Vec<SortBy<usize>>, Failure> {
+    SortBy::parse(lists, |name| index(name, keys))
+}
+
+fn index(name: &str, keys: &[RowKey]) -> Result<usize, Failure> {
+    let found = keys.iter().position(|key| key.name == name);
+    found.ok_or_else(|| unknown("field", name, keys.iter().map(|key| key.name)))
+}
+
+/// The order of two rows, of which `cell` gives the values.
+pub fn compare<R>(by: &[SortBy<usize>], a: &R, b: &R, cell: impl for<'a> Fn(&'a R, usize) -> Cell<'a>) -> Ordering {
+    by.iter()
+        .map(|by| by.compare(cell(a, by.key), cell(b, by.key), order))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+/// The order of two values of the same kind.
+fn order(a: &Value<'_>, b: &Value<'_>) -> Ordering {
+    let number = |value: &Value<'_>| match *value {
+        Value::Unsigned(number) | Value::Mask(number) => Some(i128::from(number)),
+        Value::Signed(number) => Some(number.into()),
+        Value::Flag(flag) => Some(flag.into()),
+        _ => None,
+    };
+    match (a, b) {
+        (Value::Text(a), Value::Text(b)) => a.cmp(b),
+        (a, b) => number(a).cmp(&number(b)),
+    }
+}
+
+/// Writes a table of chosen keys, under their names.
+pub fn write_table<'a>(
+    keys: &[RowKey],
+    rows: impl Iterator<Item = Vec<Cell<'a>>>,
+    exact: bool,
+    header: bool,
+) -> io::Result<()> {
+    let align = |key: &RowKey| {
+        let is_right = key.kind.is_number() || key.kind == Kind::Address;
+        if is_right {
+            Align::Right
+        } else {
+            Align::Left
+        }
+    };
+    let mut table = Table::new(keys.iter().map(align), 0);
+    if header {
+        table.headings(keys.iter().map(|key| key.name));
+    }
+    for row in rows {
+        for (key, value) in keys.iter().zip(row) {
+            table.cell(|out| write_value(out, key, value, exact));
+        }
+    }
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    output.finish()
+}
+
+/// Appends a value as people read it.
+pub fn write_value(out: &mut Vec<u8>, key: &RowKey, value: Cell<'_>, exact: bool) {
+    match value {
+        Err(_) => out.push(b'-'),
+        Ok(Value::Text(b"")) => out.extend_from_slice(b"\"\""),
+        Ok(Value::Text(bytes)) => text::escape(out, bytes),
+        Ok(Value::Unsigned(bytes)) if key.kind == Kind::Bytes && !exact => people::size(out, bytes),
+        Ok(value) => cell::plain(out, value, b','),
+    }
+}
+
+/// Rows for programs that are being written, all with the same keys.
 #[derive(Debug)]
 pub struct Rows {
     machine: Machine,
     keys: Vec<&'static str>,
-    is_first: bool,
+    document: Document,
     output: Output,
 }
 
@@ -37,67 +127,48 @@ impl Rows {
     /// Begins to write. `header` says whether there is one above CSV.
     pub fn begin(machine: Machine, head: &Head<'_>, keys: Vec<&'static str>, header: bool) -> Rows {
         let mut output = Output::new();
-        let out = output.buffer();
-        match machine {
-            Machine::Json => {
-                cell::formatted(
-                    out,
-                    format_args!("{{\"schema\":1,\"command\":\"{}\",\"sources\":", head.command),
-                );
-                json::object(out, &head.sources, |(what, source)| {
-                    (what, move |out: &mut Vec<u8>| json::string(out, source))
-                });
-                out.extend_from_slice(b",\"counters\":");
-                json::object(out, &head.counters, |(name, count)| {
-                    (name, move |out: &mut Vec<u8>| {
-                        cell::formatted(out, format_args!("{count}"))
-                    })
-                });
-                out.extend_from_slice(b",\"rows\":[");
-            }
-            Machine::Csv if header => {
-                out.extend_from_slice(keys.join(",").as_bytes());
-                out.extend_from_slice(b"\r\n");
-            }
-            Machine::Csv | Machine::Jsonl => {}
-        }
+        let document = Document::begin(output.buffer(), machine, head, header.then_some(&keys));
         Rows {
             machine,
             keys,
-            is_first: true,
+            document,
             output,
+        }
+    }
+
+    /// Writes the line before the rows of a sample, in lines of JSON.
+    pub fn sample(&mut self, sample: Sample<'_>, rows: usize) {
+        if self.machine == Machine::Jsonl {
+            document::sample(self.output.buffer(), sample, rows);
         }
     }
 
     /// Writes a row: a cell for each key.
     pub fn row(&mut self, cells: &[Cell<'_>]) -> io::Result<()> {
-        let out = self.output.buffer();
-        match self.machine {
+        self.document.row(self.output.buffer(), |out| match self.machine {
             Machine::Csv => csv::named_row(out, cells),
-            Machine::Jsonl => {
-                json::named_row(out, &self.keys, cells);
-                out.push(b'\n');
-            }
-            Machine::Json => {
-                out.extend_from_slice(if self.is_first { b"\n" } else { b",\n" });
-                json::named_row(out, &self.keys, cells);
-            }
-        }
-        self.is_first = false;
+            Machine::Json | Machine::Jsonl => json::named_row(out, &self.keys, cells),
+        });
         self.output.row_ended()
     }
 
     /// Writes the end.
     pub fn finish(self) -> io::Result<()> {
-        self.finish_with(None)
+        self.finish_with(|_| {})
     }
 
-    /// Writes the end; that of a JSON document has what the rows add up to.
-    pub fn finish_with(mut self, total: Total<'_>) -> io::Result<()> {
-        if self.machine == Machine::Json {
-            json::end_document(self.output.buffer(), total);
-        }
+    /// Writes the end; `write` appends further members of a JSON document, each with a comma in
+    /// front.
+    pub fn finish_with(mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        self.document.end(self.output.buffer(), write);
         self.output.finish()
+    }
+}
+
+/// Appends what rows add up to, as a member of their document.
+pub fn write_total(out: &mut Vec<u8>, total: Total<'_>) {
+    if let Some((keys, cells)) = total {
+        member(out, "total", |out| json::named_row(out, keys, cells));
     }
 }
 
@@ -106,28 +177,22 @@ mod tests {
     use super::*;
 
     fn written(machine: Machine) -> String {
-        let head = Head {
-            command: "maps",
-            sources: vec![("maps", "procfs")],
-            counters: vec![("denied", 2)],
-        };
+        let head = Head::new("maps", vec![("maps", "procfs")], [("denied", 2)]);
         let mut rows = Rows::begin(machine, &head, vec!["start", "name", "inode"], true);
         rows.row(&[Ok(Value::Mask(0x1000)), Ok(Value::Text(b"a,\"b\"")), Err("denied")])
             .expect("nothing is written yet");
         rows.row(&[Ok(Value::Mask(0)), Ok(Value::Text(b"\xff")), Ok(Value::Unsigned(3))])
             .expect("nothing is written yet");
-        if machine == Machine::Json {
-            rows.output.buffer().extend_from_slice(b"\n]}\n");
-        }
+        rows.document.end(rows.output.buffer(), |_| {});
         String::from_utf8_lossy(rows.output.buffer()).into_owned()
     }
 
-    /// Check the three forms, with values that are missing, need quotes, or are no UTF-8.
+    /// Check the three forms, with values that are missing, need quotes, or are not UTF-8.
     #[test]
     fn rows_have_three_forms() {
         assert_eq!(
             written(Machine::Csv),
-            "start,name,inode\r\n0x1000,\"a,\"\"b\"\"\",\r\n0x0,\u{fffd},3\r\n"
+            "start,name,inode\n0x1000,\"a,\"\"b\"\"\",\n0x0,\u{fffd},3\n"
         );
         let lines = "{\"start\":\"0x1000\",\"name\":\"a,\\\"b\\\"\",\"absent\":{\"inode\":\"denied\"}}\n\
                      {\"start\":\"0x0\",\"name\":{\"base64\":\"/w==\"},\"inode\":3}\n";
@@ -137,9 +202,28 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect();
-        let expected = serde_json::json!({
-            "schema": 1, "command": "maps", "sources": {"maps": "procfs"}, "counters": {"denied": 2}, "rows": rows,
-        });
-        assert_eq!(document, expected);
+        assert_eq!(
+            (&document["command"], &document["rows"]),
+            (&"maps".into(), &rows.into())
+        );
+    }
+
+    const KEYS: [RowKey; 2] = [key("size_bytes", Kind::Bytes, ""), key("name", Kind::Text, "")];
+
+    /// Check that keys are found by their names, and that rows are sorted by them.
+    #[test]
+    fn rows_are_sorted_by_their_keys() {
+        assert_eq!(chosen(&["name".to_owned()], &KEYS).expect("a key").keys(&[0, 1]), [1]);
+        assert!(chosen(&["size".to_owned()], &KEYS).is_err());
+        let mut rows = [(3, "b"), (10, "a"), (3, "c")];
+        fn cell<'a>(row: &'a (u64, &str), index: usize) -> Cell<'a> {
+            match index {
+                0 => Ok(Value::Unsigned(row.0)),
+                _ => Ok(Value::Text(row.1.as_bytes())),
+            }
+        }
+        let by = sort_keys(&["size_bytes,-name".to_owned()], &KEYS).expect("keys");
+        rows.sort_by(|a, b| compare(&by, a, b, cell));
+        assert_eq!(rows, [(3, "c"), (3, "b"), (10, "a")]);
     }
 }

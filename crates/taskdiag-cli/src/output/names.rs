@@ -1,63 +1,46 @@
-//! Names for numbers: users, groups, capabilities, signals. Only where they are asked for, since numbers are exact.
+//! Names for numbers: users, groups, capabilities, signals.
+//!
+//! With `--names`, tables show names instead of numbers; JSON and CSV have them in keys of their
+//! own beside the numbers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::time::Duration;
 
-use taskdiag::{Kind, Value};
+use taskdiag::Value;
+use taskdiag_core::names::{CAPABILITIES, SIGNALS};
+use taskdiag_sys::lookup::{Lookup, Worker};
 
-/// By their numbers (capabilities(7)).
-const CAPABILITIES: [&str; 41] = [
-    "chown",
-    "dac_override",
-    "dac_read_search",
-    "fowner",
-    "fsetid",
-    "kill",
-    "setgid",
-    "setuid",
-    "setpcap",
-    "linux_immutable",
-    "net_bind_service",
-    "net_broadcast",
-    "net_admin",
-    "net_raw",
-    "ipc_lock",
-    "ipc_owner",
-    "sys_module",
-    "sys_rawio",
-    "sys_chroot",
-    "sys_ptrace",
-    "sys_pacct",
-    "sys_admin",
-    "sys_boot",
-    "sys_nice",
-    "sys_resource",
-    "sys_time",
-    "sys_tty_config",
-    "mknod",
-    "lease",
-    "audit_write",
-    "audit_control",
-    "setfcap",
-    "mac_override",
-    "mac_admin",
-    "syslog",
-    "wake_alarm",
-    "block_suspend",
-    "audit_read",
-    "perfmon",
-    "bpf",
-    "checkpoint_restore",
-];
+use super::Key;
+use crate::outcome::say;
 
-/// By their numbers less one (signal(7)), as they are on most machines.
-const SIGNALS: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
-    "PWR", "SYS",
-];
+/// What numbers are the names of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    /// A user id.
+    User,
+    /// A group id.
+    Group,
+    /// A list of group ids.
+    Groups,
+    /// A set of capabilities.
+    Capabilities,
+    /// A set of signals.
+    Signals,
+}
 
-/// What stands for a number.
+/// The key of the names beside the numbers of a field, if its numbers have names.
+pub fn name_key(key: impl Key) -> Option<String> {
+    let suffix = match key.named()? {
+        NameKind::User | NameKind::Group => "name",
+        NameKind::Groups | NameKind::Capabilities | NameKind::Signals => "names",
+    };
+    Some(format!("{}_{suffix}", key.name()))
+}
+
+/// The name of a number, or the names of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// One name.
@@ -66,24 +49,61 @@ pub enum Named {
     Members(Vec<Cow<'static, str>>),
 }
 
+/// How long a command waits for the user database, which may ask the network. Numbers stand for
+/// names that come later.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Finds names, each once.
 #[derive(Debug, Default)]
 pub struct Names {
-    users: HashMap<u32, Vec<u8>>,
-    groups: HashMap<u32, Vec<u8>>,
+    known: HashMap<Owner, Known>,
+    lookup: Lookup<Owner, Option<Vec<u8>>>,
+}
+
+/// Who has a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    User(u32),
+    Group(u32),
+}
+
+/// What is known of a number.
+#[derive(Debug)]
+struct Known {
+    /// The name, or the number if there is none.
+    text: Vec<u8>,
+    is_name: bool,
+}
+
+impl Known {
+    fn new(owner: Owner, name: Option<Vec<u8>>) -> Known {
+        let (Owner::User(id) | Owner::Group(id)) = owner;
+        Known {
+            is_name: name.is_some(),
+            text: name.unwrap_or_else(|| id.to_string().into()),
+        }
+    }
+
+    fn name(&self) -> Option<&[u8]> {
+        self.is_name.then_some(self.text.as_slice())
+    }
 }
 
 impl Names {
-    /// What stands for the value, if it is of a kind that has names. A number without a name stands for itself.
-    pub fn of(&mut self, kind: Option<Kind>, value: &Value<'_>) -> Option<Named> {
-        match (kind?, value) {
-            (Kind::User, Value::Unsigned(uid)) => Some(Named::One(self.user(*uid as u32).to_vec())),
-            (Kind::GroupId, Value::Unsigned(gid)) => Some(Named::One(self.group(*gid as u32).to_vec())),
-            (Kind::Capabilities, Value::Mask(set)) => Some(members(*set, |bit| match CAPABILITIES.get(bit) {
+    /// The name of a value, or those of its members. `None` if a number has no name.
+    pub fn of(&mut self, kind: NameKind, value: &Value<'_>) -> Option<Named> {
+        match (kind, value) {
+            (NameKind::User, Value::Unsigned(uid)) => self.known(Owner::User(*uid as u32)).name().map(named_one),
+            (NameKind::Group, Value::Unsigned(gid)) => self.known(Owner::Group(*gid as u32)).name().map(named_one),
+            (NameKind::Groups, Value::Ids(gids)) => {
+                let name = |gid| String::from_utf8_lossy(self.group(gid)).into_owned().into();
+                Some(Named::Members(gids.iter().map(name).collect()))
+            }
+            (NameKind::Capabilities, Value::Mask(set)) => Some(members(*set, |bit| match CAPABILITIES.get(bit) {
                 Some(name) => format!("cap_{name}").into(),
                 None => format!("cap_{bit}").into(),
             })),
-            (Kind::Signals, Value::Mask(set)) => Some(members(*set, |bit| match SIGNALS.get(bit) {
+            (NameKind::Signals, Value::Mask(set)) => Some(members(*set, |bit| match SIGNALS.get(bit) {
                 Some(&name) => name.into(),
                 None => format!("RT{}", bit + 1).into(),
             })),
@@ -93,18 +113,47 @@ impl Names {
 
     /// The name of a user, or the number if there is none.
     pub fn user(&mut self, uid: u32) -> &[u8] {
-        let name = || uzers::get_user_by_uid(uid).map(|user| user.name().as_encoded_bytes().to_vec());
-        self.users
-            .entry(uid)
-            .or_insert_with(|| name().unwrap_or_else(|| uid.to_string().into()))
+        &self.known(Owner::User(uid)).text
     }
 
-    fn group(&mut self, gid: u32) -> &[u8] {
-        let name = || uzers::get_group_by_gid(gid).map(|group| group.name().as_encoded_bytes().to_vec());
-        self.groups
-            .entry(gid)
-            .or_insert_with(|| name().unwrap_or_else(|| gid.to_string().into()))
+    /// The name of a user, if there is one.
+    pub fn user_name(&mut self, uid: u32) -> Option<&[u8]> {
+        self.known(Owner::User(uid)).name()
     }
+
+    /// The name of a group, or the number if there is none.
+    pub fn group(&mut self, gid: u32) -> &[u8] {
+        &self.known(Owner::Group(gid)).text
+    }
+
+    fn known(&mut self, owner: Owner) -> &Known {
+        let is_known = self.known.contains_key(&owner);
+        let was_late = self.lookup.is_late();
+        if !is_known || was_late {
+            let question = if is_known { None } else { Some(owner) };
+            let start = || Worker::new(|&owner| look_up(owner));
+            let answers = self.lookup.ask(question.into_iter().collect(), PATIENCE, start);
+            if self.lookup.is_late() && !was_late {
+                say("the user database does not answer: numbers stand for names");
+            }
+            let answers = answers.into_iter();
+            self.known
+                .extend(answers.map(|(owner, name)| (owner, Known::new(owner, name))));
+        }
+        self.known.entry(owner).or_insert_with(|| Known::new(owner, None))
+    }
+}
+
+fn look_up(owner: Owner) -> Option<Vec<u8>> {
+    let name = match owner {
+        Owner::User(uid) => uzers::get_user_by_uid(uid).map(|user| user.name().to_owned()),
+        Owner::Group(gid) => uzers::get_group_by_gid(gid).map(|group| group.name().to_owned()),
+    };
+    name.map(OsString::into_vec)
+}
+
+fn named_one(name: &[u8]) -> Named {
+    Named::One(name.to_vec())
 }
 
 fn members(set: u64, name: impl Fn(usize) -> Cow<'static, str>) -> Named {
@@ -114,30 +163,44 @@ fn members(set: u64, name: impl Fn(usize) -> Cow<'static, str>) -> Named {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::{Field, Ids};
+
     use super::*;
 
-    /// Check that sets become their members' names, and that what has no name stays a number.
+    /// Check that sets become their members' names, and that a number without a name has none.
     #[test]
     fn sets_become_names() {
         let mut names = Names::default();
         let members = |list: &[&'static str]| Some(Named::Members(list.iter().map(|&name| name.into()).collect()));
         let capabilities = Value::Mask(1 | 1 << 39 | 1 << 50);
         assert_eq!(
-            names.of(Some(Kind::Capabilities), &capabilities),
+            names.of(NameKind::Capabilities, &capabilities),
             members(&["cap_chown", "cap_bpf", "cap_50"])
         );
         let signals = Value::Mask(1 | 1 << 14 | 1 << 63);
+        assert_eq!(names.of(NameKind::Signals, &signals), members(&["HUP", "TERM", "RT64"]));
+        let root = Some(Named::One(b"root".to_vec()));
+        assert_eq!(names.of(NameKind::User, &Value::Unsigned(0)), root);
+        assert_eq!(names.of(NameKind::Group, &Value::Unsigned(123_456_789)), None);
+        let groups: Vec<u8> = [0, 123_456_789_u32].iter().flat_map(|gid| gid.to_ne_bytes()).collect();
         assert_eq!(
-            names.of(Some(Kind::Signals), &signals),
-            members(&["HUP", "TERM", "RT64"])
+            names.of(NameKind::Groups, &Value::Ids(Ids::new(&groups))),
+            members(&["root", "123456789"])
         );
-        assert_eq!(names.of(Some(Kind::Mask), &signals), None);
-        let one = |name: &str| Some(Named::One(name.into()));
-        assert_eq!(names.of(Some(Kind::User), &Value::Unsigned(0)), one("root"));
-        assert_eq!(
-            names.of(Some(Kind::GroupId), &Value::Unsigned(123_456_789)),
-            one("123456789")
-        );
-        assert_eq!(names.of(Some(Kind::Id), &Value::Unsigned(0)), None);
+        assert_eq!(names.user(0), b"root");
+        assert_eq!(names.user(123_456_789), b"123456789");
+        assert_eq!(names.user_name(123_456_789), None);
+    }
+
+    /// Check the keys of names, and that no key of a name is that of a field.
+    #[test]
+    fn names_have_keys() {
+        assert_eq!(name_key(Field::Uid).as_deref(), Some("uid_name"));
+        assert_eq!(name_key(Field::SigCaught).as_deref(), Some("sig_caught_names"));
+        assert_eq!(name_key(Field::Groups).as_deref(), Some("groups_names"));
+        assert_eq!(name_key(Field::Pid), None);
+        for key in Field::ALL.iter().filter_map(|&field| name_key(field)) {
+            assert!(key.parse::<Field>().is_err(), "{key}");
+        }
     }
 }

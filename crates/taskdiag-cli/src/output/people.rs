@@ -21,7 +21,7 @@ fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
     out.extend_from_slice(digits.as_bytes());
 }
 
-/// Appends a number of bytes in the largest binary unit that leaves at least 1 before the point: `12.3M`.
+/// Appends a number of bytes in the largest binary unit of which it is at least 1: `12.3M`.
 pub fn size(out: &mut Vec<u8>, bytes: u64) {
     const UNITS: &[u8; 6] = b"KMGTPE";
     if bytes < 1024 {
@@ -29,7 +29,7 @@ pub fn size(out: &mut Vec<u8>, bytes: u64) {
         return out.push(b'B');
     }
     let mut unit = ((63 - bytes.leading_zeros()) / 10).min(6);
-    // Rounded. What is left behind the whole units has room for ten times as much.
+    // Rounded. The rest is below 2^60, so ten times the rest fits.
     let tenths = |unit: u32| {
         let left = bytes & ((1 << (unit * 10)) - 1);
         (bytes >> (unit * 10)) * 10 + ((left * 10 + (1 << (unit * 10 - 1))) >> (unit * 10))
@@ -64,7 +64,8 @@ pub fn exact_duration(out: &mut Vec<u8>, ns: u64) {
     padded(out, ns % SECOND / 1_000_000, 3);
 }
 
-/// Appends the name of the terminal with this device number: `pts/3`, `tty1`; `?` if there is none, like ps.
+/// Appends the name of the terminal with this device number: `pts/3`, `tty1`; `?` if there is none,
+/// like ps.
 pub fn terminal(out: &mut Vec<u8>, device: u32) {
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     let (name, number_from): (&[u8], u32) = match (major, minor) {
@@ -73,7 +74,7 @@ pub fn terminal(out: &mut Vec<u8>, device: u32) {
         (4, _) => (b"ttyS", 64),
         (5, 0) => return out.extend_from_slice(b"tty"),
         (5, 1) => return out.extend_from_slice(b"console"),
-        // One terminal after the other, 256 to a major number.
+        // Pseudo-terminals: 256 for each major number.
         (136..=143, _) => {
             out.extend_from_slice(b"pts/");
             return number(out, minor + (major - 136) * 256);
@@ -92,14 +93,15 @@ pub fn terminal(out: &mut Vec<u8>, device: u32) {
     number(out, minor - number_from);
 }
 
-/// The wall clock: turns times since boot into dates.
+/// The wall clock, to turn times since boot into dates.
 #[derive(Debug)]
 pub struct Clock {
     zone: TimeZone,
     /// When the machine was booted, in nanoseconds since 1970.
     boot_ns: i128,
     now: Zoned,
-    /// A quarter of an hour since 1970 with its beginning in local time: most tasks start near the one before.
+    /// The last quarter of an hour since 1970 with its beginning in local time: most tasks start
+    /// soon after the one before.
     quarter: Option<(i64, DateTime)>,
 }
 
@@ -121,6 +123,12 @@ impl Clock {
             quarter: None,
             zone,
         }
+    }
+
+    /// The same clock for times in whole seconds: as if the machine had been booted at the beginning of a second.
+    pub fn in_whole_seconds(mut self) -> Clock {
+        self.boot_ns -= self.boot_ns.rem_euclid(SECOND.into());
+        self
     }
 
     /// Appends the date and time at this time since boot: `2026-11-21 19:58:03`.
@@ -152,7 +160,8 @@ impl Clock {
         padded(out, within as u64 / 1_000_000, 3);
     }
 
-    /// Appends it in five characters, like ps: the time of today, the day of this year, or the year.
+    /// Appends it in five characters, like ps: the time of today, the day of this year, or the
+    /// year.
     pub fn short_date(&mut self, out: &mut Vec<u8>, since_boot_ns: u64) {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -168,6 +177,13 @@ impl Clock {
         } else {
             padded(out, then.year().unsigned_abs().into(), 4);
         }
+    }
+
+    /// The local date and time at this time since boot, in whole seconds.
+    pub fn civil(&mut self, since_boot_ns: u64) -> DateTime {
+        let (begin, minute, second) = self.local(since_boot_ns);
+        let (minute, second) = (minute as i8, second as i8);
+        begin.with().minute(minute).second(second).build().unwrap_or(begin)
     }
 
     /// The local date and hour, the minute and the second.
@@ -228,7 +244,7 @@ mod tests {
         assert_eq!(text(|out| exact_duration(out, 1_002_999_999)), "00:00:01.002");
     }
 
-    /// Check the names of the terminals one meets.
+    /// Check the names of common terminals.
     #[test]
     fn terminals_have_the_names_of_their_files() {
         let device = |major: u32, minor: u32| minor & 0xff | major << 8 | (minor & !0xff) << 12;

@@ -1,10 +1,16 @@
 //! Aligned tables: cells gathered in one piece of memory, measured, then written.
+//!
+//! On a terminal no line is longer than the terminal is wide. Text is shortened first, the widest
+//! columns before the others, and an ellipsis marks where. If that is not enough, columns are left
+//! out: from the right, but the last column stays if it has text. Widths are those of Unicode
+//! characters on a terminal.
 
 use std::io;
 
-use rustix::termios::{isatty, tcgetwinsize};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::terminal::{self, Style};
+use super::text::locale_is_utf8;
 use super::Output;
 
 /// On which side a column is straight.
@@ -16,16 +22,39 @@ pub enum Align {
     Right,
 }
 
-/// However narrow the terminal is, a column of text keeps so many characters.
+/// A column of text is left out rather than made narrower than this.
 const LEAST: usize = 8;
+
+/// The same for text that goes on in the next line.
+const LEAST_WRAPPED: usize = 24;
 
 /// A table that is being filled, row by row and cell by cell.
 #[derive(Debug)]
 pub struct Table {
-    aligns: Vec<Align>,
-    widths: Vec<usize>,
+    columns: Vec<TableColumn>,
     bytes: Vec<u8>,
     cells: Vec<Cell>,
+    heading: Heading,
+    /// Whether text of the last column that is too long goes on in the next line.
+    wraps: bool,
+    /// The columns that the rows before a [`Table::clear`] had, and these had on top.
+    before: Option<Vec<bool>>,
+}
+
+#[derive(Debug)]
+struct TableColumn {
+    align: Align,
+    /// The width of the widest cell so far.
+    width: usize,
+    style: fn(&[u8]) -> Style,
+}
+
+/// The first row, if it is a heading.
+#[derive(Debug, Default)]
+struct Heading {
+    bytes: Vec<u8>,
+    cells: Vec<Cell>,
+    is_due: bool,
 }
 
 /// Where a cell ends in the table's bytes, and how many columns of a terminal it takes.
@@ -38,13 +67,51 @@ struct Cell {
 impl Table {
     /// A table without rows, for about `rows` of them.
     pub fn new(aligns: impl IntoIterator<Item = Align>, rows: usize) -> Table {
-        let aligns: Vec<Align> = aligns.into_iter().collect();
+        let column = |align| TableColumn {
+            align,
+            width: 0,
+            style: |_| Style::Plain,
+        };
+        let columns: Vec<TableColumn> = aligns.into_iter().map(column).collect();
         Table {
-            widths: vec![0; aligns.len()],
-            bytes: Vec::with_capacity(rows * aligns.len() * 10),
-            cells: Vec::with_capacity((rows + 1) * aligns.len()),
-            aligns,
+            bytes: Vec::with_capacity(rows * columns.len() * 10),
+            cells: Vec::with_capacity((rows + 1) * columns.len()),
+            heading: Heading::default(),
+            wraps: false,
+            before: None,
+            columns,
         }
+    }
+
+    /// Lets text of the last column go on in the next line where it is too long for the terminal.
+    pub fn wrapping(mut self) -> Table {
+        self.wraps = true;
+        self
+    }
+
+    /// Gives the cells of a column the style that `style` says for their text.
+    pub fn style(&mut self, column: usize, style: fn(&[u8]) -> Style) {
+        self.columns[column].style = style;
+    }
+
+    /// Makes a column at least so wide, for tables that are written before all rows are known.
+    pub fn widen(&mut self, column: usize, width: usize) {
+        let known = &mut self.columns[column].width;
+        *known = (*known).max(width);
+    }
+
+    /// Puts these headings above the rows.
+    pub fn headings<'a>(&mut self, headings: impl IntoIterator<Item = &'a str>) {
+        for (column, heading) in self.columns.iter_mut().zip(headings) {
+            let width = heading.width();
+            column.width = column.width.max(width);
+            self.heading.bytes.extend_from_slice(heading.as_bytes());
+            self.heading.cells.push(Cell {
+                end: self.heading.bytes.len(),
+                width,
+            });
+        }
+        self.heading.is_due = true;
     }
 
     /// Appends the next cell: `write` appends its text, which must not need escaping any more.
@@ -58,40 +125,37 @@ impl Table {
         } else {
             std::str::from_utf8(text).map_or(text.len(), UnicodeWidthStr::width)
         };
-        let column = self.cells.len() % self.aligns.len();
-        self.widths[column] = self.widths[column].max(width);
+        let column = self.cells.len() % self.columns.len();
+        let widest = &mut self.columns[column].width;
+        *widest = (*widest).max(width);
         self.cells.push(Cell {
             end: self.bytes.len(),
             width,
         });
     }
 
-    /// Writes the table. With a limit, columns of text are cut so that no line is longer, the widest first.
-    pub fn write(&self, output: &mut Output, limit: Option<usize>) -> io::Result<()> {
-        let last = self.aligns.len() - 1;
-        let cut = limit.map_or(usize::MAX, |limit| self.cut(limit));
+    /// Writes the table, in lines of no more than `limit` columns if there is a limit.
+    pub fn write(&mut self, output: &mut Output, limit: Option<usize>) -> io::Result<()> {
+        let layout = Layout::new(&self.columns, limit, self.wraps);
+        let shown: Vec<bool> = layout.widths.iter().map(Option::is_some).collect();
+        // Rows that have other columns than those before need headings of their own.
+        let is_other = self.before.as_ref().is_some_and(|before| *before != shown);
+        if self.heading.is_due || is_other {
+            let cells = cells(&self.heading.bytes, 0, &self.heading.cells);
+            layout.line(output.buffer(), &self.columns, cells, |_, _| Style::Bold);
+            output.row_ended()?;
+            self.heading.is_due = false;
+            self.before = Some(shown);
+        }
+        let style = |column: usize, text: &[u8]| match text {
+            b"-" => Style::Dim,
+            text => (self.columns[column].style)(text),
+        };
         let mut start = 0;
-        for row in self.cells.chunks_exact(self.aligns.len()) {
-            let out = output.buffer();
-            for (column, cell) in row.iter().enumerate() {
-                let text = &self.bytes[start..cell.end];
-                start = cell.end;
-                let padding = self.widths[column] - cell.width;
-                match self.aligns[column] {
-                    Align::Right => {
-                        out.resize(out.len() + padding, b' ');
-                        out.extend_from_slice(text);
-                    }
-                    Align::Left if cell.width > cut => shorten(out, text, cut, column != last),
-                    Align::Left => {
-                        out.extend_from_slice(text);
-                        if column != last {
-                            out.resize(out.len() + self.widths[column].min(cut) - cell.width, b' ');
-                        }
-                    }
-                }
-                out.push(if column == last { b'\n' } else { b' ' });
-            }
+        for row in self.cells.chunks_exact(self.columns.len()) {
+            let cells = cells(&self.bytes, start, row);
+            layout.line(output.buffer(), &self.columns, cells, style);
+            start = row[row.len() - 1].end;
             output.row_ended()?;
         }
         Ok(())
@@ -102,101 +166,350 @@ impl Table {
         self.bytes.clear();
         self.cells.clear();
     }
+}
 
-    /// How wide columns of text may be for lines to have no more than `limit` characters.
-    fn cut(&self, limit: usize) -> usize {
-        let length = |cut: usize| {
-            let widths = self.aligns.iter().zip(&self.widths);
-            let shown = widths.map(|(align, &width)| if *align == Align::Left { width.min(cut) } else { width } + 1);
-            shown.sum::<usize>() - 1
-        };
-        if length(usize::MAX) <= limit {
-            return usize::MAX;
+/// The texts of cells, each with its width.
+fn cells<'a>(bytes: &'a [u8], start: usize, cells: &'a [Cell]) -> impl Iterator<Item = (&'a [u8], usize)> {
+    let mut start = start;
+    cells.iter().map(move |cell| {
+        let text = &bytes[start..cell.end];
+        start = cell.end;
+        (text, cell.width)
+    })
+}
+
+/// How the columns of a table share a line.
+#[derive(Debug)]
+struct Layout {
+    /// The width of each column; `None` for one that is left out.
+    widths: Vec<Option<usize>>,
+    /// The last column that is not left out.
+    last: usize,
+    wraps: bool,
+    ellipsis: &'static str,
+    colored: bool,
+}
+
+impl Layout {
+    fn new(columns: &[TableColumn], limit: Option<usize>, wraps: bool) -> Layout {
+        let all = || columns.iter().map(|column| Some(column.width)).collect();
+        let widths = limit.map_or_else(all, |limit| fitting(columns, limit, wraps));
+        Layout {
+            last: widths.iter().rposition(Option::is_some).unwrap_or(0),
+            widths,
+            wraps,
+            ellipsis: if locale_is_utf8() { "…" } else { "+" },
+            colored: terminal::is_colored(),
         }
-        let (mut least, mut most) = (LEAST, limit.max(LEAST));
-        while least < most {
-            let middle = (least + most).div_ceil(2);
-            if length(middle) <= limit {
-                least = middle
+    }
+
+    /// Appends a line.
+    #[inline]
+    fn line<'a>(
+        &self,
+        out: &mut Vec<u8>,
+        columns: &[TableColumn],
+        cells: impl Iterator<Item = (&'a [u8], usize)>,
+        style: impl Fn(usize, &[u8]) -> Style,
+    ) {
+        for (index, (text, width)) in cells.enumerate() {
+            let Some(room) = self.widths[index] else { continue };
+            let is_last = index == self.last;
+            let style = if self.colored { style(index, text) } else { Style::Plain };
+            let padding = room.saturating_sub(width);
+            if width > room {
+                self.long(out, text, room, is_last, style);
+            } else if columns[index].align == Align::Right {
+                out.resize(out.len() + padding, b' ');
+                style.apply(out, self.colored, |out| out.extend_from_slice(text));
             } else {
-                most = middle - 1
+                style.apply(out, self.colored, |out| out.extend_from_slice(text));
+                if !is_last {
+                    out.resize(out.len() + padding, b' ');
+                }
+            }
+            out.push(if is_last { b'\n' } else { b' ' });
+            if is_last && width == 0 {
+                end_of_spaces(out);
             }
         }
-        least
+    }
+
+    /// Appends a text that is wider than its column: its beginning, or all of it in several lines.
+    #[cold]
+    fn long(&self, out: &mut Vec<u8>, text: &[u8], room: usize, is_last: bool, style: Style) {
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        if !(is_last && self.wraps) {
+            let (cut, width) = beginning(text, room.saturating_sub(1));
+            style.apply(out, self.colored, |out| {
+                out.extend_from_slice(cut.as_bytes());
+                out.extend_from_slice(self.ellipsis.as_bytes());
+            });
+            if !is_last {
+                out.resize(out.len() + room.saturating_sub(1 + width), b' ');
+            }
+            return;
+        }
+        let others = self.widths[..self.last].iter().flatten();
+        let indent = others.map(|width| width + 1).sum::<usize>();
+        for (index, line) in wrap(text, room).into_iter().enumerate() {
+            if index > 0 {
+                out.push(b'\n');
+                out.resize(out.len() + indent, b' ');
+            }
+            style.apply(out, self.colored, |out| out.extend_from_slice(line.as_bytes()));
+        }
     }
 }
 
-/// Appends as much of `text` as takes no more than `width` columns, filled up to that. In the midst of a line, a plus sign
-/// says that there is more.
-fn shorten(out: &mut Vec<u8>, text: &[u8], width: usize, midst: bool) {
-    let width = width - usize::from(midst);
-    let text = std::str::from_utf8(text).unwrap_or_default();
-    let mut taken = 0;
-    for character in text.chars() {
-        let more = character.width().unwrap_or(0);
-        if taken + more > width {
+/// Removes the spaces in front of the last line end.
+#[cold]
+fn end_of_spaces(out: &mut Vec<u8>) {
+    out.pop();
+    while out.last() == Some(&b' ') {
+        out.pop();
+    }
+    out.push(b'\n');
+}
+
+/// Widths with which no line is longer than `limit`.
+fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usize>> {
+    let least = |index: usize, last: usize| match columns[index].align {
+        Align::Left if wraps && index == last => columns[index].width.min(LEAST_WRAPPED),
+        Align::Left => columns[index].width.min(LEAST),
+        Align::Right => columns[index].width,
+    };
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    while let [.., before, last] = shown[..] {
+        let narrowest = shown.iter().map(|&index| least(index, last) + 1).sum::<usize>() - 1;
+        if narrowest <= limit {
             break;
         }
-        taken += more;
-        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        let keeps_last = columns[last].align == Align::Left && shown.len() > 2;
+        let dropped = if keeps_last { before } else { last };
+        shown.retain(|&index| index != dropped);
     }
-    if midst {
-        out.resize(out.len() + width - taken, b' ');
-        out.push(b'+');
+    let mut widths = vec![None; columns.len()];
+    let Some(&last) = shown.last() else { return widths };
+    if shown.len() == 1 {
+        widths[last] = Some(columns[last].width.min(limit));
+        return widths;
+    }
+    let width = |index: usize, cut: usize| match columns[index].align {
+        Align::Left if wraps && index == last => least(index, last),
+        Align::Left => columns[index].width.min(cut),
+        Align::Right => columns[index].width,
+    };
+    let length = |cut: usize| shown.iter().map(|&index| width(index, cut) + 1).sum::<usize>() - 1;
+    // The widest that columns of text can be.
+    let (mut cut, mut most) = (LEAST, limit.max(LEAST));
+    while cut < most {
+        let middle = (cut + most).div_ceil(2);
+        if length(middle) <= limit {
+            cut = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    for &index in &shown {
+        widths[index] = Some(width(index, cut));
+    }
+    // What is left over is too little to widen all.
+    let rest = limit.saturating_sub(length(cut));
+    widths[last] = widths[last].map(|width| columns[last].width.min(width + rest));
+    widths
+}
+
+/// As much of the beginning of `text` as takes no more than `room` columns, and how many it takes.
+fn beginning(text: &str, room: usize) -> (&str, usize) {
+    let mut taken = 0;
+    let mut fits = |&(_, character): &(usize, char)| {
+        taken += character.width().unwrap_or(0);
+        taken <= room
+    };
+    let mut end = text
+        .char_indices()
+        .find(|at| !fits(at))
+        .map_or(text.len(), |(index, _)| index);
+    // Characters can be wider together than each by itself.
+    while text[..end].width() > room {
+        end = text[..end].char_indices().next_back().map_or(0, |(index, _)| index);
+    }
+    (&text[..end], text[..end].width())
+}
+
+/// Lines of no more than `room` columns. They end at spaces where that is possible.
+fn wrap(text: &str, room: usize) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    loop {
+        let (line, _) = beginning(rest, room);
+        if line.len() == rest.len() {
+            lines.push(rest);
+            return lines;
+        }
+        let at_space = if rest[line.len()..].starts_with(' ') {
+            Some(line.len())
+        } else {
+            line.rfind(' ')
+        };
+        let one = rest.chars().next().map_or(0, char::len_utf8);
+        let end = at_space.filter(|&end| end > 0).unwrap_or(line.len()).max(one);
+        lines.push(rest[..end].trim_end_matches(' '));
+        rest = rest[end..].trim_start_matches(' ');
+        if rest.is_empty() {
+            return lines;
+        }
     }
 }
 
-/// How many characters fit on a line, if standard output is a terminal that knows it.
+/// How many characters fit on a line, if standard output is a terminal.
 pub fn terminal_width() -> Option<usize> {
-    let stdout = rustix::stdio::stdout();
-    if !isatty(stdout) {
-        return None;
-    }
-    let columns = tcgetwinsize(stdout).ok()?.ws_col;
-    (columns > 0).then_some(columns.into())
+    terminal::size().map(|size| size.columns)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn written(aligns: &[Align], cells: &[&str], limit: Option<usize>) -> String {
+    fn filled(aligns: &[Align], cells: &[&str]) -> Table {
         let mut table = Table::new(aligns.iter().copied(), 2);
         for text in cells {
             table.cell(|out| out.extend_from_slice(text.as_bytes()));
         }
+        table
+    }
+
+    fn text(table: &mut Table, limit: Option<usize>) -> String {
         let mut output = Output::new();
         table.write(&mut output, limit).expect("nothing is written yet");
-        String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
+        let text = String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8");
+        // Whatever the locale of the tests.
+        text.replace('+', "…")
     }
 
-    /// Check that columns are as wide as their widest cell, in columns of a terminal, and that no line ends in spaces.
+    fn written(aligns: &[Align], cells: &[&str], limit: Option<usize>) -> String {
+        text(&mut filled(aligns, cells), limit)
+    }
+
+    const RIGHT: Align = Align::Right;
+    const LEFT: Align = Align::Left;
+
+    /// Check that columns are as wide as their widest cell, in columns of a terminal, and that no
+    /// line ends in spaces.
     #[test]
     fn columns_are_aligned() {
-        let aligns = [Align::Right, Align::Left, Align::Left];
-        let text = written(
-            &aligns,
-            &["PID", "USER", "NAME", "1", "größe", "x", "12345", "日本", "y"],
-            None,
+        let cells = ["PID", "USER", "NAME", "1", "größe", "x", "12345", "日本", "y"];
+        let expected = "  PID USER  NAME\n    1 größe x\n12345 日本  y\n";
+        assert_eq!(written(&[RIGHT, LEFT, LEFT], &cells, None), expected);
+        assert_eq!(written(&[RIGHT, LEFT, LEFT], &cells, Some(16)), expected);
+        assert_eq!(
+            written(&[LEFT, LEFT, LEFT], &["a", "", "", "bc", "d", "e"], None),
+            "a\nbc d e\n"
         );
-        assert_eq!(text, "  PID USER  NAME\n    1 größe x\n12345 日本  y\n");
     }
 
-    /// Check that lines are cut to the terminal, the widest column first, numbers and short columns never.
+    /// Check that text is shortened to fit the terminal, the widest column first, and numbers and
+    /// short columns never.
     #[test]
     fn text_is_cut_to_the_terminal() {
-        let aligns = [Align::Right, Align::Left];
-        assert_eq!(
-            written(&aligns, &["12", "日本日本日本日本"], Some(14)),
-            "12 日本日本日\n"
-        );
-        assert_eq!(written(&aligns, &["12", "0123456789"], Some(4)), "12 01234567\n");
-        assert_eq!(written(&aligns, &["12", "0123456789"], Some(13)), "12 0123456789\n");
-        let aligns = [Align::Left, Align::Left, Align::Right];
+        let cells = ["12", "日本日本日本日本"];
+        assert_eq!(written(&[RIGHT, LEFT], &cells, Some(14)), "12 日本日本日…\n");
+        assert_eq!(written(&[RIGHT, LEFT], &cells, Some(15)), "12 日本日本日…\n");
+        let cells = ["12", "0123456789"];
+        assert_eq!(written(&[RIGHT, LEFT], &cells, Some(13)), "12 0123456789\n");
+        assert_eq!(written(&[RIGHT, LEFT], &cells, Some(12)), "12 01234567…\n");
+        assert_eq!(written(&[RIGHT, LEFT], &cells, Some(11)), "12 0123456…\n");
         let cells = ["abcdefghijklmnop", "abc", "1", "x", "y", "22"];
         assert_eq!(
-            written(&aligns, &cells, Some(17)),
-            "abcdefghi+ abc  1\nx          y   22\n"
+            written(&[LEFT, LEFT, RIGHT], &cells, Some(17)),
+            "abcdefghi… abc  1\nx          y   22\n"
         );
+        // What is left over where all are cut goes to the last column.
+        let cells = ["0123456789ab", "0123456789ab"];
+        assert_eq!(written(&[LEFT, LEFT], &cells, Some(20)), "01234567… 012345678…\n");
+    }
+
+    /// Check that columns are left out where cutting does not help, the last text not, and that at
+    /// least one is always there.
+    #[test]
+    fn columns_are_left_out() {
+        let cells = ["1", "22", "333", "a command"];
+        let aligns = [RIGHT, RIGHT, RIGHT, LEFT];
+        assert_eq!(written(&aligns, &cells, Some(17)), "1 22 333 a comma…\n");
+        assert_eq!(written(&aligns, &cells, Some(16)), "1 22 a command\n");
+        assert_eq!(written(&aligns, &cells, Some(12)), "1 a command\n");
+        assert_eq!(written(&aligns, &cells, Some(9)), "1\n");
+        let aligns = [LEFT, RIGHT, RIGHT];
+        assert_eq!(written(&aligns, &["name", "1", "22"], Some(8)), "name 1\n");
+        assert_eq!(written(&[RIGHT], &["1234567"], Some(4)), "123…\n");
+        assert_eq!(written(&[RIGHT], &["1234567"], Some(1)), "…\n");
+    }
+
+    /// Check that a text goes on in the next line where that is asked for, and that others keep
+    /// their widths.
+    #[test]
+    fn text_is_wrapped() {
+        let cells = ["a long name", "words of a text that goes on and on"];
+        let mut table = filled(&[LEFT, LEFT], &cells).wrapping();
+        let expected = "a long name words of a text that\n            goes on and on\n";
+        assert_eq!(text(&mut table, Some(36)), expected);
+        assert_eq!(
+            text(&mut table, None),
+            "a long name words of a text that goes on and on\n"
+        );
+        assert_eq!(wrap("ab cd", 2), ["ab", "cd"]);
+        assert_eq!(wrap("abcd  ef", 3), ["abc", "d", "ef"]);
+        assert_eq!(wrap("日本", 1), ["日", "本"]);
+        assert_eq!(wrap("", 1), [""]);
+    }
+
+    /// Check that a table which is written in pieces has headings again where its columns change,
+    /// and only there.
+    #[test]
+    fn pieces_have_the_right_headings() {
+        let mut table = filled(&[RIGHT, RIGHT, LEFT], &["1", "2", "x"]);
+        table.headings(["A", "B", "NAME"]);
+        assert_eq!(text(&mut table, Some(12)), "A B NAME\n1 2 x\n");
+        table.clear();
+        for cell in ["1", "2", "y"] {
+            table.cell(|out| out.extend_from_slice(cell.as_bytes()));
+        }
+        assert_eq!(text(&mut table, Some(12)), "1 2 y\n");
+        table.clear();
+        for cell in ["1", "222222", "0123456789"] {
+            table.cell(|out| out.extend_from_slice(cell.as_bytes()));
+        }
+        assert_eq!(text(&mut table, Some(12)), "A NAME\n1 0123456789\n");
+    }
+
+    proptest! {
+        /// Check that no line is longer than the limit, whatever the cells and the limit, and that
+        /// no row is lost.
+        #[test]
+        fn no_line_is_too_long(
+            cells in prop::collection::vec("[a-z 日\u{301}☺\u{fe0f}]{0,30}", 1..24),
+            aligns in prop::collection::vec(any::<bool>(), 1..6),
+            limit in 1..60_usize,
+            wraps in any::<bool>(),
+        ) {
+            let aligns: Vec<Align> = aligns.iter().map(|&right| if right { RIGHT } else { LEFT }).collect();
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            let rows = cells.len() / aligns.len();
+            let mut table = filled(&aligns, &cells[..rows * aligns.len()]);
+            if wraps {
+                table = table.wrapping();
+            }
+            let text = text(&mut table, Some(limit));
+            // A character that is two columns wide does not fit into one.
+            let limit = if wraps { limit.max(2) } else { limit };
+            for line in text.lines() {
+                prop_assert!(line.width() <= limit, "{line:?}");
+            }
+            let lines = text.lines().count();
+            prop_assert!(lines == rows || wraps && lines > rows, "{lines} of {rows}");
+        }
     }
 }

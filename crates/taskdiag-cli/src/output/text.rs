@@ -1,8 +1,8 @@
-//! Bytes from anywhere made harmless for a terminal, in a way that can be read back.
+//! Bytes from anywhere made harmless for a terminal, reversibly.
 //!
-//! A process chooses its name and its arguments. In a table, whatever a terminal could take for more than a visible
-//! character stands as an escape: `\n`, `\t`, `\x1b`, `\u{202e}`, and `\\` for a backslash, so that no text looks like
-//! another one.
+//! A process chooses its name and its arguments. In a table, everything that a terminal could take
+//! for more than a visible character is written as an escape: `\n`, `\t`, `\x1b`, `\u{202e}`, and
+//! `\\` for a backslash, so that different texts stay different.
 
 use std::io::Write;
 
@@ -22,7 +22,8 @@ pub fn is_all_plain(bytes: &[u8]) -> bool {
     all(bytes, is_plain)
 }
 
-/// Whether `test` is true of all bytes. It is made for several of them at once, which most texts reward.
+/// Whether `test` is true of all bytes. It looks at 16 of them at once, which is faster for most
+/// texts.
 #[inline]
 pub fn all(bytes: &[u8], test: impl Fn(u8) -> bool) -> bool {
     let chunks = bytes.chunks_exact(16);
@@ -32,7 +33,7 @@ pub fn all(bytes: &[u8], test: impl Fn(u8) -> bool) -> bool {
         .all(|chunk| chunk.iter().fold(true, |so_far, &byte| so_far & test(byte)))
 }
 
-/// Whether the byte is itself in any text: visible ASCII or a space, and no backslash.
+/// Whether the byte needs no escape in any text: visible ASCII or a space, but not a backslash.
 fn is_plain(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte) & (byte != b'\\')
 }
@@ -52,8 +53,9 @@ fn escape_char(out: &mut Vec<u8>, character: char) {
     }
 }
 
-/// Control characters beyond ASCII: those of C1, separators of lines, marks that turn the direction of text or can't be seen.
-fn changes_the_display(character: char) -> bool {
+/// Characters beyond ASCII that control the terminal: C1 controls, line separators, marks that
+/// change the direction of text, and invisible ones.
+pub fn changes_the_display(character: char) -> bool {
     matches!(
         character,
         '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -92,7 +94,8 @@ mod tests {
         String::from_utf8(out).expect("escaped text is UTF-8")
     }
 
-    /// Check that nothing a terminal obeys is left, and that different bytes stay different.
+    /// Check that nothing is left that controls a terminal, and that different bytes stay
+    /// different.
     #[test]
     fn hostile_bytes_become_escapes() {
         assert_eq!(escaped(b"plain (name)"), "plain (name)");

@@ -1,43 +1,119 @@
-//! `taskdiag watch`: the tasks that do something, again and again, with what they do in a second.
+//! `taskdiag watch`: the tasks that do something, again and again, with their rates.
 
 mod rates;
+mod screen;
 
 use std::collections::{HashMap, HashSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::termios::{isatty, tcgetwinsize};
-use taskdiag::{Field, Fields, Handle, Identity, Query, Scope, Task};
+use clap::Args as ClapArgs;
+use taskdiag::{Absent, Field, Fields, Filter, Handle, Identity, Query, Scope, Task, Value};
+use taskdiag_core::filter::HasFields;
 
-use crate::listing::{report_absences, Answers, Format, Machine};
+use crate::choice::{Chosen, SortBy};
+use crate::listing::{Answers, Format, Machine, Options};
 use crate::outcome::{Failure, Outcome};
-use crate::output::cell::{Cells, Column, Show};
-use crate::output::names::Names;
-use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{csv, json, Absences, Extra, Output};
+use crate::output::cell::{label, Column, Show};
+use crate::output::document;
+use crate::output::Absences;
 use crate::ps;
-use crate::selection;
-use rates::{Activity, History, Moment, Rate, Rates};
+use crate::quantity;
+use crate::selection::{self, Selection};
+use rates::Rates;
+pub use rates::{Activity, History, Moment, Rate, Total};
+pub use screen::write_rate;
+use screen::Screen;
 
-/// How often `taskdiag watch` looks unless it is said.
-const INTERVAL: f64 = 2.0;
+/// Watch what tasks do: processor time, page faults, input and output per second
+///
+/// Every two seconds, or as -d says, a table of the tasks that used processor time since the last
+/// one, the busiest first. Without a filter, tasks that did nothing are not even read from the
+/// kernel. The first table has every task. Rates are about the time between two samples. A task
+/// that was not in the last sample, or did not match then, has no rates yet, unless it started
+/// since: then all its life counts. It ends when all processes that -p names have ended. -o and --sort also take the rates: cpu_percent,
+/// min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s.
+///
+/// With --jsonl, a line {"sample": N, "time": …, "rows": K} comes before the K rows of each
+/// sample. Rows of --csv have the number and the time of their sample; a sample without rows is a
+/// line whose other cells are empty.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag watch -d 1 --limit 20\n  \
+    taskdiag watch -u www-data -o pid,cpu_percent,read_bytes_per_s,comm --jsonl\n  \
+    taskdiag watch -n 2 --csv")]
+pub struct Args {
+    /// The time between two samples
+    #[arg(short = 'd', long, visible_alias = "watch", value_name = "SECONDS", default_value = "2",
+        value_parser = quantity::interval)]
+    delay: Duration,
+    /// End after this many samples
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<u64>,
+    #[command(flatten)]
+    selection: Selection,
+    /// One row for each thread rather than for each process
+    #[arg(short = 'T', long)]
+    threads: bool,
+    /// Sort by these fields and rates; a minus in front puts the largest first [default:
+    /// -cpu_percent]
+    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
+    sort: Vec<String>,
+    /// At most this many rows in a sample, after sorting
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What to watch, and how.
+struct Request<'a> {
+    query: Query,
+    threads: bool,
+    selection: &'a Selection,
+    sort: &'a [String],
+    limit: Option<usize>,
+    delay: Duration,
+    count: Option<u64>,
+    options: &'a Options,
+}
 
 /// Runs the command.
-pub fn run(args: ps::Args) -> Result<Outcome, Failure> {
-    watch(&args, duration(args.watch.unwrap_or(INTERVAL))?)
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    run_request(Request {
+        query: args.selection.query(args.threads)?,
+        threads: args.threads,
+        selection: &args.selection,
+        sort: &args.sort,
+        limit: args.limit,
+        delay: args.delay,
+        count: args.count,
+        options: &args.options,
+    })
 }
 
-/// The interval of `--watch`.
-pub fn duration(seconds: f64) -> Result<Duration, Failure> {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if duration >= Duration::from_millis(10) => Ok(duration),
-        _ => Err(Failure::Unanswered(format!(
-            "--watch {seconds}: the interval is in seconds, 0.01 at least"
-        ))),
-    }
+/// Runs `taskdiag ps --watch`.
+pub fn of_ps(args: &ps::Args, seconds: f64) -> Result<Outcome, Failure> {
+    let delay = duration(seconds)?;
+    run_request(Request {
+        query: ps::query(args)?,
+        threads: args.threads,
+        selection: &args.selection,
+        sort: &args.sort,
+        limit: args.limit,
+        delay,
+        count: args.count,
+        options: &args.options,
+    })
 }
 
-/// Something that `-o` names.
+/// The interval of `ps --watch`.
+fn duration(seconds: f64) -> Result<Duration, Failure> {
+    let interval = quantity::interval(&seconds.to_string());
+    interval.map_err(|why| Failure::Unanswered(format!("--watch {seconds}: {why}")))
+}
+
+/// A column: a field, or a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchColumn {
     Column(Column),
@@ -46,7 +122,7 @@ enum WatchColumn {
 
 /// The table without `-o`.
 fn usual(threads: bool) -> Vec<WatchColumn> {
-    let label = |heading, show| WatchColumn::Column(Column { heading, show });
+    let label = |heading, show| WatchColumn::Column(label(heading, show));
     let mut shown = vec![
         label("USER", Show::User),
         label("PID", Show::Field(Field::Pid)),
@@ -60,6 +136,9 @@ fn usual(threads: bool) -> Vec<WatchColumn> {
     ];
     if threads {
         shown.insert(2, label("TID", Show::Field(Field::Tid)));
+        // The threads of a process have the same command line, and names of their own.
+        shown.pop();
+        shown.push(label("NAME", Show::Field(Field::Comm)));
     }
     shown
 }
@@ -77,115 +156,151 @@ const USUAL_FIELDS: [Field; 9] = [
     Field::Comm,
 ];
 
-fn shown(args: &ps::Args) -> Result<Vec<WatchColumn>, Failure> {
-    let mut shown = Vec::new();
-    for name in args.options.fields.iter().flat_map(|list| list.split(',')) {
-        match Rate::named(name) {
-            Some(rate) => shown.push(WatchColumn::Rate(rate)),
-            None => {
-                let fields = selection::fields(&[name.to_owned()])?;
-                shown.extend(fields.into_iter().map(|field| WatchColumn::Column(Column::of(field))));
-            }
+/// The columns that `-o` options name, or those without.
+fn shown(options: &Options, threads: bool) -> Result<Vec<WatchColumn>, Failure> {
+    let chosen = Chosen::parse(&options.fields, |name| match Rate::named(name) {
+        Some(rate) => Ok(vec![WatchColumn::Rate(rate)]),
+        None => {
+            let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
+            Ok(fields
+                .into_iter()
+                .map(|field| match field {
+                    // A group names it: watching, it is of the time since the sample before.
+                    Field::CpuPercent => WatchColumn::Rate(Rate::Cpu),
+                    field => WatchColumn::Column(Column::of(field)),
+                })
+                .collect())
         }
+    })?;
+    if options.format() == Format::Table {
+        return Ok(chosen.columns(usual(threads), |column| column));
     }
-    match (args.options.format(), shown.is_empty()) {
-        (_, false) => {}
-        (Format::Table, true) => shown = usual(args.threads),
-        (Format::Machine(_), true) => {
-            shown.extend(USUAL_FIELDS.map(|field| WatchColumn::Column(Column::of(field))));
-            shown.extend(Rate::ALL.map(WatchColumn::Rate));
-        }
-    }
-    Ok(shown)
+    let fields = USUAL_FIELDS.map(|field| WatchColumn::Column(Column::of(field)));
+    let usual: Vec<WatchColumn> = fields.into_iter().chain(Rate::ALL.map(WatchColumn::Rate)).collect();
+    Ok(chosen.keys(&usual))
 }
 
-/// By what rows are ordered: one rate, or fields.
-enum Order {
-    Rate { rate: Rate, descending: bool },
-    Fields(Vec<selection::SortKey>),
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SortKey {
+    Rate(Rate),
+    Field(Field),
 }
 
-impl Order {
-    fn new(sort: &[String]) -> Result<Order, Failure> {
-        let name = match sort {
-            [] => "-cpu_percent",
-            [one] => one,
-            _ => "",
-        };
-        match Rate::named(name.trim_start_matches(['-', '+'])) {
-            Some(rate) => Ok(Order::Rate {
-                rate,
-                descending: name.starts_with('-'),
-            }),
-            None => Ok(Order::Fields(selection::sort_keys(sort)?)),
-        }
-    }
+/// What `--sort` options name; without, the busiest task comes first.
+fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<SortKey>>, Failure> {
+    let usual = ["-cpu_percent".to_owned()];
+    let lists = if lists.is_empty() { &usual } else { lists };
+    SortBy::parse(lists, |name| match (Rate::named(name), name.parse()) {
+        (Some(rate), _) => Ok(SortKey::Rate(rate)),
+        (None, Ok(field)) => Ok(SortKey::Field(field)),
+        (None, Err(error)) => Err(unknown(Failure::Unanswered(format!("{error}")))),
+    })
+}
 
-    fn fields(&self) -> Fields {
-        match self {
-            Order::Rate { rate, .. } => rate.fields().iter().copied().collect(),
-            Order::Fields(keys) => keys.iter().map(|key| key.field).collect(),
+/// Adds the rates to the message about an unknown name.
+fn unknown(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unanswered(message) => {
+            Failure::Unanswered(format!("{message}\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
         }
+        failure => failure,
     }
 }
 
-/// After so many samples what is known of ended tasks is forgotten.
+/// After this many samples, what is known of tasks that ended is dropped.
 const PRUNED_AFTER: u64 = 64;
 
-/// Watches until nobody reads, or `--count` samples were shown.
-pub fn watch(args: &ps::Args, interval: Duration) -> Result<Outcome, Failure> {
-    let format = args.options.format();
-    if format == Format::Machine(Machine::Json) {
+/// Watches until the output can't be written, or until all samples were shown.
+fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
+    let Request { options, threads, .. } = request;
+    if options.format() == Format::Machine(Machine::Json) {
         return Err(Failure::Unanswered(
-            "watching has no end, and so makes no JSON document: use --jsonl".to_owned(),
+            "watching has no end, and a JSON document has: use --jsonl".to_owned(),
         ));
     }
-    let shown = shown(args)?;
-    let order = Order::new(&args.sort)?;
+    let shown = shown(options, threads)?;
+    let sort = sort_keys(request.sort)?;
     let mut fields: Fields = shown.iter().fold(Fields::NONE, |fields, shown| match shown {
         WatchColumn::Column(column) => fields | column.fields().iter().copied().collect::<Fields>(),
         WatchColumn::Rate(rate) => fields | rate.fields().iter().copied().collect::<Fields>(),
     });
-    // Those that tell which task it is, and whether it did something.
-    fields |= order.fields() | Field::StartNs | Field::UtimeNs | Field::StimeNs;
-    let mut query = ps::query(args)?.fields(fields);
+    for by in &sort {
+        match by.key {
+            SortKey::Rate(rate) => fields |= rate.fields().iter().copied().collect::<Fields>(),
+            SortKey::Field(field) => fields.insert(field),
+        }
+    }
+    // These say which task it is, and whether it did something.
+    fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
+    let mut query = request.query;
+    // Watching, `cpu_percent` is of the time since the sample before: what looks at it is decided
+    // when that is known.
+    let filter = query.filter.take();
+    query.filter = filter
+        .as_ref()
+        .and_then(|filter| filter.part_without_field(Field::CpuPercent));
+    let rated = filter.filter(|filter| filter.fields().contains(Field::CpuPercent));
+    if let Some(filter) = &rated {
+        fields |= filter.fields().without(Field::CpuPercent);
+    }
+    let mut query = query.fields(fields);
     let is_fixed = matches!(
         query.scope,
         Scope::Processes | Scope::Threads | Scope::Listed | Scope::ThreadsOfListed
     );
-    // Where tasks come to be meant and cease to be, one that is left out may have done something.
+    // With a filter, a task that begins to match may have done anything before, so that idle tasks
+    // have to be known.
     let lacks_idle = is_fixed && query.filter.is_none();
     if lacks_idle {
         query = query.only_changed();
     }
 
-    let mut handle = args.options.from.handle_for_many();
+    let mut handle = options.from.handle_for_many();
     let mut answers = Answers::default();
     let mut history = History::new(lacks_idle);
-    let mut screen = Screen::new(args, shown);
-    let count = args.count.unwrap_or(u64::MAX);
+    let mut screen = Screen::new(options, shown);
     let mut outcome = Outcome::Complete;
     let mut next = Instant::now();
-    for sample in 0..count {
+    for sample in 0..request.count.unwrap_or(u64::MAX) {
         sleep(next.saturating_duration_since(Instant::now()));
-        next = (next + interval).max(Instant::now());
+        next = (next + request.delay).max(Instant::now());
+        let time = document::now();
         let (asked, moment) = Moment::of(|| answers.ask_again(&mut handle, &query));
         asked?;
         let activities = history.add(answers.snapshot(), moment);
-        let rows = ordered(&answers, &activities, &order, args.limit.unwrap_or(usize::MAX));
+        let limit = request.limit.unwrap_or(usize::MAX);
+        let rows = ordered(&answers, &activities, rated.as_ref(), &sort, limit);
+        let sample = document::Sample {
+            number: sample,
+            time: &time,
+        };
         screen.show(sample, &rows)?;
-        // In every sample it would be no news.
-        if sample == 0 {
-            outcome = answers.report(&[]).and(ps::check_cgroup(args, &handle, &answers));
+        if options.stats {
+            answers.say_stats(rows.len());
         }
-        if lacks_idle && sample % PRUNED_AFTER == PRUNED_AFTER - 1 {
-            history.retain(&there(&mut handle, args.threads)?);
+        // The messages would be the same for every sample.
+        if sample.number == 0 {
+            outcome = answers
+                .report(&[])
+                .and(request.selection.check_cgroup(&handle, &answers));
+        }
+        if has_nobody(&query, &answers) {
+            break;
+        }
+        if lacks_idle && sample.number % PRUNED_AFTER == PRUNED_AFTER - 1 {
+            history.retain(&there(&mut handle, threads)?);
         }
     }
     Ok(outcome.and(screen.outcome()))
 }
 
-/// All tasks that there are.
+/// Whether all processes that the query names have ended.
+fn has_nobody(query: &Query, answers: &Answers) -> bool {
+    query.scope.is_listed() && answers.snapshot().missing().len() == query.pids.len()
+}
+
+/// All tasks that exist.
 fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failure> {
     let query = if threads { Query::threads() } else { Query::processes() };
     let snapshot = handle.query(&query.fields(Field::StartNs))?;
@@ -198,178 +313,63 @@ fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failur
 /// A task and what it does.
 type RatedTask<'a> = (Task<'a>, Rates);
 
-/// The tasks that did something, in order.
-fn ordered<'a>(answers: &'a Answers, activities: &[Activity], order: &Order, limit: usize) -> Vec<RatedTask<'a>> {
-    let busy = answers
-        .snapshot()
-        .tasks()
-        .zip(activities)
-        .filter(|(_, activity)| activity.is_busy);
-    let mut rows: Vec<RatedTask<'a>> = match order {
-        Order::Rate { rate, descending } => {
-            let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
-            let key = |row: &RatedTask<'_>| row.1[*rate as usize];
-            rows.sort_by(|a, b| match (key(a), key(b)) {
-                (Ok(a), Ok(b)) if *descending => b.total_cmp(&a),
-                (Ok(a), Ok(b)) => a.total_cmp(&b),
-                // Whichever way the others go.
-                (a, b) => b.is_ok().cmp(&a.is_ok()),
-            });
-            rows
+/// A task as filters see it: with what it did since the sample before.
+struct Rated<'a>(&'a Task<'a>, &'a Rates);
+
+impl HasFields for Rated<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        match field {
+            Field::CpuPercent => self.1[Rate::Cpu as usize]
+                .map(Value::Float)
+                .map_err(|_| Absent::NotAsked),
+            field => self.0.value(field),
         }
-        Order::Fields(keys) => {
-            let (mut tasks, activities): (Vec<Task<'a>>, Vec<&Activity>) = busy.unzip();
-            let tids = tasks.iter().map(|task| task.record().header().tid.get());
-            let rates_of: HashMap<u32, Rates> = tids.zip(activities.iter().map(|activity| activity.rates)).collect();
-            selection::sort(&mut tasks, keys, &mut Absences::new(), |_| false);
-            let rates_of = |task: &Task<'_>| rates_of[&task.record().header().tid.get()];
-            tasks.into_iter().map(|task| (task, rates_of(&task))).collect()
+    }
+}
+
+/// The tasks that did something and that a filter over rates is true of, in order.
+fn ordered<'a>(
+    answers: &'a Answers,
+    activities: &[Activity],
+    filter: Option<&Filter>,
+    sort: &[SortBy<SortKey>],
+    limit: usize,
+) -> Vec<RatedTask<'a>> {
+    let tasks = answers.snapshot().tasks().zip(activities);
+    let is_wanted =
+        |task: &Task<'_>, rates: &Rates| filter.is_none_or(|filter| filter.decide(&Rated(task, rates)) == Some(true));
+    let busy = tasks.filter(|(task, activity)| activity.is_busy && is_wanted(task, &activity.rates));
+    let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
+    // Sorting keeps the order of equal rows, so the first key comes last.
+    for by in sort.iter().rev() {
+        match by.key {
+            SortKey::Rate(rate) => {
+                let key = |row: &RatedTask<'_>| row.1[rate as usize];
+                rows.sort_by(|a, b| by.compare(key(a), key(b), f64::total_cmp));
+            }
+            SortKey::Field(field) => {
+                let key = selection::SortKey {
+                    field,
+                    descending: by.descending,
+                };
+                let rates = |row: &RatedTask<'_>| (row.0.record().header().tid.get(), row.1);
+                let rates: HashMap<u32, Rates> = rows.iter().map(rates).collect();
+                let mut tasks: Vec<Task<'a>> = rows.into_iter().map(|(task, _)| task).collect();
+                selection::sort(&mut tasks, &[key], &mut Absences::new(), |_| false);
+                let rated = |task: Task<'a>| (task, rates[&task.record().header().tid.get()]);
+                rows = tasks.into_iter().map(rated).collect();
+            }
         }
-    };
+    }
     rows.truncate(limit);
     rows
-}
-
-/// Where samples are shown.
-struct Screen<'a> {
-    args: &'a ps::Args,
-    shown: Vec<WatchColumn>,
-    fields: Vec<Field>,
-    rates: Vec<Rate>,
-    missing: Absences,
-    cells: Cells,
-    names: Names,
-    rows: json::Rows<Field>,
-}
-
-impl<'a> Screen<'a> {
-    fn new(args: &'a ps::Args, shown: Vec<WatchColumn>) -> Screen<'a> {
-        let fields: Vec<Field> = shown
-            .iter()
-            .filter_map(|shown| match shown {
-                WatchColumn::Column(Column {
-                    show: Show::Field(field),
-                    ..
-                }) => Some(*field),
-                _ => None,
-            })
-            .collect();
-        let rates = shown.iter().filter_map(|shown| match shown {
-            WatchColumn::Rate(rate) => Some(*rate),
-            WatchColumn::Column(_) => None,
-        });
-        Screen {
-            args,
-            rates: rates.collect(),
-            missing: Absences::new(),
-            cells: Cells::new(args.options.bytes, args.options.names),
-            names: Names::default(),
-            rows: json::Rows::new(&fields, args.options.names),
-            fields,
-            shown,
-        }
-    }
-
-    fn extras(&self, sample: u64, rates: &Rates) -> Vec<(&'static str, Result<Extra, &'static str>)> {
-        let number = |rate: &Rate| (rate.name(), rates[*rate as usize].map(Extra::Rate));
-        let sample = ("sample", Ok(Extra::Count(sample)));
-        [sample].into_iter().chain(self.rates.iter().map(number)).collect()
-    }
-
-    fn show(&mut self, sample: u64, rows: &[RatedTask<'_>]) -> Result<(), Failure> {
-        for field in self.rates.iter().flat_map(|rate| rate.fields()) {
-            for (task, _) in rows {
-                let _ = self.missing.value(task, *field);
-            }
-        }
-        let mut output = Output::new();
-        match self.args.options.format() {
-            Format::Table => self.table(sample, rows, &mut output)?,
-            Format::Machine(Machine::Csv) => {
-                if sample == 0 && !self.args.options.no_header {
-                    let names: Vec<&str> = ["sample"]
-                        .into_iter()
-                        .chain(self.rates.iter().map(|rate| rate.name()))
-                        .collect();
-                    csv::header(output.buffer(), &self.fields, &names);
-                }
-                for (task, rates) in rows {
-                    let extras = self.extras(sample, rates);
-                    let names = self.args.options.names.then_some(&mut self.names);
-                    csv::row(output.buffer(), &self.fields, task, &extras, names, &mut self.missing);
-                    output.row_ended()?;
-                }
-            }
-            Format::Machine(_) => {
-                for (task, rates) in rows {
-                    let extras = self.extras(sample, rates);
-                    self.rows.write(output.buffer(), task, &extras, &mut self.missing);
-                    output.buffer().push(b'\n');
-                    output.row_ended()?;
-                }
-            }
-        }
-        Ok(output.finish()?)
-    }
-
-    /// A table for each sample: on a terminal in the place of the one before, and no longer than fits.
-    fn table(&mut self, sample: u64, rows: &[RatedTask<'_>], output: &mut Output) -> Result<(), Failure> {
-        let stdout = rustix::stdio::stdout();
-        let height = isatty(stdout).then(|| tcgetwinsize(stdout).map_or(24, |size| usize::from(size.ws_row)));
-        let rows = &rows[..rows
-            .len()
-            .min(height.map_or(usize::MAX, |height| height.saturating_sub(2)))];
-        match height {
-            Some(_) => output.buffer().extend_from_slice(b"\x1b[H\x1b[2J"),
-            None if sample > 0 => output.buffer().push(b'\n'),
-            None => {}
-        }
-        let aligns = self.shown.iter().map(|shown| match shown {
-            WatchColumn::Column(column) => column.align(),
-            WatchColumn::Rate(_) => Align::Right,
-        });
-        let mut table = Table::new(aligns, rows.len());
-        if !self.args.options.no_header {
-            let named = !self.args.options.fields.is_empty();
-            for shown in &self.shown {
-                let heading = match shown {
-                    WatchColumn::Column(column) => column.heading,
-                    WatchColumn::Rate(rate) if named => rate.name(),
-                    WatchColumn::Rate(rate) => rate.heading(),
-                };
-                table.cell(|out| out.extend_from_slice(heading.as_bytes()));
-            }
-        }
-        for (task, rates) in rows {
-            for shown in &self.shown {
-                match shown {
-                    WatchColumn::Column(column) => {
-                        table.cell(|out| self.cells.write(out, *column, task, &mut self.missing))
-                    }
-                    WatchColumn::Rate(rate) => table.cell(|out| match rates[*rate as usize] {
-                        Err(_) => out.push(b'-'),
-                        Ok(bytes) if matches!(rate, Rate::ReadBytes | Rate::WriteBytes) && !self.args.options.bytes => {
-                            crate::output::people::size(out, bytes as u64);
-                        }
-                        Ok(rate) => Extra::Rate(rate).write(out),
-                    }),
-                }
-            }
-        }
-        Ok(table.write(output, terminal_width())?)
-    }
-
-    /// Values that may not be seen are no news in every sample, but make the whole partial.
-    fn outcome(&self) -> Outcome {
-        report_absences(&[(&self.missing, 0)])
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that intervals are those that somebody can mean.
+    /// Check which intervals are accepted.
     #[test]
     fn intervals_are_times() {
         assert_eq!(duration(0.5).expect("a time"), Duration::from_millis(500));
@@ -383,14 +383,14 @@ mod tests {
     fn rates_have_names() {
         assert_eq!(Rate::named("cpu_percent"), Some(Rate::Cpu));
         assert_eq!(Rate::named("cpu"), None);
-        let order = Order::new(&["-write_bytes_per_s".to_owned()]).expect("a rate");
-        assert!(matches!(
-            order,
-            Order::Rate {
-                rate: Rate::WriteBytes,
-                descending: true
-            }
-        ));
-        assert!(Order::new(&["cpu_percents".to_owned()]).is_err());
+        let keys = sort_keys(&["-write_bytes_per_s,pid".to_owned()]).expect("a rate and a field");
+        let keys: Vec<(SortKey, bool)> = keys.iter().map(|by| (by.key, by.descending)).collect();
+        let expected = [
+            (SortKey::Rate(Rate::WriteBytes), true),
+            (SortKey::Field(Field::Pid), false),
+        ];
+        assert_eq!(keys, expected);
+        let wrong = format!("{:?}", sort_keys(&["cpu_percents".to_owned()]));
+        assert!(wrong.contains("rates are cpu_percent, min_faults_per_s"), "{wrong}");
     }
 }

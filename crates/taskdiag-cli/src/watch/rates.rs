@@ -1,26 +1,29 @@
-//! What tasks do in a second: how much their totals grow from one sample to the next.
+//! What tasks do per second: how much their totals grow from one sample to the next.
 //!
-//! - A rate is about the time between two samples. A task that was not in the sample before has none, because nobody knows when
-//!   it did what it has done; but if it started since then, all of its life counts.
-//! - Processor time of procfs is in whole clock ticks. Where only one of two values is from there, the other one counts as what
-//!   procfs would have made of it: the change of the source is no work.
+//! - A rate is about the time between two samples. A task that was not in the last sample has no
+//!   rate, because it is not known when its totals grew. If it started since then, all its life
+//!   counts.
+//! - procfs has processor time in whole clock ticks. If only one of two values is from procfs, the
+//!   other one is rounded down to ticks as well, so that a change of the source does not look like
+//!   work.
 //! - A total that falls has not grown.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use rustix::time::{clock_gettime, ClockId};
+use rustix::time::ClockId;
 use taskdiag::{Absent, Field, Snapshot, Task};
 use taskdiag_core::identity::{Identity, TICK_NS};
+use taskdiag_sys::host::now_ns;
 
-/// What a task does in a second.
+/// What a task does per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Processor time, in a hundred.
+    /// Processor time, in percent of one processor.
     Cpu,
-    /// Page faults without input.
+    /// Page faults that needed no I/O.
     MinFaults,
-    /// Page faults with input.
+    /// Page faults that needed I/O.
     MajFaults,
     /// Bytes read from storage.
     ReadBytes,
@@ -28,11 +31,11 @@ pub enum Rate {
     WriteBytes,
 }
 
-/// What a rate is made of: user and system time, or a number and nothing.
-type Total = [u64; 2];
+/// What a rate is made of: user and system time, or a number and 0.
+pub type Total = [u64; 2];
 
 impl Rate {
-    /// All there are, each at its index.
+    /// All rates, each at its index.
     pub const ALL: [Rate; 5] = [
         Rate::Cpu,
         Rate::MinFaults,
@@ -57,7 +60,7 @@ impl Rate {
         Rate::ALL.into_iter().find(|rate| rate.name() == name)
     }
 
-    /// What stands above it in tables.
+    /// Its heading in tables.
     pub fn heading(self) -> &'static str {
         match self {
             Rate::Cpu => "%CPU",
@@ -68,7 +71,7 @@ impl Rate {
         }
     }
 
-    /// What grows, of which this is the growth in a second.
+    /// The fields whose growth it is.
     pub fn fields(self) -> &'static [Field] {
         match self {
             Rate::Cpu => &[Field::UtimeNs, Field::StimeNs],
@@ -79,7 +82,8 @@ impl Rate {
         }
     }
 
-    fn total(self, task: &Task<'_>) -> Result<Total, Absent> {
+    /// What it is the growth of.
+    pub fn total(self, task: &Task<'_>) -> Result<Total, Absent> {
         Ok(match self {
             Rate::Cpu => [task.utime_ns()?, task.stime_ns()?],
             Rate::MinFaults => [task.min_faults()?, 0],
@@ -89,7 +93,8 @@ impl Rate {
         })
     }
 
-    fn growth(self, then: Total, now: Total) -> u64 {
+    /// How much a total has grown.
+    pub fn growth(self, then: Total, now: Total) -> u64 {
         let is_in_ticks = |total: Total| total.iter().all(|time| time % TICK_NS == 0);
         let unit = match self {
             Rate::Cpu if is_in_ticks(then) || is_in_ticks(now) => TICK_NS,
@@ -99,8 +104,8 @@ impl Rate {
         whole(now).saturating_sub(whole(then)).saturating_mul(unit)
     }
 
-    /// A growth in some time, as this rate is given.
-    fn of(self, growth: u64, time: Duration) -> f64 {
+    /// The rate that a growth in some time is.
+    pub fn of(self, growth: u64, time: Duration) -> f64 {
         let per_second = growth as f64 / time.as_secs_f64();
         match self {
             Rate::Cpu => per_second / 1e9 * 100.0,
@@ -109,16 +114,16 @@ impl Rate {
     }
 }
 
-/// Why a task has no rate although it has a total.
+/// The reason why a task that has a total has no rate.
 pub const NO_EARLIER_SAMPLE: &str = "no earlier sample";
 
-/// The rates of one task, or in a word why it has none.
+/// The rates of a task, or in a word why one is missing.
 pub type Rates = [Result<f64, &'static str>; Rate::ALL.len()];
 
-/// What a task did since the sample before.
+/// What a task did since the last sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
-    /// How much of it in a second.
+    /// How much per second.
     pub rates: Rates,
     /// Whether it used processor time, as far as that is known.
     pub is_busy: bool,
@@ -127,29 +132,39 @@ pub struct Activity {
 /// When a sample was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// When the kernel was about to be asked, since boot: what a start time can be compared with.
+    /// When the kernel was asked, since boot: comparable to start times.
     asked_ns: u64,
     /// When the answer was there.
     answered: Instant,
 }
 
 impl Moment {
-    /// Has a sample taken; says when that was.
+    /// The time since an earlier sample.
+    pub fn since(&self, before: &Moment) -> Duration {
+        self.answered.duration_since(before.answered)
+    }
+
+    /// Whether a task started since then.
+    pub fn precedes(&self, task: Identity) -> bool {
+        task.has_started_since(self.asked_ns)
+    }
+
+    /// Takes a sample, and says when that was.
     pub fn of<T>(take: impl FnOnce() -> T) -> (T, Moment) {
-        let asked = clock_gettime(ClockId::Boottime);
+        let asked_ns = now_ns(ClockId::Boottime);
         let taken = take();
         let moment = Moment {
-            asked_ns: asked.tv_sec as u64 * 1_000_000_000 + asked.tv_nsec as u64,
+            asked_ns,
             answered: Instant::now(),
         };
         (taken, moment)
     }
 }
 
-/// The totals of a task, or why it has none.
+/// The totals of a task, or why one is missing.
 type Totals = [Result<Total, Absent>; Rate::ALL.len()];
 
-/// The totals of earlier samples, from which rates are made.
+/// The totals of earlier samples, to make rates of.
 #[derive(Debug)]
 pub struct History {
     known: HashMap<Identity, Totals>,
@@ -158,8 +173,8 @@ pub struct History {
 }
 
 impl History {
-    /// A history without samples. `lacks_idle` says that samples leave out the tasks that did nothing, and no others: what is
-    /// known of one that is left out stays right.
+    /// A history without samples. `lacks_idle`: samples leave out the tasks that did nothing, and
+    /// only those, so that what is known of a task that is left out stays right.
     pub fn new(lacks_idle: bool) -> History {
         History {
             known: HashMap::new(),
@@ -168,7 +183,7 @@ impl History {
         }
     }
 
-    /// What the tasks of a sample did since the one before.
+    /// What the tasks of a sample did since the last one.
     pub fn add(&mut self, snapshot: &Snapshot, now: Moment) -> Vec<Activity> {
         let before = self.before.replace(now);
         let earlier = if self.lacks_idle {
@@ -176,12 +191,13 @@ impl History {
         } else {
             std::mem::take(&mut self.known)
         };
+        self.known.reserve(earlier.len());
         let activities = snapshot.tasks().map(|task| {
             let identity = Identity::of(task.record().header());
             let totals = Rate::ALL.map(|rate| rate.total(&task));
             let known = self.known.insert(identity, totals);
             let known = known.or_else(|| earlier.get(&identity).copied());
-            let is_new = |before: Moment| identity.has_started_since(before.asked_ns);
+            let is_new = |before: Moment| before.precedes(identity);
             let then = match known {
                 None if before.is_some_and(is_new) => Some([Ok([0; 2]); Rate::ALL.len()]),
                 known => known,
@@ -209,7 +225,7 @@ fn rates(totals: &Totals, then: Option<&Totals>, before: Option<Moment>, now: Mo
         };
         let then = then[index].map_err(|_| NO_EARLIER_SAMPLE)?;
         let rate = Rate::ALL[index];
-        let time = now.answered.duration_since(before.answered);
+        let time = now.since(&before);
         Ok(rate.of(rate.growth(then, total), time))
     })
 }
@@ -223,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// Check that processor time becomes a part in a hundred, and the rest a number per second.
+    /// Check that processor time becomes a percentage, and the rest a number per second.
     #[test]
     fn growth_becomes_rates() {
         let two_seconds = Duration::from_secs(2);
@@ -231,7 +247,7 @@ mod tests {
         assert_eq!(Rate::ReadBytes.of(4096, two_seconds), 2048.0);
     }
 
-    /// Check that totals which fall have not grown, and that ticks are compared with ticks.
+    /// Check that totals that fall have not grown, and that ticks are compared with ticks.
     #[test]
     fn growth_is_work() {
         assert_eq!(Rate::MinFaults.growth([7, 0], [9, 0]), 2);
@@ -244,7 +260,7 @@ mod tests {
         assert_eq!(Rate::Cpu.growth(exact, [20_000_000, 10_000_001]), 3);
     }
 
-    /// A process that used processor time, and then was stopped.
+    /// A process that used processor time and is stopped now.
     struct Stopped(Child);
 
     impl Stopped {
@@ -264,7 +280,7 @@ mod tests {
             while stat(0) != "T" {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // It says so a moment before it leaves the processor.
+            // It is in state T a moment before it leaves the processor.
             std::thread::sleep(Duration::from_millis(50));
             stopped
         }
@@ -285,7 +301,8 @@ mod tests {
         }
     }
 
-    /// Check that a process which did nothing has rates, of 0, and is not busy, whichever source answered before and after.
+    /// Check that a process that did nothing has rates of 0 and is not busy, whichever source
+    /// answered before and after.
     #[test]
     fn a_change_of_the_source_is_no_work() {
         let stopped = Stopped::new();
@@ -310,7 +327,8 @@ mod tests {
         }
     }
 
-    /// Check that a task which was left out of a sample has no rates in the next, unless only idle ones are left out.
+    /// Check that a task that was left out of a sample has no rates in the next, unless only idle
+    /// ones are left out.
     #[test]
     fn who_was_left_out_has_no_rates() {
         let stopped = Stopped::new();
@@ -332,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Check that all the life of a task counts if it started after the sample before, and only then.
+    /// Check that all the life of a task counts if it started after the last sample, and only then.
     #[test]
     fn who_is_new_has_rates() {
         let mut history = History::new(false);

@@ -2,15 +2,18 @@
 
 #![allow(dead_code)]
 
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcsetwinsize, Winsize};
 pub use taskdiag_zoo::copy_program;
 
-/// What a run of the binary came to.
+/// The result of a run of the binary.
 #[derive(Debug)]
 pub struct Run {
     pub code: Option<i32>,
@@ -49,9 +52,23 @@ impl Run {
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taskdiag"));
     command.args(args).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
-    // On a machine that has more to do than these tests, a process that holds nobody may take long to answer.
+    // On a busy machine, even a process that holds no lock may take long to answer.
     command.env("TASKDIAG_PATIENCE", "5");
     command
+}
+
+/// Lets a command begin with the usual effects of signals: tests may run where some are ignored, as
+/// below nohup(1) or in the background of a shell.
+pub fn with_usual_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: a system call that touches no memory.
+    let reset = || unsafe {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTERM] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe { command.pre_exec(reset) }
 }
 
 /// Runs the binary with these arguments.
@@ -66,7 +83,42 @@ pub fn start(args: &[&str]) -> Child {
     command.spawn().expect("the binary runs")
 }
 
-/// Checks that nothing is said of a reader who has had enough.
+/// Runs the binary with a terminal of this size as its standard output.
+pub fn run_on_terminal(command: &mut Command, columns: u16, rows: u16) -> Run {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).expect("it is ours");
+    unlockpt(&terminal).expect("it is ours");
+    let size = Winsize {
+        ws_col: columns,
+        ws_row: rows,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&terminal, size).expect("a size");
+    let path = ptsname(&terminal, Vec::new()).expect("a name");
+    let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
+    let stdout = OpenOptions::new()
+        .write(true)
+        .custom_flags(noctty)
+        .open(path.to_str().expect("a path"));
+    command.stdout(stdout.expect("the other end")).stderr(Stdio::piped());
+    let child = command.spawn().expect("the binary runs");
+    // Our copy of the other end, so that reading ends with the child.
+    command.stdout(Stdio::null());
+    let mut stdout = Vec::new();
+    let mut reader = File::from(terminal);
+    let mut piece = [0; 65_536];
+    // EIO when the other end is closed.
+    while let Ok(count @ 1..) = reader.read(&mut piece) {
+        stdout.extend_from_slice(&piece[..count]);
+    }
+    // The terminal makes CR LF of LF.
+    stdout.retain(|&byte| byte != b'\r');
+    let output = child.wait_with_output().expect("it ends");
+    Run::new(Output { stdout, ..output })
+}
+
+/// Checks that a closed pipe is silent.
 #[track_caller]
 pub fn check_closed_pipe(args: &[&str]) {
     let mut child = start(args);
@@ -75,7 +127,7 @@ pub fn check_closed_pipe(args: &[&str]) {
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
 }
 
-/// Checks that a full disk is a failure that is said.
+/// Checks that a full disk is reported.
 #[track_caller]
 pub fn check_full_disk(args: &[&str]) {
     let full = File::create("/dev/full").expect("/dev/full exists");
@@ -94,7 +146,7 @@ pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
         eprintln!("not root: nothing tested");
         return None;
     }
-    // Somewhere that nobody can read.
+    // The directory of the build may not be accessible to nobody.
     let name = format!("taskdiag-test-{}-{:?}", std::process::id(), std::thread::current().id());
     let copy = std::env::temp_dir().join(name);
     copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
@@ -121,7 +173,7 @@ impl Sleeper {
     /// Any command, until it is dropped.
     pub fn run(command: &mut Command) -> Sleeper {
         let mut child = command.stdin(Stdio::null()).spawn().expect("the command exists");
-        // A new process is told of before it has its arguments.
+        // A new process exists before it has its arguments.
         let cmdline = PathBuf::from("/proc").join(child.id().to_string()).join("cmdline");
         let own = fs::read("/proc/self/cmdline").expect("/proc is mounted");
         let has_none = || fs::read(&cmdline).is_ok_and(|text| text.is_empty() || text == own);

@@ -1,4 +1,4 @@
-//! One event, and the table of what can be asked of it.
+//! Events of processes (fork, exec, exit), and the table of their fields.
 
 pub mod plan;
 pub mod wire;
@@ -10,28 +10,37 @@ use std::time::Duration;
 use zerocopy::FromBytes as _;
 
 use crate::absent::Absent;
+use crate::error::{Error, ErrorKind};
 use crate::field::{Field, Kind};
 use crate::value::Value;
 use plan::EventSource;
 
-/// What is to be told, and how.
+/// Which events to deliver, and how.
+///
+/// ```
+/// # mod taskdiag { pub mod events { pub use taskdiag_core::event::{EventKind, Options}; } }
+/// use taskdiag::events::{EventKind, Options};
+///
+/// let ends_of_threads = Options::default().kinds([EventKind::Exit]).threads(true);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
-    /// The kinds of events. What is not asked for costs nothing.
+    #[doc(hidden)]
     pub kinds: EventKinds,
-    /// Events about threads too.
+    #[doc(hidden)]
     pub threads: bool,
-    /// Lets only this source tell: opening fails where it can't.
+    #[doc(hidden)]
     pub source: Option<EventSource>,
-    /// Room for events that have not been read yet, rounded up to a power of two. In the ring that tracepoints write to, an
-    /// event takes some 100 bytes and an exec 300; in the connector's socket, up to a thousand.
+    #[doc(hidden)]
     pub ring_bytes: u32,
-    /// How long `Events::wait` lets events of the tracepoints gather before it returns: being woken for each would cost more
-    /// than all the rest. Those of the connector can't wait, as `/proc` soon has no more to say of them.
+    #[doc(hidden)]
     pub gather: Duration,
 }
 
 impl Default for Options {
+    /// Every event about processes, from the source that works, with a buffer of 4 MiB. Events
+    /// gather for 20 ms.
     fn default() -> Options {
         Options {
             kinds: EventKinds::all(),
@@ -43,13 +52,51 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Asks for events of these kinds. Other kinds cost nothing.
+    pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Options {
+        self.kinds = kinds.into_iter().collect();
+        self
+    }
+
+    /// Whether events about threads are delivered too.
+    pub fn threads(mut self, threads: bool) -> Options {
+        self.threads = threads;
+        self
+    }
+
+    /// The only source to use: opening fails where it does not work. `None` chooses one.
+    pub fn source(mut self, source: impl Into<Option<EventSource>>) -> Options {
+        self.source = source.into();
+        self
+    }
+
+    /// The size of the buffer for unread events, rounded up to a power of two. The tracepoints
+    /// write to a ring, in which an event takes about 100 bytes and an exec 300. The proc connector
+    /// writes to a socket, in which an event takes up to 1000 bytes.
+    pub fn ring_bytes(mut self, bytes: u32) -> Options {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// How long `Events::wait` lets events of the tracepoints gather before it returns: waking the
+    /// reader for each would cost more than everything else. Events of the proc connector are
+    /// delivered at once, because what it does not send has to be read from `/proc` while the
+    /// process exists.
+    pub fn gather(mut self, time: Duration) -> Options {
+        self.gather = time;
+        self
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 #[repr(u16)]
 pub enum EventKind {
-    /// A process, or a thread, began.
+    /// A process, or a thread, started.
     Fork = wire::FORK,
-    /// A process became another program.
+    /// A process executed a program.
     Exec = wire::EXEC,
     /// A process, or a thread, ended.
     Exit = wire::EXIT,
@@ -97,12 +144,13 @@ impl FromIterator<EventKind> for EventKinds {
     }
 }
 
-/// Something that happened to a process or a thread. Borrows from the memory that the kernel wrote it to.
+/// Something that happened to a process or a thread. Borrows from the memory that the kernel wrote
+/// it to.
 ///
-/// A process is identified by [`pid`](Event::pid) and [`start_ns`](Event::start_ns). Each fork of a process is followed by
-/// exactly one exit of it, told when none of its threads is alive any more. (Before Linux 6.16, threads that end at the same
-/// time may be told of after it.) A thread that executes a program becomes the process's first one: its number ends without an
-/// exit.
+/// [`pid`](Event::pid) and [`start_ns`](Event::start_ns) identify a process. After the fork event
+/// of a process comes exactly one exit event of it, once all its threads have ended. (Before Linux
+/// 6.16, exit events of threads that end at the same time may come after it.) A thread that
+/// executes a program takes the process's id as its own: its former thread id has no exit event.
 #[derive(Clone, Copy)]
 pub struct Event<'a> {
     kind: EventKind,
@@ -111,18 +159,19 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The event in bytes that a source wrote. `None` if they make no sense.
+    /// Decodes the bytes that a source wrote. `None` if they are not an event.
+    #[doc(hidden)]
     pub fn decode(bytes: &'a [u8]) -> Option<Event<'a>> {
         let (header, rest) = wire::split(bytes)?;
         let kind = EventKind::ALL
             .into_iter()
             .find(|&kind| kind as u16 == header.kind.get())?;
-        let least = match kind {
+        let min_len = match kind {
             EventKind::Fork => size_of::<wire::Fork>(),
             EventKind::Exec => 0,
             EventKind::Exit => size_of::<wire::Exit>(),
         };
-        (rest.len() >= least).then_some(Event { kind, header, rest })
+        (rest.len() >= min_len).then_some(Event { kind, header, rest })
     }
 
     fn has(&self, flag: u16) -> bool {
@@ -134,55 +183,54 @@ impl<'a> Event<'a> {
         self.kind
     }
 
-    /// When it happened, since boot.
+    /// When it happened, in nanoseconds since boot.
     pub fn time_ns(&self) -> u64 {
         self.header.time_ns.get()
     }
 
-    /// Process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.header.pid.get()
     }
 
-    /// Thread id. In an event about a process it is the process id.
+    /// The thread id; in an event about a process, the process id.
     pub fn tid(&self) -> u32 {
         self.header.tid.get()
     }
 
-    /// Whether it is about one thread of a process that has others, not about the process.
+    /// Whether the event is about one thread of a process with several, not about the process.
     pub fn is_thread(&self) -> bool {
         self.has(wire::THREAD)
     }
 
-    /// Process id of the parent; 0 if it has none in the reader's pid namespace.
+    /// The process id of the parent; 0 if the parent is not in the reader's pid namespace.
     pub fn ppid(&self) -> Result<u32, Absent> {
-        // The connector tells of it at the beginning and at the end of a process.
-        match self.kind {
-            EventKind::Exec => self.known()?,
-            EventKind::Fork | EventKind::Exit => {}
+        // The connector sends it with forks and exits only.
+        if self.kind == EventKind::Exec {
+            self.known()?;
         }
         Ok(self.header.ppid.get())
     }
 
-    /// When the process, or the thread, began, since boot.
+    /// When the process, or the thread, started, in nanoseconds since boot.
     pub fn start_ns(&self) -> Result<u64, Absent> {
         self.known()?;
         Ok(self.header.start_ns.get())
     }
 
-    /// Real user id.
+    /// The real user id.
     pub fn uid(&self) -> Result<u32, Absent> {
         self.known()?;
         Ok(self.header.uid.get())
     }
 
-    /// Effective user id.
+    /// The effective user id.
     pub fn euid(&self) -> Result<u32, Absent> {
         self.known()?;
         Ok(self.header.euid.get())
     }
 
-    /// Name of the executable or thread, any bytes.
+    /// The name of the executable or thread. It can have any bytes.
     pub fn comm(&self) -> Result<&'a [u8], Absent> {
         self.known()?;
         let comm = &self.header.comm;
@@ -195,7 +243,7 @@ impl<'a> Event<'a> {
         Ok(self.has(wire::KERNEL_THREAD))
     }
 
-    /// Whether what the connector does not tell was found in `/proc`.
+    /// Fails if the event is from the connector and `/proc` did not have the rest of it.
     fn known(&self) -> Result<(), Absent> {
         match (self.has(wire::CONNECTOR), self.has(wire::GONE), self.is_thread()) {
             (true, _, true) => Err(Absent::Unsupported),
@@ -204,7 +252,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What only the tracepoints tell.
+    /// Fails unless the event is from the tracepoints.
     fn traced(&self) -> Result<(), Absent> {
         if self.has(wire::CONNECTOR) {
             Err(Absent::Unsupported)
@@ -223,19 +271,21 @@ impl<'a> Event<'a> {
         Some(wire::Exit::ref_from_prefix(exit).ok()?.0)
     }
 
-    /// Of a fork: the process that called it. It is the parent but where it asked for a brother instead of a child.
+    /// For a fork: the process that called it. It is also the parent, unless it called clone(2)
+    /// with `CLONE_PARENT`.
     pub fn caller_pid(&self) -> Option<Result<u32, Absent>> {
         let fork = self.fork()?;
         Some(self.traced().map(|()| fork.caller_pid.get()))
     }
 
-    /// Of a fork: the thread that called it.
+    /// For a fork: the thread that called it.
     pub fn caller_tid(&self) -> Option<Result<u32, Absent>> {
         let fork = self.fork()?;
         Some(self.traced().map(|()| fork.caller_tid.get()))
     }
 
-    /// Of an exec: the file name as it was given, for a script the script's. Any bytes.
+    /// For an exec: the file name that was passed to execve(2), for a script the script's. It can
+    /// have any bytes.
     pub fn filename(&self) -> Option<Result<&'a [u8], Absent>> {
         let name = (self.kind == EventKind::Exec).then_some(self.rest)?;
         Some(self.traced().and_then(|()| {
@@ -247,32 +297,34 @@ impl<'a> Event<'a> {
         }))
     }
 
-    /// Of an exit: what the program returned, if it was not killed.
+    /// For an exit: the exit code, unless a signal killed the process.
     pub fn exit_code(&self) -> Option<u32> {
         let status = self.exit()?.status.get();
         (status & 0x7f == 0).then_some((status >> 8 & 0xff) as u32)
     }
 
-    /// Of an exit: the signal that killed it, if one did.
+    /// For an exit: the signal that killed the process, if one did.
     pub fn term_signal(&self) -> Option<u32> {
         let status = self.exit()?.status.get();
         (status & 0x7f != 0).then_some((status & 0x7f) as u32)
     }
 
-    /// Of an exit by a signal: whether the kernel wrote its memory to a core file.
+    /// For an exit by a signal: whether the kernel wrote a core file.
     pub fn core_dumped(&self) -> Option<bool> {
         let status = self.exit()?.status.get();
         (status & 0x7f != 0).then_some(status & 0x80 != 0)
     }
 
-    /// Of an exit: time on a processor, of this thread alone (of the leader, for a process), up to when the kernel last added
-    /// it up: what it ran since, a clock tick at most, is not in it.
+    /// For an exit: the time that this thread (for a process, its leader) spent on a processor, in
+    /// nanoseconds. Other threads do not count. The time since the kernel last updated the value,
+    /// at most a clock tick, is missing.
     pub fn runtime_ns(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit()?;
         Some(self.traced().map(|()| exit.runtime_ns.get()))
     }
 
-    /// Of a process's exit: the most resident memory it ever had, before exec too, as getrusage(2) says.
+    /// For the exit of a process: its peak resident memory in bytes, as in `ru_maxrss` of
+    /// getrusage(2), including that from before exec.
     pub fn peak_rss_bytes(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit().filter(|_| !self.is_thread())?;
         Some(self.traced().and_then(|()| {
@@ -304,8 +356,9 @@ impl fmt::Debug for Event<'_> {
 
 macro_rules! fields {
     ($($id:ident $name:ident: $kind:ident, $meaning:literal, |$event:ident| $read:expr;)*) => {
-        /// What can be asked of an event, by a name. Those that tasks have too have the same name and meaning there.
+        /// The fields of events. A field of tasks with the same name has the same meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
         #[repr(u8)]
         pub enum EventField { $(#[doc = $meaning] $id),* }
 
@@ -318,7 +371,7 @@ macro_rules! fields {
                 match self { $(EventField::$id => stringify!($name)),* }
             }
 
-            /// What its values are.
+            /// The kind of its values.
             pub fn kind(self) -> Kind {
                 match self { $(EventField::$id => Kind::$kind),* }
             }
@@ -330,7 +383,8 @@ macro_rules! fields {
         }
 
         impl<'a> Event<'a> {
-            /// The value of any field, or why it is missing; `None` if events like this one don't have it.
+            /// The value of any field, or why it is absent. `None` if events of this kind do not
+            /// have the field.
             pub fn value(&self, field: EventField) -> Option<Result<Value<'a>, Absent>> {
                 match field { $(EventField::$id => { let $event = self; $read }),* }
             }
@@ -338,44 +392,45 @@ macro_rules! fields {
     };
 }
 
-/// A value that may be missing, of any event.
+/// A value that every event has, though it may be absent.
 fn of_all<'a, T: Into<Value<'a>>>(value: Result<T, Absent>) -> Option<Result<Value<'a>, Absent>> {
     Some(value.map(Into::into))
 }
 
-/// A value that may be missing, of some events.
+/// A value that only events of some kinds have.
 fn of_some<'a, T: Into<Value<'a>>>(value: Option<Result<T, Absent>>) -> Option<Result<Value<'a>, Absent>> {
     of_all(value?)
 }
 
 fields! {
     Event event: Text, "What happened: fork, exec or exit.", |e| of_all(Ok(e.kind().name().as_bytes()));
-    TimeNs time_ns: Nanoseconds, "When, since boot.", |e| of_all(Ok(e.time_ns()));
+    TimeNs time_ns: Nanoseconds, "When it happened, since boot.", |e| of_all(Ok(e.time_ns()));
     Pid pid: Id, "Process id: the thread-group id.", |e| of_all(Ok(e.pid()));
-    Tid tid: Id, "Thread id. In an event about a process it is the process id.", |e| of_all(Ok(e.tid()));
+    Tid tid: Id, "Thread id; in an event about a process, the process id.", |e| of_all(Ok(e.tid()));
     Thread thread: Flag, "Whether it is about one thread, not about the process.", |e| of_all(Ok(e.is_thread()));
-    Ppid ppid: Id, "Process id of the parent; 0 if it has none in the reader's pid namespace.", |e| of_all(e.ppid());
-    StartNs start_ns: Nanoseconds, "When the process, or thread, began, since boot.", |e| of_all(e.start_ns());
+    Ppid ppid: Id, "Process id of the parent; 0 if the parent is not in the reader's pid namespace.", |e| of_all(e.ppid());
+    StartNs start_ns: Nanoseconds, "When the process, or the thread, started, since boot.", |e| of_all(e.start_ns());
     Uid uid: User, "Real user id.", |e| of_all(e.uid());
     Euid euid: User, "Effective user id.", |e| of_all(e.euid());
-    Comm comm: Text, "Name of the executable or thread: 15 bytes at most. Any bytes. Of an exec: the new one.", |e| of_all(e.comm());
+    Comm comm: Text, "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.", |e| of_all(e.comm());
     KernelThread kernel_thread: Flag, "Whether it is a kernel thread.", |e| of_all(e.is_kernel_thread());
-    CallerPid caller_pid: Id, "Of a fork: the process that called it. It is the parent but where it asked for a brother instead of a child.",
+    CallerPid caller_pid: Id, "For a fork: the process that called it. It is also the parent, unless it called clone(2) with CLONE_PARENT.",
         |e| of_some(e.caller_pid());
-    CallerTid caller_tid: Id, "Of a fork: the thread that called it.", |e| of_some(e.caller_tid());
-    Filename filename: Text, "Of an exec: the file name as it was given, for a script the script's. Any bytes.", |e| of_some(e.filename());
-    ExitCode exit_code: Id, "Of an exit: what the program returned, if it was not killed.", |e| of_some(e.exit_code().map(Ok));
-    TermSignal term_signal: Id, "Of an exit: the signal that killed it, if one did.", |e| of_some(e.term_signal().map(Ok));
-    CoreDumped core_dumped: Flag, "Of an exit by a signal: whether the kernel wrote a core file.", |e| of_some(e.core_dumped().map(Ok));
+    CallerTid caller_tid: Id, "For a fork: the thread that called it.", |e| of_some(e.caller_tid());
+    Filename filename: Text, "For an exec: the file name that was passed to execve(2), for a script the script's. Any bytes.", |e| of_some(e.filename());
+    ExitCode exit_code: Id, "For an exit: the exit code, unless a signal killed the process.", |e| of_some(e.exit_code().map(Ok));
+    TermSignal term_signal: Id, "For an exit: the signal that killed the process, if one did.", |e| of_some(e.term_signal().map(Ok));
+    CoreDumped core_dumped: Flag, "For an exit by a signal: whether the kernel wrote a core file.", |e| of_some(e.core_dumped().map(Ok));
     RuntimeNs runtime_ns: Nanoseconds,
-        "Of an exit: time on a processor, of this thread alone (of the leader, for a process). What it ran since the kernel last \
-         added it up, a clock tick at most, is not in it.", |e| of_some(e.runtime_ns());
-    PeakRssBytes peak_rss_bytes: Bytes, "Of a process's exit: the most resident memory it ever had, before exec too, as getrusage(2) says.",
+        "For an exit: the time that this thread (for a process, its leader) spent on a processor. The time since the kernel last \
+         updated the value, at most a clock tick, is missing.", |e| of_some(e.runtime_ns());
+    PeakRssBytes peak_rss_bytes: Bytes, "For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec.",
         |e| of_some(e.peak_rss_bytes());
 }
 
 impl EventField {
     /// The field of tasks that has the same name.
+    #[doc(hidden)]
     pub fn of_tasks(self) -> Option<Field> {
         self.name().parse().ok()
     }
@@ -387,9 +442,9 @@ impl fmt::Display for EventField {
     }
 }
 
-/// A name that no field of events has.
+/// The error of parsing a name that no field of events has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownEventField(pub String);
+pub struct UnknownEventField(String);
 
 impl fmt::Display for UnknownEventField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -399,6 +454,12 @@ impl fmt::Display for UnknownEventField {
 }
 
 impl std::error::Error for UnknownEventField {}
+
+impl From<UnknownEventField> for Error {
+    fn from(error: UnknownEventField) -> Error {
+        Error::new(ErrorKind::InvalidInput, "not a field of events").caused_by(error)
+    }
+}
 
 impl FromStr for EventField {
     type Err = UnknownEventField;
@@ -418,14 +479,14 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of an event with these details, and some that a ring has behind it.
+    /// The bytes of an event with these details, followed by bytes that do not belong to it.
     fn bytes(kind: u16, flags: u16, details: &[u8]) -> Vec<u8> {
         let header = wire::Header {
             len: U32::new((size_of::<wire::Header>() + details.len()) as u32),
             kind: U16::new(kind),
             flags: U16::new(flags),
             pid: U32::new(7),
-            comm: *b"a b)\0behind the \0"[..16].first_chunk().expect("sixteen bytes"),
+            comm: *b"a b)\0after the \0",
             ..wire::Header::default()
         };
         [header.as_bytes(), details, b"unused"].concat()
@@ -438,7 +499,7 @@ mod tests {
         }
     }
 
-    /// Check that statuses are read as wait(2) has them.
+    /// Check that statuses are decoded as wait(2) defines them.
     #[test]
     fn statuses_are_codes_or_signals() {
         for (status, code, signal, core) in [
@@ -456,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Check that events have the fields of their kind, and texts end where they should.
+    /// Check that each kind of event has its fields, and that names end where they should.
     #[test]
     fn kinds_have_their_own_fields() {
         let exec = bytes(wire::EXEC, 0, b"/bin/true");
@@ -486,7 +547,7 @@ mod tests {
         );
     }
 
-    /// Check that what the connector does not know has a reason.
+    /// Check that what the connector does not send is absent with a reason.
     #[test]
     fn the_connector_knows_less() {
         let of = |flags: u16| bytes(wire::EXEC, wire::CONNECTOR | flags, b"");
@@ -501,7 +562,8 @@ mod tests {
         assert_eq!(event(&found).filename(), Some(Err(Absent::Unsupported)));
     }
 
-    /// Check that every name leads back to its field, and that those of tasks mean the same kind of value.
+    /// Check that each name parses to its field, and that a task field of the same name has the
+    /// same kind.
     #[test]
     fn names_lead_to_their_fields() {
         for &field in EventField::ALL {
@@ -517,7 +579,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that any bytes decode to an event, of which everything can be asked, or to none.
+        /// Check that any bytes either decode to an event whose fields can all be read, or to none.
         #[test]
         fn any_bytes_decode(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Some(event) = Event::decode(&bytes) {
@@ -525,7 +587,7 @@ mod tests {
             }
         }
 
-        /// Check that no length or kind in an event leads outside of its bytes.
+        /// Check that no length or kind leads outside the bytes of the event.
         #[test]
         fn broken_events_decode(kind in 0..6_u16, flags: u16, len: u32, details in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut bytes = bytes(kind, flags, &details);

@@ -1,21 +1,22 @@
-//! Which source tells of events. Pure: facts in, decision out.
+//! Chooses the source of events: a pure function of facts.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::support::{refusal_kind, Fact, Verdict};
 
-/// Who tells of events.
+/// A source of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum EventSource {
-    /// BPF programs on the scheduler's tracepoints.
+    /// BPF programs on the scheduler's tracepoints (Linux 5.17).
     Bpf,
-    /// The proc connector.
+    /// The proc connector (`CONFIG_PROC_EVENTS`).
     Connector,
 }
 
 impl EventSource {
-    /// The name, as `--source` takes it.
+    /// The name, as reports have it: `bpf`, `connector`.
     pub fn name(self) -> &'static str {
         match self {
             EventSource::Bpf => "bpf",
@@ -30,24 +31,27 @@ impl fmt::Display for EventSource {
     }
 }
 
-/// What can tell of events on this host.
-#[derive(Clone, Debug)]
+/// Which sources of events work on this host. `Default` knows nothing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EventSupport {
     /// The caller can attach BPF programs to the tracepoints of fork, exec and exit.
     pub tracepoints: Fact,
-    /// The proc connector sends the caller messages.
+    /// The caller receives messages of the proc connector.
     pub connector: Fact,
 }
 
 impl EventSupport {
     /// All facts with their names, for a report.
-    pub fn facts(&self) -> [(&'static str, &Fact); 2] {
-        [
+    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &Fact)> {
+        let facts = [
             ("event-tracepoints", &self.tracepoints),
             ("event-connector", &self.connector),
-        ]
+        ];
+        facts.into_iter()
     }
 
+    /// Whether `source` works.
     #[doc(hidden)]
     pub fn fact(&self, source: EventSource) -> &Fact {
         match source {
@@ -56,6 +60,7 @@ impl EventSupport {
         }
     }
 
+    /// Sets whether `source` works.
     #[doc(hidden)]
     pub fn set(&mut self, source: EventSource, fact: Fact) {
         match source {
@@ -65,15 +70,15 @@ impl EventSupport {
     }
 }
 
-/// The source to try: the forced one, else the tracepoints, which tell more and lose less, else the connector. What has been
-/// tried in vain is a fact that says no.
+/// The source to try next: the forced one, else the tracepoints, which have more fields and lose
+/// fewer events, else the connector. A source that was tried and failed is a fact that says no.
 pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<EventSource> {
     let is_possible = |source: &EventSource| support.fact(*source).verdict != Verdict::No;
     match forced {
         Some(source) if is_possible(&source) => Ok(source),
         Some(source) => {
             let fact = support.fact(source);
-            let message = format!("the source {source} can't tell of events: {}", fact.sentence());
+            let message = format!("the source {source} can't deliver events: {}", fact.sentence());
             Err(Error::new(refusal_kind(&[fact]), message))
         }
         None => [EventSource::Bpf, EventSource::Connector]
@@ -82,7 +87,7 @@ pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<Event
             .ok_or_else(|| {
                 let EventSupport { tracepoints, connector } = support;
                 let message = format!(
-                    "nothing can tell of events: {}; {}",
+                    "no source can deliver events: {}; {}",
                     tracepoints.sentence(),
                     connector.sentence()
                 );
@@ -108,23 +113,24 @@ mod tests {
         Fact::no("CAP_BPF is missing", "run as root")
     }
 
-    fn lacking() -> Fact {
+    fn missing() -> Fact {
         Fact::no("this kernel has no connector", "")
     }
 
-    /// Check that the tracepoints come first, and the connector only where they can't be had.
+    /// Check that the tracepoints are chosen first, and the connector only where they do not work.
     #[test]
     fn tracepoints_come_first() {
         let choose = |tracepoints, connector| plan(None, &support(tracepoints, connector)).ok();
         assert_eq!(choose(untried(), untried()), Some(EventSource::Bpf));
         assert_eq!(choose(Fact::yes("tried"), Fact::yes("tried")), Some(EventSource::Bpf));
-        assert_eq!(choose(untried(), lacking()), Some(EventSource::Bpf));
+        assert_eq!(choose(untried(), missing()), Some(EventSource::Bpf));
         assert_eq!(choose(denied(), untried()), Some(EventSource::Connector));
     }
 
-    /// Check that a forced source is the only one that is tried, and that its refusal says why and what to do.
+    /// Check that only a forced source is tried, and that the error says why it does not work and
+    /// what to do.
     #[test]
-    fn a_forced_source_is_kept_to() {
+    fn only_a_forced_source_is_tried() {
         let choose = |forced, tracepoints, connector| plan(Some(forced), &support(tracepoints, connector));
         let chosen = choose(EventSource::Connector, Fact::yes("tried"), untried());
         assert_eq!(chosen.ok(), Some(EventSource::Connector));
@@ -132,16 +138,16 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert_eq!(
             error.to_string(),
-            "the source bpf can't tell of events: CAP_BPF is missing (run as root)"
+            "the source bpf can't deliver events: CAP_BPF is missing (run as root)"
         );
-        let error = choose(EventSource::Connector, Fact::yes("tried"), lacking()).expect_err("a refusal");
+        let error = choose(EventSource::Connector, Fact::yes("tried"), missing()).expect_err("a refusal");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 
-    /// Check that where nothing is possible both reasons are given.
+    /// Check that the error gives both reasons if neither source works.
     #[test]
     fn both_reasons_are_given() {
-        let error = plan(None, &support(denied(), lacking())).expect_err("a refusal");
+        let error = plan(None, &support(denied(), missing())).expect_err("a refusal");
         assert_eq!(error.kind(), ErrorKind::Denied);
         let text = error.to_string();
         assert!(

@@ -1,6 +1,6 @@
-//! The event in bytes: the Rust side of `bpf/event.h`.
+//! The bytes of an event: the Rust side of `bpf/event.h`.
 //!
-//! Bytes from anywhere are safe to decode. The structures have no alignment of their own.
+//! Any bytes are safe to decode. The structures have an alignment of 1.
 
 // zerocopy's derives make helper types that have no Debug.
 #![allow(missing_debug_implementations)]
@@ -10,13 +10,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The event is about one thread, not about a process.
 pub const THREAD: u16 = 1 << 0;
-/// It is a kernel thread.
+/// The event is about a kernel thread.
 pub const KERNEL_THREAD: u16 = 1 << 1;
-/// The file name is longer than there was room for.
+/// The file name was too long and is left out.
 pub const CUT: u16 = 1 << 2;
-/// The event is from the proc connector, which knows less.
+/// The event is from the proc connector, which sends fewer fields.
 pub const CONNECTOR: u16 = 1 << 3;
-/// And `/proc` did not have the rest any more.
+/// The process had ended before the fields that the connector does not send were read from `/proc`.
 pub const GONE: u16 = 1 << 4;
 
 /// The event is a fork.
@@ -32,13 +32,14 @@ crate::wire! {
         len: U32, kind: U16, flags: U16, time_ns: U64, start_ns: U64, pid: U32, tid: U32, ppid: U32, uid: U32, euid: U32,
         reserved: U32, comm: [u8; 16],
     }
-    /// What `struct td_event_fork` has besides.
+    /// `struct td_event_fork`, without the header.
     Fork { caller_pid: U32, caller_tid: U32 }
-    /// What `struct td_event_exit` has besides.
+    /// `struct td_event_exit`, without the header.
     Exit { status: I32, reserved: U32, runtime_ns: U64, peak_rss_pages: U64 }
 }
 
-/// The header of the event in `bytes`, and what lies behind it. `None` if there is no whole event.
+/// The header of the event in `bytes`, and the bytes after it. `None` unless there is a whole
+/// event.
 pub fn split(bytes: &[u8]) -> Option<(&Header, &[u8])> {
     let (header, _) = Header::ref_from_prefix(bytes).ok()?;
     let event = bytes.get(..header.len.get() as usize)?;

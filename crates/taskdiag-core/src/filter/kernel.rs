@@ -1,22 +1,24 @@
 //! The part of a filter that the kernel's side can decide.
 //!
-//! It decides only against tasks: those that pass are looked at again, with the whole filter, where their records are read.
-//! So a test here may be weaker than what was written, and never stronger.
+//! A test here may be weaker than the part of the filter that it is made from, but never stronger:
+//! tasks that pass are tested again with the whole filter, where their records are read.
 
 use std::fmt;
 
 use zerocopy::native_endian::{U16, U32, U64};
 
-use super::{Comparison, Conjunct, Expression, Relation, Test};
+use super::comparison::{Comparison, Operand, Relation, Subject, Test};
+use super::{Conjunct, Expression};
 use crate::field::Field;
 use crate::record::{value, KernelTest, TESTS};
 
-/// Tests for the kernel: all of those with one number in `clause` in a row, at least one has to hold.
+/// Tests for the kernel. A clause is a run of tests with the same `clause`: at least one of them
+/// has to hold. All clauses have to hold.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)]
 pub struct KernelTests {
     pub tests: Vec<KernelTest>,
-    /// What they test, in the words of the filter.
+    /// What they test, as the filter says it.
     pub text: Vec<String>,
 }
 
@@ -26,90 +28,116 @@ impl fmt::Display for KernelTests {
     }
 }
 
-/// Makes tests of those conjuncts that the kernel's side can decide, as far as there is room for them.
-#[doc(hidden)]
-pub fn tests(conjuncts: &[Conjunct<'_>], cgroup_id: &dyn Fn(&[u8]) -> Option<u64>) -> KernelTests {
+/// Finds the id of a cgroup by its path.
+type CgroupId<'a> = &'a dyn Fn(&[u8]) -> Option<u64>;
+
+type Clause = Vec<KernelTest>;
+
+/// Makes tests of those conjuncts that the kernel's side can decide, while there is room for them.
+pub(super) fn tests(conjuncts: &[Conjunct<'_>], cgroup_id: CgroupId<'_>) -> KernelTests {
     let mut kernel = KernelTests::default();
+    let mut count = 0;
     for conjunct in conjuncts {
-        let mut clause = Vec::new();
-        if !add(conjunct.expression, conjunct.is_negated, cgroup_id, &mut clause)
-            || kernel.tests.len() + clause.len() > TESTS
-        {
+        let Some(clauses) = clauses(conjunct, cgroup_id) else {
+            continue;
+        };
+        let len: usize = clauses.iter().map(Vec::len).sum();
+        if kernel.tests.len() + len > TESTS {
             continue;
         }
-        let number = kernel.text.len() as u16;
-        clause.iter_mut().for_each(|test| test.clause = U16::new(number));
-        kernel.tests.extend(clause);
+        for mut clause in clauses {
+            clause.iter_mut().for_each(|test| test.clause = U16::new(count));
+            kernel.tests.append(&mut clause);
+            count += 1;
+        }
         kernel.text.push(conjunct.to_string());
     }
     kernel
 }
 
-/// Adds the alternatives of a clause. False if one of them is not for the kernel, for then the clause is not either.
-fn add(
-    expression: &Expression,
-    is_negated: bool,
-    cgroup_id: &dyn Fn(&[u8]) -> Option<u64>,
-    clause: &mut Vec<KernelTest>,
-) -> bool {
-    match (expression, is_negated) {
-        (Expression::Any(parts), false) | (Expression::All(parts), true) => {
-            parts.iter().all(|part| add(part, is_negated, cgroup_id, clause))
+/// The clauses that a conjunct is. `None` if the kernel can't decide it.
+fn clauses(conjunct: &Conjunct<'_>, cgroup_id: CgroupId<'_>) -> Option<Vec<Clause>> {
+    if let (Expression::Test(test), true) = (conjunct.expression, conjunct.is_negated) {
+        if let Comparison::In(operands) = &test.comparison {
+            // Equal to none of them is unequal to each of them.
+            let unequal = |operand| Some(vec![relation_test(test, Relation::Equal, operand, true)?]);
+            return operands.iter().map(unequal).collect();
         }
+    }
+    let mut clause = Vec::new();
+    add(conjunct.expression, conjunct.is_negated, cgroup_id, &mut clause)?;
+    Some(vec![clause])
+}
+
+/// Adds the alternatives of a clause. `None` if the kernel can't decide one of them, since then it
+/// can't decide the clause.
+fn add(expression: &Expression, is_negated: bool, cgroup_id: CgroupId<'_>, clause: &mut Clause) -> Option<()> {
+    match (expression, is_negated) {
+        (Expression::Any(parts), false) | (Expression::All(parts), true) => parts
+            .iter()
+            .try_for_each(|part| add(part, is_negated, cgroup_id, clause)),
         (Expression::All(parts), false) | (Expression::Any(parts), true) => match parts.as_slice() {
             [part] => add(part, is_negated, cgroup_id, clause),
-            _ => false,
+            _ => None,
         },
         (Expression::Not(part), _) => add(part, !is_negated, cgroup_id, clause),
-        (Expression::Test(test), _) => match kernel_test(test, is_negated, cgroup_id) {
-            Some(test) => {
-                clause.push(test);
-                true
-            }
-            None => false,
-        },
+        (Expression::Test(test), _) => add_test(test, is_negated, cgroup_id, clause),
     }
 }
 
-fn kernel_test(test: &Test, is_negated: bool, cgroup_id: &dyn Fn(&[u8]) -> Option<u64>) -> Option<KernelTest> {
-    let made = |what: u32, relation: Relation, value: [u64; 2], mask: [u64; 2]| KernelTest {
-        what: U32::new(what),
-        relation: U16::new(if !is_negated { relation } else { relation.negated() } as u16),
-        clause: U16::new(0),
-        value: value.map(U64::new),
-        mask: mask.map(U64::new),
-    };
+fn add_test(test: &Test, is_negated: bool, cgroup_id: CgroupId<'_>, clause: &mut Clause) -> Option<()> {
     match &test.comparison {
-        Comparison::Number(relation, number) => {
-            let what = value_of(test.field)?;
-            // All that is compared fits; a number that does not is left to be compared here.
-            let number = i64::try_from(*number).ok()?;
-            Some(made(what, *relation, [number as u64, 0], [u64::MAX, 0]))
+        Comparison::Is(relation, operand) => clause.push(relation_test(test, *relation, operand, is_negated)?),
+        Comparison::In(operands) if !is_negated => {
+            for operand in operands {
+                clause.push(relation_test(test, Relation::Equal, operand, false)?);
+            }
         }
-        Comparison::Text(relation, text) if test.field == Field::State => match text.as_slice() {
-            &[letter] => Some(made(value::STATE, *relation, [letter.into(), 0], [u64::MAX, 0])),
+        Comparison::Matches(pattern) if is_name(test) && !is_negated && !pattern.prefix.0.is_empty() => {
+            clause.push(beginning(&pattern.prefix.0));
+        }
+        Comparison::Within(path) if !is_negated => {
+            clause.push(number_test(value::CGROUP, Relation::Equal, cgroup_id(path)?));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// A test for how the subject compares with one operand.
+fn relation_test(test: &Test, relation: Relation, operand: &Operand, is_negated: bool) -> Option<KernelTest> {
+    let Subject::Field(field) = test.subject else {
+        return None;
+    };
+    let meant = if is_negated { relation.negated() } else { relation };
+    match operand {
+        Operand::Number(number) => {
+            // All values that the kernel compares fit. A number that does not is left to be
+            // compared here.
+            let number = i64::try_from(*number).ok()?;
+            Some(number_test(value_of(field)?, meant, number as u64))
+        }
+        Operand::Text(text) if field == Field::State => match text.as_slice() {
+            &[letter] => Some(number_test(value::STATE, meant, letter.into())),
             _ => None,
         },
-        // `comm` of a kernel thread is the beginning of the name that /proc shows, so that only beginnings can be tested, and
-        // only for being the same.
-        Comparison::Text(Relation::Equal, text) if test.field == Field::Comm && !is_negated => {
-            Some(beginning(text, &made))
-        }
-        Comparison::Pattern(pattern) if test.field == Field::Comm && !is_negated && !pattern.prefix.0.is_empty() => {
-            Some(beginning(&pattern.prefix.0, &made))
-        }
-        Comparison::Within(path) if !is_negated => Some(made(
-            value::CGROUP,
-            Relation::Equal,
-            [cgroup_id(path)?, 0],
-            [u64::MAX, 0],
-        )),
+        // A kernel thread's name in `/proc` can be longer than `comm`, of which it has the
+        // beginning. So only a beginning can be tested, and only for being equal.
+        Operand::Text(text) if is_name(test) && meant == Relation::Equal && !is_negated => Some(beginning(text)),
         _ => None,
     }
 }
 
-/// A test for what the first 15 bytes of a name, which are all that `comm` holds, begin with.
-fn beginning(text: &[u8], made: &dyn Fn(u32, Relation, [u64; 2], [u64; 2]) -> KernelTest) -> KernelTest {
+fn is_name(test: &Test) -> bool {
+    test.subject == Subject::Field(Field::Comm)
+}
+
+fn number_test(what: u32, relation: Relation, number: u64) -> KernelTest {
+    kernel_test(what, relation, [number, 0], [u64::MAX, 0])
+}
+
+/// A test for what the first 15 bytes of a name begin with. `comm` holds no more.
+fn beginning(text: &[u8]) -> KernelTest {
     let len = text.len().min(15);
     let (mut value, mut mask) = ([0; 16], [0; 16]);
     value[..len].copy_from_slice(&text[..len]);
@@ -118,7 +146,17 @@ fn beginning(text: &[u8], made: &dyn Fn(u32, Relation, [u64; 2], [u64; 2]) -> Ke
         let (first, second) = bytes.split_at(8);
         [first, second].map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
     };
-    made(value::COMM, Relation::Equal, words(value), words(mask))
+    kernel_test(value::COMM, Relation::Equal, words(value), words(mask))
+}
+
+fn kernel_test(what: u32, relation: Relation, value: [u64; 2], mask: [u64; 2]) -> KernelTest {
+    KernelTest {
+        what: U32::new(what),
+        relation: U16::new(relation as u16),
+        clause: U16::new(0),
+        value: value.map(U64::new),
+        mask: mask.map(U64::new),
+    }
 }
 
 /// The values that the program can look up.
@@ -172,7 +210,7 @@ mod tests {
             .to_string()
     }
 
-    /// Check which parts are the kernel's: those whose every alternative it knows.
+    /// Check which parts the kernel decides: those of which it can decide every alternative.
     #[test]
     fn parts_are_pushed_down_whole() {
         for (filter, pushed) in [
@@ -191,6 +229,22 @@ mod tests {
             ("comm == 'sshd' and state == 'S'", "comm == 'sshd' and state == 'S'"),
             ("pid == 99999999999", "pid == 99999999999"),
             ("vsize_bytes > 1 and pid > 18446744073709551615", ""),
+            ("uid in (0, 1) and cmdline ~ 'x'", "uid in (0, 1)"),
+            ("uid not in (0, 1)", "not uid in (0, 1)"),
+            ("not (uid in (0, 1) or nice > 1)", "not uid in (0, 1) and not nice > 1"),
+            ("not (uid in (0, 1) and nice > 1)", ""),
+            (
+                "uid in (0, 1) or state in ('R', 'D')",
+                "(uid in (0, 1) or state in ('R', 'D'))",
+            ),
+            ("comm in ('sshd', 'cron')", "comm in ('sshd', 'cron')"),
+            ("comm not in ('sshd', 'cron')", ""),
+            ("state in ('R', 'SD')", ""),
+            ("uid in (0, euid)", ""),
+            ("uid != euid", ""),
+            ("limits.nofile.soft < 1024", ""),
+            ("cap_effective has chown", ""),
+            ("cgroup within '/a' and cgroup within '/b'", "cgroup within '/a'"),
         ] {
             assert_eq!(text(filter), pushed, "{filter}");
         }
@@ -201,7 +255,8 @@ mod tests {
         assert_eq!(Filter::one_of(Field::Pid, &many).kernel_tests(&|_| None).tests.len(), 0);
     }
 
-    /// Check that clauses are numbered from 0, alternatives alike, and that negation turns relations round.
+    /// Check that clauses are numbered from 0, with one number for all alternatives, and that
+    /// negation turns relations round.
     #[test]
     fn clauses_are_numbered() {
         let tests = Filter::parse("(uid == 0 or uid == 1) and not nice < 5")
@@ -210,6 +265,14 @@ mod tests {
         let clauses: Vec<u16> = tests.tests.iter().map(|test| test.clause.get()).collect();
         assert_eq!(clauses, [0, 0, 1]);
         assert_eq!(tests.tests[2].relation.get(), Relation::GreaterOrEqual as u16);
+        let clauses = |filter: &str| {
+            tests_of(filter)
+                .iter()
+                .map(|test| test.clause.get())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(clauses("uid in (0, 1, 2) and nice < 5"), [0, 0, 0, 1]);
+        assert_eq!(clauses("uid not in (0, 1, 2) and nice < 5"), [0, 1, 2, 3]);
     }
 
     fn tests_of(filter: &str) -> Vec<KernelTest> {
@@ -217,7 +280,7 @@ mod tests {
         filter.kernel_tests(&|_| None).tests
     }
 
-    /// Check that each value has its number, and is compared whole.
+    /// Check that each value has its number, and that all its bits are compared.
     #[test]
     fn values_have_their_numbers() {
         for (field, what) in [
@@ -259,7 +322,8 @@ mod tests {
         assert_eq!(tests_of("vsize_bytes == 1").len(), 0);
     }
 
-    /// Check that of names as many bytes are compared as the kernel keeps, and that only the beginning is.
+    /// Check that only the beginning of a name is compared, and no more bytes than the kernel
+    /// keeps.
     #[test]
     fn names_are_compared_from_their_beginning() {
         let bytes = |words: [U64; 2]| words.map(|word| word.get().to_ne_bytes()).concat();
@@ -283,9 +347,10 @@ mod tests {
         }
     }
 
-    /// Check that what stands behind a cgroup is not tested where it is negated, and what is alone in parentheses is.
+    /// Check that a cgroup is not tested where it is negated, and that an expression alone in
+    /// parentheses is tested.
     #[test]
-    fn what_is_negated_is_tested_only_where_that_is_known() {
+    fn cgroups_are_tested_unless_negated() {
         let within = Filter::within_cgroup(b"/a").0;
         let negated = Filter(Expression::Not(Box::new(within.clone())));
         assert_eq!(negated.kernel_tests(&|_| Some(7)).tests.len(), 0);
@@ -296,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Check that there are as many tests as there is room for, and of the next clause none.
+    /// Check that tests are made while there is room for a whole clause.
     #[test]
     fn tests_fill_their_room() {
         let count = |numbers: usize| {

@@ -1,10 +1,11 @@
-//! The text of `/proc/PID/maps` and `/proc/PID/smaps`: bytes in, values out, no I/O.
+//! The parser of `/proc/PID/maps`, and of `/proc/PID/smaps` mapping by mapping.
 
+use super::number::{kibibytes, leading_decimal, leading_hexadecimal};
 use crate::mapping::{Device, Perms, Usage};
 
 /// The line of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // as of a Mapping
+#[allow(missing_docs)] // proc_pid_maps(5) has the meanings
 pub struct Line<'a> {
     pub start: u64,
     pub end: u64,
@@ -12,29 +13,31 @@ pub struct Line<'a> {
     pub offset_bytes: u64,
     pub device: Device,
     pub inode: u64,
-    /// As it stands there: [`unescape`] makes a name of it.
+    /// Escaped, as in the text: see [`unescape`].
     pub name: &'a [u8],
 }
 
-/// The kernel's page that every process can call, which is in the text of most but is no mapping of theirs.
+/// The name of the vsyscall page, which is in the text of most processes though it is a mapping of
+/// the kernel's, not of the process.
 pub const VSYSCALL: &[u8] = b"[vsyscall]";
 
-/// The addresses at the beginning of a line, and the rest of it. `None` if it is not the line of a mapping.
+/// Parses the addresses at the start of a line. Also returns the rest of it. `None` if it is not
+/// the line of a mapping.
 pub fn range(line: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let (start, rest) = hex(line)?;
-    let (end, rest) = hex(rest.strip_prefix(b"-")?)?;
+    let (start, rest) = leading_hexadecimal(line)?;
+    let (end, rest) = leading_hexadecimal(rest.strip_prefix(b"-")?)?;
     let rest = rest.strip_prefix(b" ")?;
     (start < end).then_some((start, end, rest))
 }
 
-/// All of a line, without its newline.
+/// Parses the line of a mapping, without its newline.
 pub fn line(text: &[u8]) -> Option<Line<'_>> {
     let (start, end, rest) = range(text)?;
     let (perms, rest) = rest.split_at_checked(4)?;
-    let (offset_bytes, rest) = hex(rest.strip_prefix(b" ")?)?;
-    let (major, rest) = hex(rest.strip_prefix(b" ")?)?;
-    let (minor, rest) = hex(rest.strip_prefix(b":")?)?;
-    let (inode, rest) = decimal(rest.strip_prefix(b" ")?)?;
+    let (offset_bytes, rest) = leading_hexadecimal(rest.strip_prefix(b" ")?)?;
+    let (major, rest) = leading_hexadecimal(rest.strip_prefix(b" ")?)?;
+    let (minor, rest) = leading_hexadecimal(rest.strip_prefix(b":")?)?;
+    let (inode, rest) = leading_decimal(rest.strip_prefix(b" ")?)?;
     let name_at = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
     if name_at == 0 && !rest.is_empty() {
         return None;
@@ -53,26 +56,27 @@ pub fn line(text: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-/// Takes in a line of smaps that is not a mapping's own: `Rss:   8 kB`. False if it can't be one.
+/// Adds a line of `smaps` that follows the line of a mapping, such as `Rss: 8 kB`. Returns false if
+/// it can't be such a line.
 pub fn detail(line: &[u8], usage: &mut Usage, page_size_bytes: &mut u64) -> bool {
     let Some(colon) = line.iter().position(|&byte| byte == b':') else {
         return false;
     };
-    let (key, rest) = (&line[..colon], line[colon + 1..].trim_ascii());
-    let kib = || Some(decimal(rest.strip_suffix(b" kB")?.trim_ascii())?.0.saturating_mul(1024));
-    let place = match key {
+    let (key, rest) = (&line[..colon], &line[colon + 1..]);
+    let sum = match key {
         b"Rss" => &mut usage.rss_bytes,
         b"Shared_Dirty" | b"Private_Dirty" => &mut usage.dirty_bytes,
         b"KernelPageSize" => page_size_bytes,
         _ => return key.first().is_some_and(u8::is_ascii_uppercase),
     };
-    let Some(bytes) = kib() else { return false };
-    *place = place.saturating_add(bytes);
+    let Some(bytes) = kibibytes(rest) else { return false };
+    *sum = sum.saturating_add(bytes);
     true
 }
 
-/// Appends a name as it is, from how the text has it: `\012` stands for a newline there, and nothing else is escaped. A name
-/// that really has these four bytes can't be told from one with a newline.
+/// Appends the unescaped form of a name to `out`. The kernel replaces newlines by `\012` and
+/// escapes nothing else, so a name that really has these four bytes is taken for one with a
+/// newline.
 pub fn unescape(name: &[u8], out: &mut Vec<u8>) {
     const NEWLINE: &[u8] = b"\\012";
     let mut rest = name;
@@ -93,32 +97,6 @@ pub fn unescape(name: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    number(text, 16, 16, digit)
-}
-
-fn decimal(text: &[u8]) -> Option<(u64, &[u8])> {
-    number(text, 20, 10, |byte| byte.is_ascii_digit().then(|| byte - b'0'))
-}
-
-fn number(text: &[u8], most_digits: usize, base: u64, digit: impl Fn(u8) -> Option<u8>) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    let mut at = 0;
-    while let Some(digit) = text.get(at).copied().and_then(&digit) {
-        if at == most_digits {
-            return None;
-        }
-        value = value.checked_mul(base)?.checked_add(digit.into())?;
-        at += 1;
-    }
-    (at > 0).then_some((value, &text[at..]))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -131,9 +109,10 @@ mod tests {
         name
     }
 
-    /// Check lines as kernels print them: of files, of memory without a name, of 32-bit processes, of large devices.
+    /// Check lines as kernels print them: of files, of anonymous memory, of 32-bit processes, of
+    /// large device numbers.
     #[test]
-    fn lines_are_read() {
+    fn lines_are_parsed() {
         let text = b"7f5e8c021000-7f5e8c022000 r-xs 00001000 fe:00 247026                     /tmp/a  b (deleted)";
         let expected = Line {
             start: 0x7f5e_8c02_1000,
@@ -158,7 +137,7 @@ mod tests {
         );
     }
 
-    /// Check that what is no line of a mapping is none.
+    /// Check that other text is not taken for the line of a mapping.
     #[test]
     fn other_text_is_refused() {
         for text in [
@@ -178,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Check that newlines come back, and that other backslashes stay.
+    /// Check that newlines are unescaped, and that other backslashes stay.
     #[test]
     fn names_are_unescaped() {
         assert_eq!(name(b"/a\\012b"), b"/a\nb");
@@ -188,7 +167,7 @@ mod tests {
         assert_eq!(name(b""), b"");
     }
 
-    /// Check the lines of smaps that matter, and that the others are passed over.
+    /// Check that the lines that matter are added up, and that the others are skipped.
     #[test]
     fn details_are_added_up() {
         let (mut usage, mut page_size) = (Usage::default(), 0);
@@ -213,7 +192,7 @@ mod tests {
         }
     }
 
-    /// A line as the kernel makes it, from the values of a mapping.
+    /// Prints a line as the kernel does.
     fn printed(line: &Line<'_>, padding: usize) -> Vec<u8> {
         let mut text = format!(
             "{:08x}-{:08x} {} {:08x} {:02x}:{:02x} {} ",
@@ -231,9 +210,9 @@ mod tests {
     }
 
     proptest! {
-        /// Check that whatever the kernel can print is read back.
+        /// Check that any line that the kernel can print is parsed.
         #[test]
-        fn lines_come_back(
+        fn printed_lines_are_parsed(
             start in 0..u64::MAX, len in 1..u64::MAX, perms in 0..16_u8, offset_bytes: u64, major: u32, minor: u32, inode: u64,
             name in "(/[ -\\[\\]-~\n\u{e9}]{0,40})?", padding in 0..30_usize,
         ) {
@@ -252,9 +231,9 @@ mod tests {
             prop_assert_eq!(Line { name: line.name, ..read }, line);
         }
 
-        /// Check that any bytes are read without a panic.
+        /// Check that no bytes make the parsers panic.
         #[test]
-        fn any_bytes_are_survived(bytes: Vec<u8>) {
+        fn parsers_take_any_bytes(bytes: Vec<u8>) {
             let _ = line(&bytes);
             let _ = detail(&bytes, &mut Usage::default(), &mut 0);
             prop_assert!(name(&bytes).len() <= bytes.len());

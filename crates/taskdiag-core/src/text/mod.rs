@@ -1,5 +1,8 @@
-//! The kernel's texts: bytes in, values out, whatever the bytes are.
+//! Parsers of the kernel's text files, which take any bytes.
 
+pub mod fdinfo;
 pub mod maps;
+mod number;
 pub mod process;
 pub mod smaps;
+pub mod terminals;

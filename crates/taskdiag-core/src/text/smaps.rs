@@ -1,12 +1,14 @@
-//! The texts of `smaps_rollup` and `smaps`: bytes in, sums out.
+//! The parser of `/proc/PID/smaps_rollup`, and of `/proc/PID/smaps` as a whole.
 //!
-//! Both have the same lines, `smaps` once for each mapping: adding up is all there is to do. Any bytes are fine.
+//! Both have the same lines, `smaps` once for each mapping, so the values of each line are added
+//! up. Any bytes are safe to parse.
 
 use zerocopy::native_endian::U64;
 
+use super::number::kibibytes;
 use crate::record::{Rollup, NO_NUMBER};
 
-/// The lines, in the order of [`Rollup`].
+/// The keys of the lines, in the order of [`Rollup`].
 const LINES: [&[u8]; 22] = [
     b"Rss",
     b"Pss",
@@ -35,29 +37,29 @@ const LINES: [&[u8]; 22] = [
 const RSS: usize = 0;
 const PSS: usize = 1;
 
-/// Longer lines are the heads of mappings with long names: none of ours.
+/// The maximum length of a line in [`LINES`]. Only the lines of mappings with long names are
+/// longer.
 const LONGEST: usize = 256;
 
-/// Adds up lines as they come.
+/// Adds up lines. The text may come in pieces.
 #[derive(Debug)]
 pub struct Sum {
     bytes: [u64; LINES.len()],
-    /// Bit `n` is set once there was a line `LINES[n]`.
+    /// Bit `n` is set once a line `LINES[n]` was added.
     found: u32,
-    /// The beginning of a line whose end is yet to come.
-    begun: Vec<u8>,
-    /// Where in [`LINES`] the next line is expected: they keep their order.
+    /// The start of a line whose end has not come yet.
+    partial: Vec<u8>,
+    /// The index in [`LINES`] that is expected next: the kernel keeps the order.
     next: usize,
     is_empty: bool,
 }
 
-/// Of nothing yet.
 impl Default for Sum {
     fn default() -> Sum {
         Sum {
             bytes: [0; LINES.len()],
             found: 0,
-            begun: Vec::with_capacity(LONGEST),
+            partial: Vec::with_capacity(LONGEST),
             next: 0,
             is_empty: true,
         }
@@ -69,31 +71,31 @@ impl Sum {
     pub fn clear(&mut self) {
         self.bytes = [0; LINES.len()];
         self.found = 0;
-        self.begun.clear();
+        self.partial.clear();
         self.next = 0;
         self.is_empty = true;
     }
 
-    /// Adds the next piece of the text, which may begin and end anywhere.
+    /// Adds the next piece of the text, which may start and end within a line.
     pub fn add(&mut self, mut text: &[u8]) {
         self.is_empty &= text.is_empty();
-        if !self.begun.is_empty() {
+        if !self.partial.is_empty() {
             let end = text.iter().position(|&byte| byte == b'\n');
             let rest = &text[..end.unwrap_or(text.len())];
-            let room = LONGEST.saturating_sub(self.begun.len());
-            self.begun.extend_from_slice(&rest[..rest.len().min(room)]);
+            let room = LONGEST.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(&rest[..rest.len().min(room)]);
             let Some(end) = end else { return };
-            let line = std::mem::take(&mut self.begun);
+            let line = std::mem::take(&mut self.partial);
             self.line(&line);
-            self.begun = line;
-            self.begun.clear();
+            self.partial = line;
+            self.partial.clear();
             text = &text[end + 1..];
         }
         while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
             self.line(&text[..end]);
             text = &text[end + 1..];
         }
-        self.begun.extend_from_slice(&text[..text.len().min(LONGEST)]);
+        self.partial.extend_from_slice(&text[..text.len().min(LONGEST)]);
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -116,28 +118,26 @@ impl Sum {
         self.found |= 1 << index;
     }
 
-    /// Whether there was no text at all.
+    /// Whether no text was added.
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// The sums; none if the text was not of this kind.
+    fn has(&self, index: usize) -> bool {
+        self.found >> index & 1 != 0
+    }
+
+    /// The sums. `None` unless the text had the lines that both files have on all kernels.
     pub fn rollup(&self) -> Option<Rollup> {
-        if self.found & (1 << RSS | 1 << PSS) != 1 << RSS | 1 << PSS {
+        if !(self.has(RSS) && self.has(PSS)) {
             return None;
         }
-        let line = |index: usize| {
-            U64::new(match self.found >> index & 1 {
-                0 => NO_NUMBER,
-                _ => self.bytes[index],
-            })
+        let mut indexes = 0..LINES.len();
+        let mut next = || match indexes.next() {
+            Some(index) if self.has(index) => U64::new(self.bytes[index]),
+            _ => U64::new(NO_NUMBER),
         };
-        let mut index = 0;
-        let mut next = || {
-            index += 1;
-            line(index - 1)
-        };
-        // Evaluated in this order.
+        // The fields are evaluated in this order, which is that of LINES.
         Some(Rollup {
             rss_bytes: next(),
             pss_bytes: next(),
@@ -166,22 +166,6 @@ impl Sum {
     }
 }
 
-/// The number of bytes that `   12 kB` says.
-fn kibibytes(text: &[u8]) -> Option<u64> {
-    let digits = text.trim_ascii().strip_suffix(b" kB")?;
-    if digits.is_empty() {
-        return None;
-    }
-    let number = digits.iter().try_fold(0u64, |value, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value.checked_mul(10)?.checked_add(digit.into())
-    })?;
-    number.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -198,7 +182,8 @@ mod tests {
         Pss:                 546 kB\nPss_Dirty:           120 kB\nShared_Clean:       1628 kB\nPrivate_Clean:       64 kB\n\
         Private_Dirty:       120 kB\nSwap:                  4 kB\nSwapPss:               2 kB\nLocked:                0 kB\nVmFlags: rd\n";
 
-    /// Check that lines are bytes, that those which the kernel lacks are told apart from zeros, and that others don't count.
+    /// Check that lines are added up in bytes, that a line which the kernel does not print differs
+    /// from a zero, and that other lines do not count.
     #[test]
     fn lines_are_added_up() {
         let one = sum(&[FIRST]).expect("a sum");
@@ -211,7 +196,25 @@ mod tests {
         assert_eq!(two.swap_pss_bytes.get(), 4 << 10);
     }
 
-    /// Check that what is no rollup is none.
+    /// Check that nothing is left after clearing, and which text counts as none.
+    #[test]
+    fn a_cleared_sum_is_empty() {
+        let mut sum = Sum::default();
+        assert!(sum.is_empty());
+        sum.add(b"");
+        assert!(sum.is_empty());
+        sum.add(FIRST);
+        sum.add(b"");
+        sum.add(b"Rss: 1");
+        assert!(!sum.is_empty());
+        sum.clear();
+        assert!(sum.is_empty() && sum.rollup().is_none());
+        sum.add(FIRST);
+        let once = sum.rollup().expect("a sum");
+        assert_eq!((once.rss_bytes.get(), sum.is_empty()), (1812 << 10, false));
+    }
+
+    /// Check that other texts have no sum.
     #[test]
     fn other_texts_have_no_sum() {
         for text in [
@@ -223,12 +226,12 @@ mod tests {
         ] {
             assert!(sum(&[text]).is_none(), "{text:?}");
         }
-        // A line without an end is not whole.
+        // The last line has no newline, so it may be incomplete.
         assert!(sum(&[b"Rss: 4 kB\nPss: 1 kB"]).is_none());
     }
 
     proptest! {
-        /// Check that it does not matter where the text was cut.
+        /// Check that the sums do not depend on where the text is cut.
         #[test]
         fn pieces_are_the_whole(cuts in proptest::collection::vec(0..1000usize, 0..6)) {
             let text = [FIRST, FIRST, FIRST].concat();
@@ -238,7 +241,7 @@ mod tests {
             prop_assert_eq!(format!("{:?}", sum(&pieces)), format!("{:?}", sum(&[&text])));
         }
 
-        /// Check that any bytes can be added, however long their lines are.
+        /// Check that any bytes can be added, however long the lines are.
         #[test]
         fn any_bytes_are_added(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..600), 0..6)) {
             let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();

@@ -1,4 +1,5 @@
-//! Processes and threads as they begin, become other programs, and end: none is too short-lived to be seen.
+//! Processes and threads as they start, execute programs, and end: also those that live too briefly
+//! to be in any snapshot.
 //!
 //! ```no_run
 //! use taskdiag::events::{Events, Options};
@@ -14,64 +15,88 @@
 //! # #[allow(unreachable_code)]
 //! # Ok::<(), taskdiag::Error>(())
 //! ```
+//!
+//! Events come from BPF programs on the scheduler's tracepoints. Where these can't be loaded, they
+//! come from the proc connector (`CONFIG_PROC_EVENTS`), and are completed by what `/proc` still has
+//! of the process. [`support`] says what this host has.
+
+mod connector;
 
 use std::cell::Cell;
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::param::page_size;
-use rustix::thread::{capabilities, CapabilitySet};
+use rustix::thread::CapabilitySet;
 use rustix::time::Timespec;
 use taskdiag_bpf::recipe;
-use taskdiag_bpf::rights::{capability_remedy, missing_capabilities};
+use taskdiag_bpf::rights::{bpf_load, capability_remedy, effective_capabilities, missing_capabilities};
 use taskdiag_bpf::tracing::Tracing;
 use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::plan::plan;
 use taskdiag_core::support::{Fact, Verdict};
 use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 
 use crate::probe;
-use crate::source::connector::Connector;
+use connector::Connector;
 
-pub use taskdiag_core::event::plan::{plan, EventSource, EventSupport};
-pub use taskdiag_core::event::{Event, EventField, EventKind, EventKinds, Options, UnknownEventField};
+pub use taskdiag_core::event::plan::{EventSource, EventSupport};
+pub use taskdiag_core::event::{Event, EventField, EventKind, Options, UnknownEventField};
 
-/// Events that could not be told.
+/// Events that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lost {
-    /// How many.
+    /// How many events were lost, at least.
     pub count: u64,
-    /// Whether it is so many; else it is at least so many.
+    /// Whether exactly so many were lost.
     pub is_exact: bool,
 }
 
-/// A stream of events, of all processes of the caller's pid namespace and those below, from when it is opened.
+/// A stream of events, from when it is opened: of all processes of the caller's pid namespace and
+/// those below.
 ///
-/// Several do not disturb each other. Capabilities are needed only while one is opened (on Linux 6.0 and later).
-#[derive(Debug)]
+/// Several streams do not disturb each other. Capabilities are needed only while a stream is opened
+/// (Linux 6.0 and later). A child after fork(2) can't use it, and has to open its own.
 pub struct Events {
-    teller: Teller,
+    source: Source,
     gather: Duration,
     /// Events that made no sense.
     malformed: Cell<u64>,
     /// The ring made no sense, and is not read any more.
     is_broken: Cell<bool>,
-    /// The process that opened it. A child of it has the same ring, which only one may read.
+    /// The process that opened it. A child has the same ring, which only one process may read.
     owner: Owner,
 }
 
 #[derive(Debug)]
-enum Teller {
+enum Source {
     Tracing(Tracing),
     Connector(Box<Connector>),
 }
 
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("source", &self.source())
+            .field("lost", &self.lost())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Events {
-    /// Begins to watch. It takes some tens of milliseconds to load the programs.
+    /// Begins to watch. Loading the BPF programs takes some tens of milliseconds, `CAP_BPF` and
+    /// `CAP_PERFMON` (Linux 5.17); the proc connector takes `CAP_NET_ADMIN` before Linux 6.6.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
+    /// missing: no source, or not the one of [`Options::source`], can report events.
     pub fn open(options: &Options) -> Result<Events> {
         let mut support = probe();
         loop {
@@ -84,14 +109,12 @@ impl Events {
     }
 
     fn open_source(source: EventSource, options: &Options) -> Result<Events> {
-        let options = Options {
-            ring_bytes: options.ring_bytes.max(page_size() as u32).next_power_of_two(),
-            ..options.clone()
-        };
+        let ring_bytes = options.ring_bytes.max(page_size() as u32).next_power_of_two();
+        let options = options.clone().ring_bytes(ring_bytes);
         Ok(Events {
-            teller: match source {
-                EventSource::Bpf => Teller::Tracing(Tracing::open(&options)?),
-                EventSource::Connector => Teller::Connector(Box::new(Connector::open(&options)?)),
+            source: match source {
+                EventSource::Connector => Source::Connector(Box::new(Connector::open(&options)?)),
+                _ => Source::Tracing(Tracing::open(&options)?),
             },
             gather: options.gather,
             malformed: Cell::new(0),
@@ -100,44 +123,56 @@ impl Events {
         })
     }
 
-    /// Who tells.
+    /// Where the events come from.
     pub fn source(&self) -> EventSource {
-        match self.teller {
-            Teller::Tracing(_) => EventSource::Bpf,
-            Teller::Connector(_) => EventSource::Connector,
+        match self.source {
+            Source::Tracing(_) => EventSource::Bpf,
+            Source::Connector(_) => EventSource::Connector,
         }
     }
 
-    /// The events that are there, in the order in which they happened on each processor, and of each process. Does not wait.
+    /// The events that have come, in the order in which they happened on each processor and to each
+    /// process. Does not wait.
     ///
-    /// They lie in the memory that the kernel wrote them to, which it gets back at the next call of this or of
-    /// [`wait`](Events::wait). What is not taken out of the batch comes again in the next.
+    /// They are in the memory that the kernel wrote them to. The next call of this or of
+    /// [`wait`](Events::wait) gives that back to the kernel. Events that are not taken out of the
+    /// batch are in the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`](ErrorKind::Malformed) if the kernel's ring made no sense,
+    /// [`Unsupported`](ErrorKind::Unsupported) in a child after fork(2),
+    /// [`System`](ErrorKind::System) if the connector's socket failed. All later calls fail too.
     pub fn read(&mut self) -> Result<Batch<'_>> {
         self.check()?;
-        match &mut self.teller {
-            Teller::Tracing(tracing) => tracing.turn(),
-            Teller::Connector(connector) => connector.turn()?,
+        match &mut self.source {
+            Source::Tracing(tracing) => tracing.turn(),
+            Source::Connector(connector) => connector.turn()?,
         }
         Ok(Batch { events: self })
     }
 
-    /// Waits until there are events, `interrupt` is readable or broken, or `timeout` has passed, without using the processor.
-    /// If there are events, it lets more of them gather, as [`Options::gather`] says.
+    /// Waits until there are events, `interrupt` is readable or broken, or `timeout` has passed. If
+    /// there are events, it waits for more of them, as [`Options::gather`] says.
     ///
-    /// Returning does not mean that there is an event: one may still be in the making.
+    /// It may return without an event: the kernel may still be writing one.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Events::read).
     pub fn wait(&mut self, timeout: Option<Duration>, interrupt: Option<BorrowedFd<'_>>) -> Result<()> {
         self.check()?;
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let has_rest = match &mut self.teller {
-            Teller::Tracing(tracing) => {
+        let has_rest = match &mut self.source {
+            Source::Tracing(tracing) => {
                 tracing.turn();
                 false
             }
-            Teller::Connector(connector) => connector.has_rest(),
+            Source::Connector(connector) => connector.has_rest(),
         };
         let patience = if has_rest { Some(Duration::ZERO) } else { timeout };
-        let [told, interrupted] = ready([Some(self.as_fd()), interrupt], patience)?;
-        if told && !interrupted && self.source() == EventSource::Bpf {
+        let [has_events, interrupted] = ready([Some(self.as_fd()), interrupt], patience)?;
+        if has_events && !interrupted && self.source() == EventSource::Bpf {
             let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
             let gather = rest.map_or(self.gather, |rest| rest.min(self.gather));
             ready([None, interrupt], Some(gather))?;
@@ -145,11 +180,12 @@ impl Events {
         Ok(())
     }
 
-    /// The events since this was opened that could not be told.
+    /// The events that were lost since the stream was opened: there was no room for them, or they
+    /// made no sense.
     pub fn lost(&self) -> Lost {
-        let (count, is_exact) = match &self.teller {
-            Teller::Tracing(tracing) => tracing.lost(),
-            Teller::Connector(connector) => (connector.overflows(), connector.overflows() == 0),
+        let (count, is_exact) = match &self.source {
+            Source::Tracing(tracing) => tracing.lost(),
+            Source::Connector(connector) => (connector.overflows(), connector.overflows() == 0),
         };
         Lost {
             count: count + self.malformed.get(),
@@ -157,16 +193,16 @@ impl Events {
         }
     }
 
-    /// Whether there is any sense in reading on.
+    /// Fails if reading makes no sense any more.
     fn check(&self) -> Result<()> {
         if !self.owner.is_this_process() {
-            let message = "events belong to the process that opened them: a child has to open its own";
+            let message = "this stream of events is of the process that opened it: a child has to open its own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if self.is_broken.get() {
             Err(Error::new(
                 ErrorKind::Malformed,
-                "the ring of events has something in it that can't be",
+                "the kernel's ring of events makes no sense",
             ))
         } else {
             Ok(())
@@ -174,27 +210,27 @@ impl Events {
     }
 
     fn next(&self) -> Option<&[u8]> {
-        match &self.teller {
-            Teller::Tracing(tracing) => {
+        match &self.source {
+            Source::Tracing(tracing) => {
                 let next = tracing.next()?;
                 next.inspect_err(|_| self.is_broken.set(true)).ok()
             }
-            Teller::Connector(connector) => connector.next(),
+            Source::Connector(connector) => connector.next(),
         }
     }
 }
 
-/// Polls as readable while there are events that have not been read.
+/// poll(2) says that it is readable while there are events that have not been read.
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.teller {
-            Teller::Tracing(tracing) => tracing.as_fd(),
-            Teller::Connector(connector) => connector.as_fd(),
+        match &self.source {
+            Source::Tracing(tracing) => tracing.as_fd(),
+            Source::Connector(connector) => connector.as_fd(),
         }
     }
 }
 
-/// The events that were there when [`Events::read`] was called. Taking them out allocates nothing.
+/// The events that had come when [`Events::read`] was called. Taking them out allocates nothing.
 #[derive(Debug)]
 pub struct Batch<'a> {
     events: &'a Events,
@@ -213,7 +249,8 @@ impl<'a> Iterator for Batch<'a> {
     }
 }
 
-/// Which of these are readable or broken, once one is or the time has passed. What is not given never is.
+/// Waits until a descriptor is readable or broken, or the time has passed. Returns which ones are;
+/// `None` never is.
 fn ready<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], timeout: Option<Duration>) -> Result<[bool; N]> {
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut polled: Vec<PollFd<'_>> = fds
@@ -234,7 +271,7 @@ fn ready<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], timeout: Option<Durat
     Ok(fds.map(|fd| fd.is_some() && results.next().unwrap_or(false)))
 }
 
-/// Finds out what can tell of events on this host, by trying.
+/// Finds out what can report events on this host, by trying it.
 pub fn support() -> EventSupport {
     let mut support = probe();
     for source in [EventSource::Bpf, EventSource::Connector] {
@@ -243,39 +280,37 @@ pub fn support() -> EventSupport {
         }
         let fact = match (Events::open_source(source, &Options::default()), source) {
             (Err(error), _) => refusal(source, &error),
-            (Ok(_), EventSource::Bpf) => Fact::yes("attached to the tracepoints of fork, exec and exit"),
-            (Ok(_), EventSource::Connector) => Fact::yes("subscribed, and told of a thread that was started"),
+            (Ok(_), EventSource::Connector) => Fact::yes("subscribed, and received an event of a thread of ours"),
+            (Ok(_), _) => Fact::yes("attached to the tracepoints of fork, exec and exit"),
         };
         support.set(source, fact);
     }
     support
 }
 
-/// What is known without trying.
+/// What is known without trying it.
 fn probe() -> EventSupport {
     let built = recipe::EVENTS.as_ref().err().copied().unwrap_or_default();
-    let host = probe::probe(built, Path::new(""), Path::new(""));
-    let no = [host.bpf_built, host.btf]
+    let no = [probe::bpf_built(built), probe::btf()]
         .into_iter()
         .find(|fact| fact.verdict == Verdict::No);
-    let tracepoints = match (no, host.bpf_load.verdict) {
+    let load = bpf_load();
+    let tracepoints = match (no, load.verdict) {
         (Some(no), _) => no,
-        (None, Verdict::No) if !missing_capabilities().is_empty() => {
-            Fact::no(host.bpf_load.why, capability_remedy(REMEDY_BPF))
-        }
-        (None, Verdict::No) => host.bpf_load,
+        (None, Verdict::No) if !missing_capabilities().is_empty() => Fact::no(load.why, capability_remedy(REMEDY_BPF)),
+        (None, Verdict::No) => load,
         (None, _) => Fact::unknown("not tried yet"),
     };
-    EventSupport {
-        tracepoints,
-        connector: connector(),
-    }
+    let mut support = EventSupport::default();
+    support.tracepoints = tracepoints;
+    support.connector = connector();
+    support
 }
 
 const REMEDY_BPF: &str = "run as root, or with both capabilities: setcap cap_bpf,cap_perfmon+ep";
 const REMEDY_CONNECTOR: &str = "run as root, or with that capability: setcap cap_net_admin+ep";
 
-/// Whether the kernel would tell us through the connector, as far as is known without trying.
+/// Whether the connector would send us events, as far as is known without trying it.
 fn connector() -> Fact {
     /// Inode numbers of the initial namespaces, the same on every kernel that has them.
     const INITIAL: [(&str, &str); 3] = [
@@ -286,13 +321,13 @@ fn connector() -> Fact {
     for (name, initial) in INITIAL {
         if fs::read_link(format!("/proc/self/ns/{name}")).is_ok_and(|own| own.as_os_str() != initial) {
             return Fact::no(
-                format!("the proc connector tells only processes of the initial {name} namespace"),
+                format!("the proc connector sends events only to processes of the initial {name} namespace"),
                 "run outside of the container",
             );
         }
     }
     let is_old = host::kernel_version().is_some_and(|version| version < (6, 6));
-    let may = capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::NET_ADMIN));
+    let may = effective_capabilities().is_some_and(|held| held.contains(CapabilitySet::NET_ADMIN));
     if is_old && !may {
         Fact::no(
             "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
@@ -303,12 +338,12 @@ fn connector() -> Fact {
     }
 }
 
-/// What a failure to open a source says about the host.
+/// The fact that a source can't be opened.
 fn refusal(source: EventSource, error: &Error) -> Fact {
     let remedy = match (error.kind(), source) {
         (ErrorKind::Denied, EventSource::Bpf) => capability_remedy(REMEDY_BPF),
         (ErrorKind::Denied, EventSource::Connector) => capability_remedy(REMEDY_CONNECTOR),
         _ => "",
     };
-    Fact::no(error.to_string(), remedy)
+    Fact::no(format!("{error:#}"), remedy)
 }

@@ -1,19 +1,21 @@
-//! Walks and batches of look-ups over whatever gives mappings by address. No I/O of its own.
+//! Lists of mappings and batches of look-ups, made of the look-ups of any source. No I/O of its
+//! own.
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
 
 use super::{Filter, Mapping, Mappings};
 
-/// Gives mappings by ascending address.
+/// Looks up mappings by ascending address.
 pub(super) trait Cursor {
-    /// The first mapping that passes `filter` and ends behind `address`. No call has a lower address than the one before.
+    /// The first mapping that passes `filter` and ends behind `address`. No call may have a lower
+    /// address than the one before.
     fn seek(&mut self, address: u64, filter: Filter) -> Result<Option<Mapping<'_>>>;
 }
 
-/// Gives all mappings that pass `filter` to `each`.
+/// Calls `each` with all mappings that pass `filter`.
 ///
-/// While a process is at work its mappings grow and join: the next one may then begin before the end of the last. What was given
-/// already is cut off, so that no address comes twice.
+/// While a process runs its mappings grow and join, so the next mapping may begin before the end of
+/// the last. The part that was listed already is cut off, so that no address is listed twice.
 pub(super) fn walk(cursor: &mut dyn Cursor, filter: Filter, mut each: impl FnMut(&Mapping<'_>)) -> Result<()> {
     let mut from = 0;
     while let Some(mut mapping) = cursor.seek(from, filter)? {
@@ -26,7 +28,7 @@ pub(super) fn walk(cursor: &mut dyn Cursor, filter: Filter, mut each: impl FnMut
     Ok(())
 }
 
-/// Cuts off what of a mapping lies before `from`; false if nothing is left.
+/// Cuts off the part of a mapping before `from`. False if nothing is left.
 pub(super) fn cut(mapping: &mut Mapping<'_>, from: u64) -> bool {
     if mapping.start < from {
         if mapping.is_file_backed() {
@@ -37,16 +39,17 @@ pub(super) fn cut(mapping: &mut Mapping<'_>, from: u64) -> bool {
     mapping.start < mapping.end
 }
 
-/// The pages that addresses lie on. A mapping has whole pages: what holds for one address on a page holds for the others.
+/// The pages of some addresses. Mappings consist of whole pages, so all addresses of a page have
+/// one mapping.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// In order, each once: their first addresses.
+    /// Their first addresses, ascending, each once.
     starts: Vec<u64>,
-    /// Of each address, in the order given, its page.
+    /// The page of each address, in the order given.
     of: Vec<u32>,
 }
 
-/// How many bits of an address say where on its page it is.
+/// How many bits of an address are its offset in its page.
 fn page_shift() -> u32 {
     rustix::param::page_size().trailing_zeros()
 }
@@ -59,8 +62,8 @@ impl Pages {
         Pages::by_table(addresses).unwrap_or_else(|| Pages::by_order(addresses))
     }
 
-    /// In a table, which is quicker than bringing all into order, as long as they are spread over it. Somebody can choose addresses
-    /// so that they are not: `None` then.
+    /// Finds them with a hash table, which takes less time than sorting. `None` if too many
+    /// addresses have the same place in the table, which somebody may have chosen on purpose.
     fn by_table(addresses: &[u64]) -> Option<Pages> {
         const NONE: u32 = u32::MAX;
         let page_shift = page_shift();
@@ -99,7 +102,7 @@ impl Pages {
         Pages::in_order(addresses.len(), order.into_iter())
     }
 
-    /// Of addresses that come in order, each with its place among those given.
+    /// The pages of `len` addresses, which come sorted, each with its index among those given.
     fn in_order(len: usize, addresses: impl Iterator<Item = (u64, u32)>) -> Pages {
         let mut starts: Vec<u64> = Vec::new();
         let mut of = vec![0; len];
@@ -114,12 +117,13 @@ impl Pages {
         Pages { starts, of }
     }
 
-    /// Their first addresses, in order.
+    /// Their first addresses, ascending.
     pub(super) fn starts(&self) -> &[u64] {
         &self.starts
     }
 
-    /// For each address, in the order given, which of these mappings it lies in: those that cover the pages, in order.
+    /// The mapping of each address, in the order given, as an index into `found`, which has the
+    /// mappings of the pages, sorted.
     pub(super) fn places(&self, found: &Mappings) -> Vec<Option<usize>> {
         let mut next = 0;
         let places: Vec<Option<usize>> = self
@@ -136,34 +140,36 @@ impl Pages {
     }
 }
 
-/// Finds the mappings that cover some addresses, which are in order: each that is met once is appended to `found`.
+/// Appends the mappings of some addresses, which are sorted, to `found`, each once.
 ///
-/// There is one look-up for each mapping, and one at most for all addresses behind the last: a look-up in a gap gives the mapping
-/// behind the gap, and so the answer for all addresses up to its end.
+/// There is one look-up for each mapping, and one at most for all addresses behind the last one: a
+/// look-up in a gap returns the mapping behind the gap, and so answers for all addresses up to its
+/// end.
 pub(super) fn resolve(cursor: &mut dyn Cursor, addresses: &[u64], pid: u32, found: &mut Mappings) -> Result<()> {
-    // The mapping that was looked up last, which is the last of `found`, and whether any address was in it.
-    let (mut start, mut end, mut is_met) = (0, 0, true);
+    // The mapping that was looked up last, which is the last of `found`, and whether an address is
+    // in it.
+    let (mut start, mut end, mut is_hit) = (0, 0, true);
     for &address in addresses {
         if address >= end {
-            if !is_met {
+            if !is_hit {
                 found.truncate(found.len() - 1);
-                is_met = true;
+                is_hit = true;
             }
             let Some(mapping) = cursor.seek(address, Filter::empty())? else {
                 break;
             };
-            (start, end, is_met) = (mapping.start, mapping.end, false);
+            (start, end, is_hit) = (mapping.start, mapping.end, false);
             found.push(pid, &mapping);
         }
-        is_met |= (start..end).contains(&address);
+        is_hit |= (start..end).contains(&address);
     }
-    if !is_met {
+    if !is_hit {
         found.truncate(found.len() - 1);
     }
     Ok(())
 }
 
-/// Mappings in memory.
+/// Looks up mappings in a list.
 #[derive(Debug)]
 pub(super) struct ListCursor<'a> {
     list: &'a Mappings,
@@ -197,7 +203,7 @@ mod tests {
     use super::super::Source;
     use super::*;
 
-    /// Counts the look-ups.
+    /// Counts look-ups.
     struct Counting<'a>(ListCursor<'a>, usize);
 
     impl Cursor for Counting<'_> {
@@ -207,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Ranges of pages from `at` on, each with a gap before it.
+    /// Ranges of pages from page `at` on, each with a gap before it.
     fn ranges(mut at: u64, steps: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let range = |&(gap, len): &(u64, u64)| {
             let start = at + gap;
@@ -225,7 +231,8 @@ mod tests {
         list
     }
 
-    /// Check that a walk gives no address twice where mappings have joined under it, and that offsets follow.
+    /// Check that no address is listed twice where mappings have joined meanwhile, and that offsets
+    /// fit.
     #[test]
     fn joined_mappings_are_cut() {
         let list = list(&[(0x1000, 0x3000), (0x2000, 0x5000), (0x5000, 0x6000)]);
@@ -245,8 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that each address gets the mapping that covers it, in any order and number, with one look-up for each mapping at
-        /// most and one more.
+        /// Check that each address gets its mapping, in any order and number, with one look-up for
+        /// each mapping at most, and one more.
         #[test]
         fn addresses_meet_their_mappings(
             steps in prop::collection::vec((0..4_u64, 1..4_u64), 0..20),
@@ -271,7 +278,8 @@ mod tests {
             prop_assert!(cursor.1 <= ranges.len() + 1);
         }
 
-        /// Check that pages are found in order and once, by table and by order, and lead each address to its mapping.
+        /// Check that the table and sorting find the same pages, ascending and each once, and that
+        /// these lead each address to its mapping.
         #[test]
         fn pages_stand_for_their_addresses(
             steps in prop::collection::vec((0..3_u64, 1..4_u64), 0..20),
@@ -290,10 +298,11 @@ mod tests {
         }
     }
 
-    /// Check that addresses which all meet at one place of the table are put in order instead, and soon.
+    /// Check that addresses that were chosen to have the same place in the table are sorted
+    /// instead.
     #[test]
     fn chosen_addresses_are_sorted() {
-        // The inverse of the factor modulo 2^64: pages which it takes to small numbers.
+        // The inverse of the factor modulo 2^64 makes pages whose products are small numbers.
         let inverse = (0..6).fold(1_u64, |x, _| {
             x.wrapping_mul(2_u64.wrapping_sub(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(x)))
         });
@@ -308,7 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no addresses at all, and those at both ends, have their pages.
+        /// Check that any addresses have their pages: none, and the first and the last.
         #[test]
         fn any_addresses_have_pages(addresses: Vec<u64>) {
             let pages = Pages::new(&addresses);

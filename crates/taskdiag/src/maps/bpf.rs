@@ -1,10 +1,12 @@
-//! Mappings by BPF: what the program tells, and the names that it leaves to be asked for.
+//! Mappings by BPF, and their names by the ioctl.
 //!
-//! The program tells of each mapping of a file a number that stands for its name. The name itself is asked of
-//! `PROCMAP_QUERY`, once for each number: it is the kernel's own text. It counts only if the mapping that it was asked of is shown to
-//! have that number, and its memory was not mapped anew from then until after the name was told.
+//! The program returns a number for each mapping of a file, which stands for its name.
+//! `PROCMAP_QUERY` returns the name itself, which is the kernel's own text, once for each number. A
+//! name counts only if a walk shows that the mapping it was asked of has that number, and if the
+//! process's mappings have not changed from then until after the answer.
 //!
-//! The program waits for nothing. Who asks for a name waits for the process: that is done by readers, for many processes together.
+//! The program waits for nothing. Asking for a name waits for the process, so readers do that, for
+//! many processes at a time.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use super::source::IoctlCursor;
 use super::{Device, Filter, Known, Mapping, Mappings, Perms, Source, Wants};
 use crate::readers;
 
-/// The program of a handle.
+/// The loaded program.
 #[derive(Debug)]
 pub(super) struct Bpf {
     walk: VmaWalk,
@@ -30,28 +32,28 @@ pub(super) struct Bpf {
     names: Vec<u8>,
 }
 
-/// What a pass over all processes brought.
+/// The answer about all processes.
 pub(super) struct Pass {
     pub(super) mappings: Mappings,
-    /// Processes that the text has to be asked about, in order.
+    /// Processes that have to be asked about one by one, ascending.
     pub(super) deferred: Vec<u32>,
-    /// Process 1 was met.
-    pub(super) met_first: bool,
+    /// The kernel shows process 1.
+    pub(super) shows_first: bool,
 }
 
-/// What was asked of the memory of one process.
+/// A question about one process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked<'a> {
     /// All mappings that pass.
     Passing(Filter),
-    /// What these addresses lie in; they are in order.
+    /// The mappings of these addresses, which are sorted.
     At(&'a [u64]),
 }
 
-/// Processes that a name is asked of before the text is asked about all that need it.
+/// So many processes are asked for a name before all that need it are asked about one by one.
 const ATTEMPTS: u32 = 8;
 
-/// Processes that are asked together: each has a file open meanwhile.
+/// So many processes are asked at a time. Each takes an open file.
 const TOGETHER: usize = 128;
 
 impl Bpf {
@@ -69,18 +71,19 @@ impl Bpf {
         })
     }
 
-    /// Whether this process may use it.
+    /// Whether the calling process loaded it.
     pub(super) fn is_ours(&self) -> bool {
         self.walk.is_ours()
     }
 
-    /// The mappings of all processes. A name that nobody tells within the patience is missing.
+    /// The mappings of all processes. A name that no process lets be read within the patience is
+    /// absent.
     pub(super) fn machine(&mut self, filter: Filter, wants: Wants, patience: Duration) -> Result<Pass> {
         let walk = &mut self.walk;
         walk.begin_pass(filter.bits() as u32, wants.contains(Wants::NAMES));
         let mut walked = Walked::new(wants);
-        let met_first = walk.machine(|record, name| walked.push(record.pid, record, name))?;
-        let mut deferred = in_order(walked.deferred);
+        let shows_first = walk.machine(|record, name| walked.push(record.pid, record, name))?;
+        let mut deferred = sorted(walked.deferred);
         let (mut mappings, numbers) = (walked.mappings, walked.numbers);
         let mut names = Names::new(&numbers);
         loop {
@@ -99,13 +102,13 @@ impl Bpf {
         }
         Ok(Pass {
             mappings,
-            deferred: in_order(deferred),
-            met_first,
+            deferred: sorted(deferred),
+            shows_first,
         })
     }
 
-    /// Mappings of a process, whose maps file is open; `None` if another source has to be asked. It asks for names, and so waits for
-    /// the process.
+    /// Mappings of a process, whose maps file is open; `None` if another source has to answer. It
+    /// asks for names, and so may wait for the process.
     pub(super) fn process(
         &mut self,
         maps: BorrowedFd<'_>,
@@ -141,13 +144,14 @@ impl Bpf {
             names.by_number[number as usize] = Some(name);
             mappings.set_name(index, name);
         }
-        // A name that was asked of another mapping is this one's if all stayed as it was.
+        // A name that was asked of another mapping counts for this one if nothing has changed
+        // meanwhile.
         let holds = !shared || walk.is_unchanged(maps, walk.position())?;
         Ok(holds.then_some(mappings))
     }
 }
 
-/// Mappings as a walk tells them, and for each the number of its name: 0 if it has none or is known.
+/// Mappings as a walk returns them, and for each the number of its name: 0 if its name is known.
 struct Walked {
     mappings: Mappings,
     numbers: Vec<u32>,
@@ -170,17 +174,19 @@ impl Walked {
             self.deferred.push(pid);
             return;
         }
-        let name = match self.wants.contains(Wants::NAMES) {
-            true if record.name_id == 0 => Ok(self.mappings.name(name)),
-            true => Err(Absent::Gone),
-            false => Err(Absent::NotAsked),
+        let name = if !self.wants.contains(Wants::NAMES) {
+            Err(Absent::NotAsked)
+        } else if record.name_id == 0 {
+            Ok(self.mappings.name(name))
+        } else {
+            Err(Absent::Gone)
         };
         self.mappings.push_named(pid, &mapping(record, self.wants), name);
         self.numbers.push(record.name_id);
     }
 }
 
-/// Asks for the name of a mapping; `None` if it is no longer there as it was.
+/// Asks for the name of a mapping; `None` if the mapping has changed.
 fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -> Result<Option<Known<Vec<u8>>>> {
     let place = |mapping: &Mapping<'_>| {
         (
@@ -205,20 +211,20 @@ fn ask_name(maps: BorrowedFd<'_>, buffer: &mut Vec<u8>, mapping: &Mapping<'_>) -
 struct Names {
     by_number: Vec<Option<Known<Name>>>,
     failures: Vec<u32>,
-    /// Why the last process that was asked did not tell.
+    /// Why the last process that was asked did not answer.
     refused: Vec<Option<Absent>>,
 }
 
-/// What is asked of one process: the names of what is mapped at some addresses.
-struct Group {
+/// A process to be asked for the names of some of its mappings.
+struct Candidate {
     pid: u32,
     addresses: Vec<u64>,
-    /// The numbers of those names when all were walked over.
+    /// The numbers of those names in the pass over all processes.
     numbers: Vec<u32>,
 }
 
-/// What a process is about to tell.
-struct Telling {
+/// A process that is being asked.
+struct NameRequest {
     maps: OwnedFd,
     walked: Walked,
     position: Position,
@@ -244,10 +250,11 @@ impl Names {
         number != 0 && self.known(number).is_none() && self.failures[number as usize] < ATTEMPTS
     }
 
-    /// Chooses some processes to be asked, for each name that is not known the next one that has it.
-    fn choose(&self, numbers: &[u32], mappings: &Mappings, deferred: &[u32]) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
-        // How many processes that have a name were passed, and the last of them.
+    /// Chooses some processes to be asked: for each name that is not known, the next process that
+    /// has it.
+    fn choose(&self, numbers: &[u32], mappings: &Mappings, deferred: &[u32]) -> Vec<Candidate> {
+        let mut chosen: Vec<Candidate> = Vec::new();
+        // For each name, how many processes that have it were passed, and the last of them.
         let mut passed = vec![(0, 0); self.by_number.len()];
         for (index, &number) in numbers.iter().enumerate() {
             let pid = mappings.pid(index);
@@ -259,94 +266,111 @@ impl Names {
                 continue;
             }
             (*count, *last) = (*count + 1, pid);
-            // It was asked before.
+            // This process was asked before.
             if *count != self.failures[number as usize] + 1 {
                 continue;
             }
-            if groups.last().is_none_or(|group| group.pid != pid) {
-                if groups.len() == TOGETHER {
+            if chosen.last().is_none_or(|candidate| candidate.pid != pid) {
+                if chosen.len() == TOGETHER {
                     break;
                 }
-                groups.push(Group {
+                chosen.push(Candidate {
                     pid,
                     addresses: Vec::new(),
                     numbers: Vec::new(),
                 });
             }
-            if let Some(group) = groups.last_mut() {
-                group.addresses.push(mappings.get(index).start);
-                group.numbers.push(number);
+            if let Some(candidate) = chosen.last_mut() {
+                candidate.addresses.push(mappings.get(index).start);
+                candidate.numbers.push(number);
             }
         }
-        groups
+        chosen
     }
 
-    /// Asks processes, and takes in what names are proven.
-    fn ask(&mut self, walk: &mut VmaWalk, groups: Vec<Group>, patience: Duration, all: &mut Mappings) -> Result<()> {
-        let about = groups.iter().map(|group| (group.pid, group.pid)).collect();
-        let opened = readers::each(about, readers::MAPPINGS, patience, |&pid| {
-            Opener::Path(None).open(pid, MemoryFile::Maps)
-        });
-        let mut tellings = Vec::new();
-        for (group, opened) in groups.iter().zip(opened) {
-            let refused = match &opened {
-                Some(Ok(_)) => None,
-                Some(Err(error)) if error.kind() == ErrorKind::Denied => Some(Absent::Denied),
-                Some(Err(_)) => None,
-                None => Some(Absent::NoAnswer),
-            };
-            for &number in &group.numbers {
-                self.failures[number as usize] += 1;
-                self.refused[number as usize] = refused;
-            }
-            let Some(Ok(Some(maps))) = opened else { continue };
-            let mut walked = Walked::new(Wants::NAMES);
-            let outcome = walk.memory(maps.as_fd(), Which::At(&group.addresses), |record, name| {
-                walked.push(group.pid, record, name);
-            })?;
-            if outcome != Outcome::Whole {
-                continue;
-            }
-            // What is mapped there now can be something that was not met before.
-            let is_meant = |&index: &usize| group.numbers.contains(&walked.numbers[index]);
-            let indexes = (0..walked.numbers.len()).filter(is_meant).collect();
-            let telling = Telling {
-                maps,
-                walked,
-                position: walk.position(),
-                indexes,
-            };
-            tellings.push((group.pid, Arc::new(telling)));
-        }
-        let told = readers::each(tellings.clone(), readers::MAPPINGS, patience, |telling| {
+    /// Asks processes, and takes in the names that count.
+    fn ask(
+        &mut self,
+        walk: &mut VmaWalk,
+        chosen: Vec<Candidate>,
+        patience: Duration,
+        all: &mut Mappings,
+    ) -> Result<()> {
+        let requests = self.open(walk, chosen, patience)?;
+        let answers = readers::each(requests.clone(), readers::MAPPINGS, patience, |request| {
             let mut buffer = Vec::new();
-            let mappings = &telling.walked.mappings;
-            let ask = |&index: &usize| ask_name(telling.maps.as_fd(), &mut buffer, &mappings.get(index));
-            telling.indexes.iter().map(ask).collect::<Result<Vec<_>>>()
+            let mappings = &request.walked.mappings;
+            let ask = |&index: &usize| ask_name(request.maps.as_fd(), &mut buffer, &mappings.get(index));
+            request.indexes.iter().map(ask).collect::<Result<Vec<_>>>()
         });
-        for ((_, telling), told) in tellings.iter().zip(told) {
-            let numbers = telling
+        for ((_, request), names) in requests.iter().zip(answers) {
+            let numbers = request
                 .indexes
                 .iter()
-                .map(|&index| telling.walked.numbers[index] as usize);
-            let Some(told) = told else {
+                .map(|&index| request.walked.numbers[index] as usize);
+            let Some(names) = names else {
                 numbers.for_each(|number| self.refused[number] = Some(Absent::NoAnswer));
                 continue;
             };
-            let told = told?;
-            if !walk.is_unchanged(telling.maps.as_fd(), telling.position)? {
+            let names = names?;
+            if !walk.is_unchanged(request.maps.as_fd(), request.position)? {
                 continue;
             }
-            for (number, name) in numbers.zip(told) {
+            for (number, name) in numbers.zip(names) {
                 let name = name.map(|name| name.map(|name| all.name(&name)));
                 self.by_number[number] = self.by_number[number].or(name);
             }
         }
         Ok(())
     }
+
+    /// Opens the maps files of processes, and walks over the mappings whose names are asked for.
+    fn open(
+        &mut self,
+        walk: &mut VmaWalk,
+        chosen: Vec<Candidate>,
+        patience: Duration,
+    ) -> Result<Vec<(u32, Arc<NameRequest>)>> {
+        let about = chosen.iter().map(|candidate| (candidate.pid, candidate.pid)).collect();
+        let opened = readers::each(about, readers::MAPPINGS, patience, |&pid| {
+            Opener::Path(None).open(pid, MemoryFile::Maps)
+        });
+        let mut requests = Vec::new();
+        for (candidate, opened) in chosen.iter().zip(opened) {
+            let refused = match &opened {
+                Some(Ok(_)) => None,
+                Some(Err(error)) if error.kind() == ErrorKind::Denied => Some(Absent::Denied),
+                Some(Err(_)) => None,
+                None => Some(Absent::NoAnswer),
+            };
+            for &number in &candidate.numbers {
+                self.failures[number as usize] += 1;
+                self.refused[number as usize] = refused;
+            }
+            let Some(Ok(Some(maps))) = opened else { continue };
+            let mut walked = Walked::new(Wants::NAMES);
+            let outcome = walk.memory(maps.as_fd(), Which::At(&candidate.addresses), |record, name| {
+                walked.push(candidate.pid, record, name);
+            })?;
+            if outcome != Outcome::Whole {
+                continue;
+            }
+            // Something else may be mapped there by now.
+            let is_meant = |&index: &usize| candidate.numbers.contains(&walked.numbers[index]);
+            let indexes = (0..walked.numbers.len()).filter(is_meant).collect();
+            let request = NameRequest {
+                maps,
+                walked,
+                position: walk.position(),
+                indexes,
+            };
+            requests.push((candidate.pid, Arc::new(request)));
+        }
+        Ok(requests)
+    }
 }
 
-fn in_order(mut pids: Vec<u32>) -> Vec<u32> {
+fn sorted(mut pids: Vec<u32>) -> Vec<u32> {
     pids.sort_unstable();
     pids.dedup();
     pids
@@ -377,7 +401,7 @@ fn mapping(record: &Record, wants: Wants) -> Mapping<'static> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "bpf"))]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::MetadataExt as _;
@@ -392,7 +416,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// `None` on kernels before 6.11. That it can't be loaded for another reason is a failure if it is root who tests.
+    /// `None` on kernels before 6.11, and for users without rights. Root must be able to load it on
+    /// later kernels.
     fn loaded() -> Option<Bpf> {
         match Bpf::load() {
             Ok(bpf) => Some(bpf),
@@ -424,14 +449,13 @@ mod tests {
         listed.iter().map(row).collect()
     }
 
-    /// Check that kernels which count changes of mappings are walked, and that a walk answers about a process, by list and by
-    /// address, and about all.
+    /// Check that a walk answers about a process, by list and by address, and about all processes.
     #[test]
     fn walks_answer_where_they_can() {
         let Some(mut bpf) = loaded() else { return };
         let mut child = process::Command::new("sleep").arg("1000").spawn().expect("a process");
         let pid = child.id();
-        // It maps its libraries first.
+        // It has mapped its libraries once it sleeps.
         while !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(" S ")) {
             std::thread::yield_now();
         }
@@ -458,8 +482,8 @@ mod tests {
         child.wait().expect("our child");
     }
 
-    /// Check that what is mapped anew all the time is told as it was at one time, or not at all: file, offset and name belong
-    /// together, and a mapping that never changes is always there.
+    /// Check that a mapping that is replaced all the time is answered as it was at one time, or not
+    /// at all: file, offset and name belong together. Something is mapped there at any time.
     #[test]
     fn torn_walks_are_not_answers() {
         const LEN: usize = 64 << 10;
@@ -483,7 +507,8 @@ mod tests {
             .collect();
         let map = |at: usize, turn: usize, flags: MapFlags| {
             let (file, offset) = &files[turn % 2];
-            // SAFETY: a mapping of our own at a place of the kernel's choice, or in place of that one; nobody reads there.
+            // SAFETY: a mapping of our own at a place of the kernel's choice, or in place of that
+            // one; nobody reads there.
             let at = unsafe {
                 rustix::mm::mmap(
                     at as *mut _,
@@ -510,7 +535,7 @@ mod tests {
                     }
                 }
             });
-            let own = Maps::own().expect("our own");
+            let own = Maps::open(process::id()).expect("our own");
             let fd = own.fd().expect("memory");
             for round in 0..3000 {
                 let asked = match round % 2 {

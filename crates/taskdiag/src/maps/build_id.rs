@@ -1,82 +1,43 @@
-//! Build ids: as the kernel finds them in mapped files, or as they stand in the files. Both are read by errands ([`crate::errands`]),
-//! since a file can be of a file system that does not answer.
+//! Build ids: as the kernel finds them in mapped files, or as the files have them. Errands read
+//! both ([`crate::errands`]), since a file can be of a file system that does not answer.
 //!
-//! A file is taken for a mapping's only if its inode number is the mapping's, and, where it was found by its path, its device
-//! too. What is remembered of a file is remembered under all that changes when its content does: device, inode number, size
-//! and time of change. A file that was changed within the last seconds is not remembered at all, since times of change are only as
-//! exact as the kernel's clock ticks: a second change could leave the same time.
+//! A file counts as that of a mapping only if it has the mapping's inode number, and, where it was
+//! found by its path, its device too. Build ids are remembered under all that changes when a file's
+//! content changes: device, inode number, size and time of change. The build id of a file that was
+//! changed within the last seconds is not remembered, since times of change are only as exact as
+//! the kernel's clock ticks: a second change could leave the same time.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags, CWD};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
-use super::elf::{self, ReadAt};
+use super::elf::{self, BuildId, ReadAt};
 use super::{Device, Known, Mapping, Mappings};
 use crate::errands::{self, Errands, Look};
 use crate::readers;
 
-/// What a linker wrote into a file to tell it from every other one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BuildId {
-    len: u8,
-    bytes: [u8; BUILD_ID_MAX],
-}
-
-impl BuildId {
-    /// A build id of 1 to 20 bytes, as the kernel knows them; `None` of others.
-    pub fn new(id: &[u8]) -> Option<BuildId> {
-        if id.is_empty() || id.len() > BUILD_ID_MAX {
-            return None;
-        }
-        let mut bytes = [0; BUILD_ID_MAX];
-        bytes[..id.len()].copy_from_slice(id);
-        Some(BuildId {
-            len: id.len() as u8,
-            bytes,
-        })
-    }
-
-    /// Its bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len.into()]
-    }
-}
-
-impl fmt::Display for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BuildId({self})")
-    }
-}
-
-/// What a file is known by. Another file, or the same one with another content, has another one.
+/// What changes whenever the content of a file does, and differs between files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Identity {
+struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
     changed: (i64, u64),
 }
 
-impl Identity {
-    fn new(look: &Look) -> Identity {
-        Identity {
+impl FileVersion {
+    fn new(look: &Look) -> FileVersion {
+        FileVersion {
             device: look.device,
             inode: look.inode,
             size: look.size,
@@ -84,7 +45,7 @@ impl Identity {
         }
     }
 
-    /// Whether a change from now on is certain to show: none has happened within the last seconds.
+    /// Whether a change from now on is certain to show: the last one is some seconds ago.
     fn is_settled(&self) -> bool {
         const SECONDS: u64 = 3;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -92,18 +53,19 @@ impl Identity {
     }
 }
 
-/// The most files that are remembered; then all are forgotten.
+/// The most files that are remembered. Then all are forgotten.
 const MOST_FILES: usize = 4096;
 
-/// Build ids read from files.
+/// Build ids that were read from files.
 #[derive(Debug, Default)]
 pub(super) struct BuildIds {
-    known: HashMap<Identity, Option<BuildId>>,
+    known: HashMap<FileVersion, Option<BuildId>>,
 }
 
 impl BuildIds {
-    /// Fills in the build ids of mapped files, each once: as the kernel finds them, by the maps file of the process, or else as they
-    /// stand in the file. `pid` is the process, where it is known.
+    /// Fills in the build ids of mapped files, each read once: as the kernel finds them, through
+    /// the maps file of the process, or else as the file has them. `pid` is the process, if it is
+    /// known.
     pub(super) fn fill(
         &mut self,
         pid: Option<u32>,
@@ -127,9 +89,9 @@ impl BuildIds {
                 let mapping = found.get(index);
                 (mapping.device.to_raw(), mapping.start)
             });
-            errands.run_all(kernel_id, &about.collect::<Vec<_>>(), maps, |at, told| {
-                ids[at] = match told.map_err(errands::absent) {
-                    Ok(told) => Ok(kernels_id(told, &found.get(firsts[at]))),
+            errands.run_all(kernel_id, &about.collect::<Vec<_>>(), maps, |at, result| {
+                ids[at] = match result.map_err(errands::absent) {
+                    Ok(bytes) => Ok(parse_kernel_id(bytes, &found.get(firsts[at]))),
                     Err(Absent::NoAnswer) => Err(Absent::NoAnswer),
                     Err(_) => Ok(None),
                 };
@@ -148,7 +110,8 @@ impl BuildIds {
         }
     }
 
-    /// The build id that stands in a mapped file, `None` if there is none. `pid` is the process, where it is known.
+    /// The build id that a mapped file has, `None` if it has none. `pid` is the process, if it is
+    /// known.
     pub(super) fn read(
         &mut self,
         errands: &mut Errands,
@@ -156,21 +119,21 @@ impl BuildIds {
         mapping: &Mapping<'_>,
     ) -> Known<Option<BuildId>> {
         let look = find(errands, pid, mapping)?;
-        // Devices, and the kernel's own objects that can be mapped: nothing that a linker wrote.
+        // No linker wrote devices, or what the kernel itself maps.
         if !look.is_regular() {
             return Ok(None);
         }
-        let identity = Identity::new(&look);
-        if let Some(&known) = self.known.get(&identity) {
+        let version = FileVersion::new(&look);
+        if let Some(&known) = self.known.get(&version) {
             return Ok(known);
         }
         let head = Head::read(errands).map_err(errands::absent)?;
         let found = elf::build_id(&head).map_err(absent)?;
-        if identity.is_settled() {
+        if version.is_settled() {
             if self.known.len() >= MOST_FILES {
                 self.known.clear();
             }
-            self.known.insert(identity, found);
+            self.known.insert(version, found);
         }
         Ok(found)
     }
@@ -184,13 +147,14 @@ fn absent(error: io::Error) -> Absent {
     }
 }
 
-/// The build id among what [`kernel_id`] told, if it was told of the file of a mapping.
-fn kernels_id(told: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
+/// The build id in the result of [`kernel_id`], if that is about the file of a mapping.
+fn parse_kernel_id(result: &[u8], mapping: &Mapping<'_>) -> Option<BuildId> {
     let expected = [mapping.device.to_raw(), mapping.inode].map(u64::to_ne_bytes).concat();
-    told.strip_prefix(&expected[..]).and_then(BuildId::new)
+    result.strip_prefix(&expected[..]).and_then(BuildId::new)
 }
 
-/// Device and inode number of the file that is mapped at an address, and its build id.
+/// An errand: puts down device and inode number of the file that is mapped at an address, and its
+/// build id.
 fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let maps = files.given.as_ref().ok_or(Errno::BADF)?;
     let mut id = [0; BUILD_ID_MAX];
@@ -203,8 +167,9 @@ fn kernel_id(files: &mut WorkFiles, [address, _, _]: [u64; 3], _: &CStr, room: &
     Ok(16 + id.len())
 }
 
-/// Finds the file of a mapping, for errands to it: by the process's link to it, which leads to deleted files as well but
-/// takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, or by its path, as we see it or as the process does.
+/// Finds the file of a mapping, which later errands are about: by the process's link to it
+/// (proc_pid_map_files(5)), which leads to deleted files as well but takes CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE, or by its path, from our root directory or from that of the process.
 fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known<Look> {
     let link = pid.map(|pid| format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into_bytes());
     let name = mapping.name.unwrap_or_default();
@@ -225,20 +190,22 @@ fn find(errands: &mut Errands, pid: Option<u32>, mapping: &Mapping<'_>) -> Known
     Err(reason)
 }
 
-/// Whether a file is the one that is mapped. Some file systems show another device in maps than for the file (btrfs, overlayfs),
-/// so for what the kernel's own link leads to the inode number has to do.
+/// Whether a file is the mapped one. Some file systems (btrfs, overlayfs) have another device in
+/// maps than in stat(2), so behind the kernel's own link the inode number is enough.
 fn is_same(look: &Look, mapping: &Mapping<'_>, is_link: bool) -> bool {
     look.inode == mapping.inode && (is_link || Device::from_raw(look.device) == mapping.device)
 }
 
-/// Whether the path of a mapping leads to its file. So a name that ends in " (deleted)" can be that of a file which is there.
+/// Whether the path of a mapping leads to its file. A file that exists can have a name that ends in
+/// " (deleted)".
 pub(super) fn path_leads_to(errands: &mut Errands, mapping: &Mapping<'_>) -> bool {
     errands.about(Some(mapping.device.to_raw()));
     let look = errands.look(mapping.name.unwrap_or_default());
     look.is_ok_and(|look| is_same(&look, mapping, false))
 }
 
-/// The file that was found, whose beginning, where most have all that is asked for, is read in one piece.
+/// The file that was found. Its beginning is read in one piece: most files have all their notes
+/// there.
 struct Head<'a> {
     errands: RefCell<&'a mut Errands>,
     bytes: Vec<u8>,
@@ -273,22 +240,20 @@ impl ReadAt for Head<'_> {
     }
 }
 
-/// Reads until the buffer is full or the end.
+/// Reads until the buffer is full, or to the end of the file.
 fn read_whole(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
         readers::beat();
-        match rustix::io::pread(file.as_fd(), &mut buffer[len..], offset + len as u64) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        match retry_on_intr(|| rustix::io::pread(file.as_fd(), &mut buffer[len..], offset + len as u64))? {
+            0 => break,
+            more => len += more,
         }
     }
     Ok(len)
 }
 
-/// Fills in the build ids of the kernel's library, which is in the memory of processes and in no file.
+/// Fills in the build ids of the vdso, which is in the memory of processes and in no file.
 pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
     let is_vdso = |mapping: &Mapping<'_>| mapping.name == Ok(super::VDSO) && !mapping.is_file_backed();
     let places: Vec<usize> = (0..found.len()).filter(|&at| is_vdso(&found.get(at))).collect();
@@ -304,13 +269,13 @@ pub(super) fn read_vdsos(patience: Duration, found: &mut Mappings) {
     }
 }
 
-/// The library in a process's memory is an ELF file there, byte for byte.
+/// The build id of the vdso of a process, which has an ELF file in its memory, byte for byte.
 fn vdso(pid: u32, range: Range<u64>) -> Known<Option<BuildId>> {
     // Only a descriptor is known of the process.
     if pid == 0 {
         return Err(Absent::Unsupported);
     }
-    /// More than any kernel's.
+    /// More than the vdso of any kernel has.
     const MOST: u64 = 64 << 10;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let image = rustix::fs::openat(CWD, format!("/proc/{pid}/mem"), flags, Mode::empty())

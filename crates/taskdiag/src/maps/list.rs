@@ -1,11 +1,14 @@
 //! Many mappings in two pieces of memory: the mappings, and their names.
 
+use std::fmt;
+use std::ops::Range;
+
 use taskdiag_core::absent::Absent;
 
 use super::{BuildId, Known, Mapping, Source};
 
-/// Mappings of one process or of many, in the order of processes and addresses.
-#[derive(Clone, Debug)]
+/// Mappings of one process or of many, by ascending process and address.
+#[derive(Clone)]
 pub struct Mappings {
     source: Source,
     entries: Vec<Entry>,
@@ -20,12 +23,51 @@ struct Entry {
     name: Known<Name>,
 }
 
-/// Where a name stands.
+/// Where a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     start: usize,
     len: usize,
 }
+
+impl fmt::Debug for Mappings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mappings")
+            .field("source", &self.source)
+            .field("len", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> IntoIterator for &'a Mappings {
+    type Item = Mapping<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// Mappings one by one.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    list: &'a Mappings,
+    indexes: Range<usize>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Mapping<'a>;
+
+    fn next(&mut self) -> Option<Mapping<'a>> {
+        Some(self.list.get(self.indexes.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.indexes.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
 
 impl Mappings {
     pub(super) fn new(source: Source) -> Mappings {
@@ -36,22 +78,30 @@ impl Mappings {
         }
     }
 
+    pub(super) fn set_source(&mut self, source: Source) {
+        self.source = source;
+    }
+
     /// Who answered.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// How many they are.
+    /// How many mappings there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no mapping.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// One of them, `index` being below [`len`](Mappings::len).
+    /// One of the mappings.
+    ///
+    /// # Panics
+    ///
+    /// If `index` is not below [`len`](Mappings::len).
     pub fn get(&self, index: usize) -> Mapping<'_> {
         let entry = &self.entries[index];
         Mapping {
@@ -60,14 +110,22 @@ impl Mappings {
         }
     }
 
-    /// The process that one of them is of; 0 if all are of one that only a descriptor was known of.
+    /// The process that a mapping is of; 0 if only a descriptor of the process was known
+    /// ([`Maps::from_fd`](super::Maps::from_fd)).
+    ///
+    /// # Panics
+    ///
+    /// If `index` is not below [`len`](Mappings::len).
     pub fn pid(&self, index: usize) -> u32 {
         self.entries[index].pid
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> + '_ {
-        (0..self.len()).map(|index| self.get(index))
+    /// The mappings one by one.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            list: self,
+            indexes: 0..self.len(),
+        }
     }
 
     /// Appends a mapping.
@@ -76,7 +134,7 @@ impl Mappings {
         self.push_named(pid, mapping, name);
     }
 
-    /// Appends a mapping whose name is among ours already.
+    /// Appends a mapping whose name has been taken in before.
     pub(super) fn push_named(&mut self, pid: u32, mapping: &Mapping<'_>, name: Known<Name>) {
         self.entries.push(Entry {
             pid,
@@ -92,7 +150,8 @@ impl Mappings {
         &self.names[name.start..][..name.len]
     }
 
-    /// Takes in a name. That of the mapping before is not stored twice: most files are mapped in several pieces.
+    /// Takes in a name. The name of the last mapping is not stored twice: most files are mapped in
+    /// several pieces.
     pub(super) fn name(&mut self, name: &[u8]) -> Name {
         if let Some(Ok(last)) = self.entries.last().map(|entry| entry.name) {
             if self.text(last) == name {
@@ -112,17 +171,17 @@ impl Mappings {
         self.entries[index].mapping.build_id = id;
     }
 
-    /// Keeps the first `len`.
+    /// Keeps the first `len` mappings.
     pub(super) fn truncate(&mut self, len: usize) {
         self.entries.truncate(len);
     }
 
-    /// Leaves out what is of some processes, which are in order.
+    /// Drops the mappings of some processes, which are sorted.
     pub(super) fn remove_pids(&mut self, pids: &[u32]) {
         self.entries.retain(|entry| pids.binary_search(&entry.pid).is_err());
     }
 
-    /// Brings processes into the order of their numbers.
+    /// Sorts the mappings by process, if they are not sorted.
     pub(super) fn sort_by_pid(&mut self) {
         if !self.entries.is_sorted_by_key(|entry| entry.pid) {
             self.entries.sort_by_key(|entry| entry.pid);

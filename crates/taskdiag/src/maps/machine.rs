@@ -1,6 +1,7 @@
 //! The mappings of all processes.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -18,9 +19,17 @@ use super::space::{Asked, Space};
 use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Source, Wants};
 use crate::errands::Errands;
 use crate::readers;
+use crate::source::procfs;
 
-/// Asks about all processes. What it loads is kept for the next question.
-#[derive(Debug)]
+/// Asks about the mappings of all processes. It keeps what it loads for the next question.
+///
+/// ```
+/// use taskdiag::maps::{Filter, Machine, Wants};
+///
+/// let answer = Machine::new().list(Filter::EXECUTABLE | Filter::FILE_BACKED, Wants::NAMES)?;
+/// println!("{} mappings by {}, {} processes denied", answer.mappings.len(), answer.mappings.source(), answer.denied);
+/// # Ok::<(), taskdiag::Error>(())
+/// ```
 pub struct Machine {
     forced: Option<Source>,
     broker: Option<Broker>,
@@ -28,9 +37,19 @@ pub struct Machine {
     bpf: Option<Bpf>,
     /// Loading has failed.
     cannot_load: bool,
-    /// Processes that BPF does not show, once that is known.
+    /// Processes that this kernel does not show to BPF, once they are known.
     hidden: Option<Vec<u32>>,
     build_ids: BuildIds,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine")
+            .field("forced", &self.forced)
+            .field("broker", &self.broker)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Machine {
@@ -39,23 +58,25 @@ impl Default for Machine {
     }
 }
 
-/// The mappings of all processes.
+/// The mappings of all processes, and what is missing.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MachineMappings {
-    /// The mappings, in the order of processes and addresses.
+    /// The mappings, by ascending process and address.
     pub mappings: Mappings,
-    /// Processes whose mappings the caller may not see.
+    /// How many processes the caller may not see the mappings of.
     pub denied: u64,
-    /// Processes that ended while they were looked at.
+    /// How many processes ended while they were being read.
     pub gone: u64,
-    /// Processes of which the kernel's answer made no sense.
+    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
     pub malformed: u64,
-    /// Processes that BPF does not show, and that were read as text.
+    /// How many processes the kernel does not show to BPF. They were asked about one by one.
     pub hidden: u64,
-    /// Processes of which BPF can't tell all, or that changed meanwhile, and that were read as text.
+    /// How many processes BPF could not answer about exactly, or changed meanwhile. They were asked
+    /// about one by one.
     pub deferred: u64,
-    /// Processes that kept their reader waiting for longer than the patience, in order. All their mappings are missing, or names that
-    /// nobody else could tell.
+    /// Processes that did not let themselves be read within the patience, ascending. All their
+    /// mappings are missing, or names that no other process has.
     pub silent: Vec<u32>,
 }
 
@@ -73,26 +94,32 @@ impl Machine {
         }
     }
 
-    /// Lets only this source answer. (The ioctl can't: it is asked about single processes.)
+    /// Lets only this source answer: BPF or procfs. The ioctl answers about single processes only.
     pub fn with_source(mut self, source: Source) -> Machine {
         self.forced = Some(source);
         self
     }
 
-    /// Has the broker say which processes there are, and open their files, which are read as text.
+    /// Lets the broker say which processes there are, and open their files.
     pub fn with_broker(mut self, broker: Broker) -> Machine {
-        self.forced = Some(Source::Procfs);
         self.broker = Some(broker);
         self
     }
 
-    /// How long a process may keep its reader waiting. 0.2 seconds unless it is said.
+    /// How long one system call on a process may take without progress. 0.2 seconds unless this is
+    /// called.
     pub fn with_patience(mut self, patience: Duration) -> Machine {
         self.patience = patience;
         self
     }
 
-    /// Loads the BPF program, whether or not that is worth it for one question.
+    /// Loads the BPF program, even if that is not worth it for one question. Takes `CAP_BPF` and
+    /// `CAP_PERFMON` (Linux 6.11).
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
+    /// missing.
     pub fn prepare(&mut self) -> Result<()> {
         if !self.is_loaded() {
             self.bpf = Some(Bpf::load()?);
@@ -104,16 +131,22 @@ impl Machine {
         self.bpf.as_ref().is_some_and(Bpf::is_ours)
     }
 
-    /// All mappings that pass `filter`, of all processes that the caller may see.
+    /// All mappings that pass `filter`, of all processes whose mappings the caller may see.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) for [`Wants::USAGE`], which only single processes
+    /// can be asked for, and where the source of [`with_source`](Machine::with_source) can't
+    /// answer; [`System`](ErrorKind::System) if `/proc` can't be listed.
     pub fn list(&mut self, filter: Filter, wants: Wants) -> Result<MachineMappings> {
         if wants.contains(Wants::USAGE) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "resident and dirty sizes can be asked of single processes only",
+                "only single processes can be asked for resident and dirty sizes",
             ));
         }
         let facts = MachineFacts {
-            forced: self.forced,
+            forced: self.forced.or(self.broker.is_some().then_some(Source::Procfs)),
             is_loaded: self.is_loaded(),
             can_load: !self.cannot_load && recipe::VMA_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
             tasks: host::tasks(),
@@ -130,7 +163,7 @@ impl Machine {
             Source::Procmap => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "the ioctl is for single processes: choose bpf or procfs",
+                    "the ioctl answers about single processes: choose bpf or procfs",
                 ))
             }
             Source::Procfs => Source::Procfs,
@@ -147,8 +180,8 @@ impl Machine {
         match source {
             Source::Bpf => self.by_bpf(filter, wants, &mut answer)?,
             _ => {
-                let pids = self.broker.as_ref().map_or_else(processes, Broker::processes)?;
-                self.add_texts(&pids, filter, wants, &mut answer)?;
+                let pids = self.broker.as_ref().map_or_else(procfs::pids, Broker::processes)?;
+                self.add_singly(&pids, filter, wants, &mut answer)?;
             }
         }
         if wants.contains(Wants::BUILD_IDS) {
@@ -166,17 +199,17 @@ impl Machine {
         };
         let pass = bpf.machine(filter, wants, self.patience)?;
         answer.mappings = pass.mappings;
-        if pass.met_first {
+        if pass.shows_first {
             self.hidden = Some(Vec::new());
         }
         answer.mappings.remove_pids(&pass.deferred);
         let nameless = (0..answer.mappings.len()).filter(|&at| answer.mappings.get(at).name == Err(Absent::NoAnswer));
         answer.silent = nameless.map(|at| answer.mappings.pid(at)).collect();
         answer.deferred = pass.deferred.len() as u64;
-        self.add_texts(&pass.deferred, filter, wants, answer)?;
+        self.add_singly(&pass.deferred, filter, wants, answer)?;
         match self.hidden.clone() {
             Some(hidden) => {
-                let read = self.add_texts(&hidden, filter, wants, answer)?;
+                let read = self.add_singly(&hidden, filter, wants, answer)?;
                 answer.hidden = read.len() as u64;
             }
             None => self.find_hidden(filter, wants, answer)?,
@@ -185,26 +218,28 @@ impl Machine {
         Ok(())
     }
 
-    /// Adds the processes that procfs shows and the pass did not, and keeps them in mind. The first process of a pid namespace always
-    /// exists: where BPF shows that one, it hides none.
+    /// Adds the processes that procfs shows and BPF did not, and remembers them. The first process
+    /// of a pid namespace always exists: a kernel that shows it hides none.
     fn find_hidden(&mut self, filter: Filter, wants: Wants, answer: &mut MachineMappings) -> Result<()> {
         let mut shown: Vec<u32> = (0..answer.mappings.len())
             .map(|index| answer.mappings.pid(index))
             .collect();
         shown.sort_unstable();
-        let mut others = processes()?;
+        let mut others = procfs::pids()?;
         others.retain(|pid| shown.binary_search(pid).is_err());
-        let hidden = self.add_texts(&others, filter, wants, answer)?;
+        let hidden = self.add_singly(&others, filter, wants, answer)?;
         answer.hidden = hidden.len() as u64;
-        // Every process has something that can be executed, but not of everything else.
+        // Every process has an executable mapping. With another filter, one without a mapping may
+        // be shown.
         if [Filter::empty(), Filter::EXECUTABLE].contains(&filter) {
             self.hidden = Some(hidden);
         }
         Ok(())
     }
 
-    /// Adds what the text says of some processes. Returns those that have mappings.
-    fn add_texts(
+    /// Adds the mappings of some processes, which are asked about one by one: by ioctl if the kernel
+    /// has it, else as text. Returns the processes that have any.
+    fn add_singly(
         &mut self,
         pids: &[u32],
         filter: Filter,
@@ -212,17 +247,21 @@ impl Machine {
         answer: &mut MachineMappings,
     ) -> Result<Vec<u32>> {
         let mut with_mappings = Vec::new();
+        let forced = self.forced.filter(|&source| source == Source::Procfs);
         for pids in pids.chunks(if self.broker.is_some() { TOGETHER } else { usize::MAX }) {
             let opened = |pid: u32| self.broker.as_ref().map(|broker| broker.open_space(pid));
             let about: Vec<_> = pids.iter().map(|&pid| (pid, (pid, Mutex::new(opened(pid))))).collect();
             let listed = readers::each(about, readers::MAPPINGS, self.patience, move |(pid, opened)| {
                 let opened = lock(opened).take();
                 let mut space = opened.unwrap_or_else(|| Space::open(Opener::Path(None), *pid))?;
-                space.answer(&Asked::Passing(filter), Some(Source::Procfs), wants)
+                space.answer(&Asked::Passing(filter), forced, wants)
             });
             for (&pid, listed) in pids.iter().zip(listed) {
                 match listed.unwrap_or_else(|| Err(Error::no_answer(Some(pid)))) {
                     Ok(listed) => {
+                        if answer.mappings.source() != Source::Bpf {
+                            answer.mappings.set_source(listed.source());
+                        }
                         listed.iter().for_each(|mapping| answer.mappings.push(pid, &mapping));
                         with_mappings.extend((!listed.is_empty()).then_some(pid));
                     }
@@ -240,7 +279,7 @@ impl Machine {
         Ok(with_mappings)
     }
 
-    /// Reads the build ids from the files, each file once.
+    /// Reads build ids from the mapped files, each file once.
     fn read_build_ids(&mut self, mappings: &mut Mappings) {
         let mut errands = Errands::new(self.patience);
         let mut known: HashMap<(Device, u64), Known<Option<BuildId>>> = HashMap::new();
@@ -258,17 +297,5 @@ impl Machine {
     }
 }
 
-/// Processes whose files the broker opens before they are read.
+/// How many files the broker opens before they are read.
 const TOGETHER: usize = 64;
-
-/// The processes that procfs lists, in order.
-fn processes() -> Result<Vec<u32>> {
-    let unlisted = |error| Error::io("can't list /proc (mount it with: mount -t proc proc /proc)", error);
-    let mut pids = Vec::new();
-    for entry in std::fs::read_dir("/proc").map_err(unlisted)? {
-        let name = entry.map_err(unlisted)?.file_name();
-        pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
-    }
-    pids.sort_unstable();
-    Ok(pids)
-}

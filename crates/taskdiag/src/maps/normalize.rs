@@ -1,6 +1,7 @@
-//! Normalization: from addresses of a process to places in files, which mean the same in every process and after its end.
+//! Normalization: from addresses of a process to places in files.
 
 use std::collections::HashMap;
+use std::fmt;
 
 #[cfg(doc)]
 use taskdiag_core::absent::Absent;
@@ -10,12 +11,13 @@ use super::bpf::Bpf;
 use super::{build_id, BuildId, BuildIds, Device, Found, Known, Mapping, Maps, Source, Wants, VDSO};
 use crate::errands::Errands;
 
-/// A file that addresses lie in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file that has some of the addresses.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MappedFile {
     /// The kernel's name for it, without " (deleted)".
     pub path: Known<Vec<u8>>,
-    /// Whether that name is gone; the file may have others.
+    /// Whether the file does not have that name any more. It may have others.
     pub deleted: bool,
     /// Its device.
     pub device: Device,
@@ -25,21 +27,35 @@ pub struct MappedFile {
     pub build_id: Known<Option<BuildId>>,
 }
 
+impl fmt::Debug for MappedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.as_deref().map(|path| path.escape_ascii().to_string());
+        f.debug_struct("MappedFile")
+            .field("path", &path)
+            .field("deleted", &self.deleted)
+            .field("device", &self.device)
+            .field("inode", &self.inode)
+            .field("build_id", &self.build_id)
+            .finish()
+    }
+}
+
 /// Why an address has no place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// Nothing is mapped there.
     Unmapped,
-    /// Memory of no file: heap, stack, or what a program has made in it.
+    /// Memory of no file: heap, stack, or code that a program made in memory.
     Anonymous,
-    /// The kernel's library in the process's memory.
+    /// The library that the kernel maps into each process (vdso(7)).
     Vdso {
-        /// Where in it.
+        /// The offset in it, in bytes.
         offset: u64,
         /// Its build id. `None`: it has none.
         build_id: Known<Option<BuildId>>,
     },
-    /// Something else of the kernel's: its data for the library, say, or an address of its own half.
+    /// Something else of the kernel's: its data for the vdso, or an address of its own half.
     Special,
 }
 
@@ -50,7 +66,7 @@ pub enum Outcome {
     InFile {
         /// Index into [`Normalized::files`].
         file: usize,
-        /// Where in the file.
+        /// The offset in the file, in bytes.
         offset: u64,
     },
     /// It has none.
@@ -59,24 +75,31 @@ pub enum Outcome {
 
 /// What became of addresses.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Normalized {
-    /// Of each address, in the order given.
+    /// The outcome of each address, in the order given.
     pub outcomes: Vec<Outcome>,
-    /// The files they lie in, each once.
+    /// The files of the addresses, each once.
     pub files: Vec<MappedFile>,
-    /// How many mappings they lie in.
+    /// How many mappings the addresses are in.
     pub mappings: usize,
     /// Who answered.
     pub source: Source,
 }
 
-/// Normalizes addresses: opens the process's maps file, looks each mapping up once that an address lies in.
+/// Turns addresses of a process into places in files, which have the same meaning in every process
+/// and after the process has ended. Opens the maps file, and looks up each mapping that has an
+/// address once.
+///
+/// # Errors
+///
+/// As [`Maps::open`] and [`Maps::at`].
 pub fn normalize(pid: u32, addresses: &[u64]) -> Result<Normalized> {
     Normalizer::new().normalize(&mut Maps::open(pid)?, addresses)
 }
 
-/// Normalizes addresses, and lets one choose how. It remembers the build ids that it had to read from files.
-#[derive(Debug)]
+/// Turns addresses into places in files, as [`normalize`] does, for many processes. It remembers
+/// the build ids that it reads from files.
 pub struct Normalizer {
     build_ids: bool,
     known: BuildIds,
@@ -86,6 +109,15 @@ pub struct Normalizer {
     is_prepared: bool,
 }
 
+impl fmt::Debug for Normalizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Normalizer")
+            .field("build_ids", &self.build_ids)
+            .field("is_prepared", &self.is_prepared)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for Normalizer {
     fn default() -> Normalizer {
         Normalizer::new()
@@ -93,7 +125,7 @@ impl Default for Normalizer {
 }
 
 impl Normalizer {
-    /// Normalizes with build ids.
+    /// A normalizer that finds build ids.
     pub fn new() -> Normalizer {
         Normalizer {
             build_ids: true,
@@ -104,7 +136,12 @@ impl Normalizer {
         }
     }
 
-    /// Loads BPF, which then answers where it is quicker: for many addresses at a time. Build ids are not among what it knows.
+    /// Loads BPF, which then answers where that takes less time: about many addresses at once.
+    /// Takes `CAP_BPF` and `CAP_PERFMON` (Linux 6.11).
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::prepare`](super::Machine::prepare).
     pub fn prepare(&mut self) -> Result<()> {
         if !self.bpf.as_ref().is_some_and(Bpf::is_ours) {
             self.bpf = Some(Bpf::load()?);
@@ -113,18 +150,22 @@ impl Normalizer {
         Ok(())
     }
 
-    /// With or without build ids; those that are not asked for are [`Absent::NotAsked`].
+    /// Whether to find build ids. They are [`Absent::NotAsked`] otherwise.
     pub fn build_ids(mut self, wanted: bool) -> Normalizer {
         self.build_ids = wanted;
         self
     }
 
-    /// Normalizes addresses of the process that a handle is for, given in any order.
+    /// Normalizes addresses of the process of `maps`, given in any order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Maps::at`].
     pub fn normalize(&mut self, maps: &mut Maps, addresses: &[u64]) -> Result<Normalized> {
         let mut wants = Wants::NAMES;
         wants.set(Wants::BUILD_IDS, self.build_ids);
         if self.is_prepared {
-            // A process that did not answer may have kept it.
+            // A reader that did not come back still has the program.
             self.prepare()?;
         }
         self.lend_to(maps);
@@ -136,10 +177,8 @@ impl Normalizer {
             build_id::path_leads_to(&mut errands, mapping)
         }))
     }
-}
 
-impl Normalizer {
-    /// Gives a handle what is ours, for a question, and takes it back at the second time.
+    /// Lends what the normalizer keeps to a handle, and takes it back when called again.
     fn lend_to(&mut self, maps: &mut Maps) {
         std::mem::swap(&mut maps.build_ids, &mut self.known);
         let Some(mut space) = maps.space() else { return };
@@ -159,7 +198,8 @@ enum Meaning {
     Special,
 }
 
-/// Makes places of mappings. `path_leads_to` tells whether the name of a mapping, taken as a path, leads to its file.
+/// Turns addresses into places. `path_leads_to` says whether the name of a mapping, as a path,
+/// leads to its file.
 fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mapping<'_>) -> bool) -> Normalized {
     let mut files = Files {
         files: Vec::new(),
@@ -206,28 +246,28 @@ fn place(addresses: &[u64], found: &Found, mut path_leads_to: impl FnMut(&Mappin
     }
 }
 
-/// Memory of no file has no name, or one that says what it is used for.
+/// Memory of no file has no name, or a name that says what it is used for.
 fn is_anonymous(name: &[u8]) -> bool {
     name.is_empty() || name == b"[heap]" || name.starts_with(b"[stack") || name.starts_with(b"[anon:")
 }
 
-/// Whether an address is in the half of all addresses that is the kernel's: no process has anything there of its own.
+/// Whether an address is in the kernel's half of all addresses, where no process has memory.
 fn is_kernels(address: u64) -> bool {
     address >> 63 == 1
 }
 
-/// The files that were met.
+/// The files of mappings.
 struct Files {
     files: Vec<MappedFile>,
-    /// For each inode, the file that was added last; not until it is looked for.
+    /// For each inode, the file that was added last. Filled when a file is looked up.
     by_inode: HashMap<(Device, u64), usize>,
-    /// How many files are in there.
+    /// How many of `files` are in `by_inode`.
     sorted: usize,
 }
 
 impl Files {
     fn index(&mut self, mapping: &Mapping<'_>, path_leads_to: impl FnOnce(&Mapping<'_>) -> bool) -> usize {
-        // A file can be called so, too.
+        // A file that exists can have such a name.
         let before_deleted = mapping.name.ok().and_then(|name| name.strip_suffix(b" (deleted)"));
         let is_same = |file: &MappedFile| {
             (file.device, file.inode) == (mapping.device, mapping.inode)
@@ -237,7 +277,7 @@ impl Files {
                 }
         };
         let known = match self.files.last() {
-            // Most files are mapped in one piece.
+            // The mappings of most files follow each other.
             Some(last) if is_same(last) => Some(self.files.len() - 1),
             Some(_) => match self.latest((mapping.device, mapping.inode)) {
                 Some(latest) if is_same(&self.files[latest]) => Some(latest),
@@ -249,7 +289,7 @@ impl Files {
         };
         if let Some(index) = known {
             let known = &mut self.files[index].build_id;
-            // One mapping of a file can have failed to give what another one gives.
+            // Reading the build id through another mapping may have failed.
             if !matches!(known, Ok(Some(_))) {
                 *known = mapping.build_id;
             }
@@ -303,7 +343,8 @@ mod tests {
         }
     }
 
-    /// Check that each address gets its offset in its file, in the order given, and that a file is in the table once.
+    /// Check that each address gets its offset in its file, in the order given, and that each file
+    /// is listed once.
     #[test]
     fn addresses_become_offsets() {
         let mappings = [
@@ -347,15 +388,15 @@ mod tests {
         );
     }
 
-    /// Check that a file that is called so is not taken for a deleted one.
+    /// Check that a file whose name ends in " (deleted)" does not count as deleted.
     #[test]
-    fn files_can_be_called_deleted() {
+    fn files_can_have_deleted_in_their_names() {
         let found = found(&[mapping(0x1000, 0x2000, b"/a (deleted)")], &[Some(0)]);
         let file = &place(&[0x1000], &found, |_| true).files[0];
         assert_eq!((file.path.as_deref(), file.deleted), (Ok(&b"/a (deleted)"[..]), false));
     }
 
-    /// Check the reasons for which an address has no place in a file.
+    /// Check the reasons why an address has no place in a file.
     #[test]
     fn addresses_without_files_have_reasons() {
         let id = BuildId::new(b"id");

@@ -1,4 +1,4 @@
-//! Opening the files of `/proc` about a process's memory: by their paths, or through the broker.
+//! Opens the files of `/proc` about a process's memory: by their paths, or through the broker.
 
 use std::ffi::CStr;
 use std::io::Write as _;
@@ -13,8 +13,6 @@ use taskdiag_core::field::Groups;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_protocol::wire::{show, Strategy};
 
-use super::space::Space;
-use super::Maps;
 use crate::source::broker::Broker as Connection;
 
 /// A file about an address space.
@@ -26,14 +24,15 @@ pub(super) enum MemoryFile {
     Smaps,
 }
 
-/// How such files are opened, and of which thread: all have the same memory, but one that has ended has none any more.
+/// How such files are opened, and of which thread. All threads of a process share its memory, but a
+/// thread that has ended has none any more.
 #[derive(Clone, Debug)]
 pub(super) enum Opener {
-    /// By their paths, of this thread if not of the first one.
+    /// By their paths; of this thread, or of the first one.
     Path(Option<u32>),
     /// By the broker, of the first thread.
     Broker(Broker),
-    /// By the broker, of whichever thread has memory.
+    /// By the broker, of any thread that has memory.
     BrokerOfAny(Broker),
 }
 
@@ -47,7 +46,7 @@ impl Opener {
         }
     }
 
-    /// The ways to open the files of the process's other threads, to be tried one by one.
+    /// The ways to open the files of the other threads of a process.
     pub(super) fn others(&self, pid: u32) -> Vec<Opener> {
         match self {
             Opener::Path(_) => {
@@ -89,28 +88,24 @@ fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<O
     }
 }
 
-/// A connection to the broker, which opens the files of processes for those who do not see them in a `/proc` of their own. It
-/// takes the same right as opening them oneself. Clones are the same connection.
+/// A connection to the broker, `taskdiagd`, which opens the files of processes for those who do not
+/// see them in their own `/proc`. That takes the same right as opening them oneself. Clones share
+/// the connection.
 #[derive(Clone, Debug)]
 pub struct Broker(Arc<Mutex<Connection>>);
 
 impl Broker {
-    /// Connects, at [`SOCKET`](taskdiag_protocol::wire::SOCKET) unless somewhere else is said.
+    /// Connects to a socket; without a path to `/run/taskdiag/taskdiag.sock`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handle::prepare_broker`](crate::Handle::prepare_broker).
     pub fn connect(path: Option<&Path>) -> Result<Broker> {
         let path = path.unwrap_or(Path::new(taskdiag_protocol::wire::SOCKET));
         Ok(Broker(Arc::new(Mutex::new(Connection::open(path)?))))
     }
 
-    /// A handle on the mappings of a process. The broker has its own patience for opening it.
-    pub fn open(&self, pid: u32) -> Result<Maps> {
-        Ok(Maps::new(self.open_space(pid)?, Some(pid)))
-    }
-
-    pub(super) fn open_space(&self, pid: u32) -> Result<Space> {
-        Space::open(Opener::Broker(self.clone()), pid)
-    }
-
-    /// The processes that it shows, in order.
+    /// The processes that it shows, ascending.
     pub(super) fn processes(&self) -> Result<Vec<u32>> {
         let mut snapshot = Snapshot::default();
         self.with(|connection| connection.read(Strategy::All, 0, Groups::NONE, &mut snapshot))?;

@@ -1,4 +1,5 @@
-//! Who answers: a pure function of the question and of what is known of kernel and process.
+//! Which source answers: a pure function of the question and of what is known of kernel and
+//! process.
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
 
@@ -7,24 +8,24 @@ use super::{Filter, Source, Wants};
 /// A question about one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// What lies at so many addresses. `mappings` is how many the process has, if that is known.
+    /// The mappings of so many addresses. `mappings` is how many the process has, if that is known.
     LookUp { addresses: usize, mappings: Option<usize> },
     /// All mappings that pass.
     Walk(Filter),
 }
 
-/// What is known before it is asked.
+/// What is known before a process is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// The only source that may answer.
     pub forced: Option<Source>,
-    /// Whether the kernel has the ioctl; unknown until it was tried.
+    /// Whether the kernel has the ioctl; `None` until it was tried.
     pub has_ioctl: Option<bool>,
-    /// The BPF program that walks is in the kernel.
+    /// The BPF program that walks over mappings is loaded.
     pub walks: bool,
 }
 
-/// What things take, in nanoseconds, as measured (`make bench`).
+/// What things take, in nanoseconds (`docs/benchmarks.md`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// A look-up by ioctl.
@@ -33,13 +34,11 @@ pub(super) struct Cost {
     query_name: u64,
     /// A mapping that the ioctl passes over because of a filter.
     passed_over: u64,
-    /// A line of text, made and read.
-    line: u64,
-    /// A run of the BPF program, and that it is checked afterwards.
+    /// A run of the BPF program, and the check afterwards.
     run: u64,
-    /// A mapping that it looks up, and its share of the names that are asked for.
+    /// A mapping that it returns, and its share of the names that are asked for.
     walked_up: u64,
-    /// A mapping that it passes.
+    /// A mapping that it passes over.
     walked_over: u64,
 }
 
@@ -49,7 +48,6 @@ impl Default for Cost {
             query: 240,
             query_name: 160,
             passed_over: 35,
-            line: 300,
             run: 2_000,
             walked_up: 200,
             walked_over: 25,
@@ -69,7 +67,7 @@ fn share(filter: Filter) -> u64 {
     least.map_or(100, |(_, share)| share)
 }
 
-/// Who answers.
+/// Chooses the source that answers.
 pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost) -> Result<Source> {
     if let Some(forced) = facts.forced {
         return match forced {
@@ -84,7 +82,8 @@ pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost)
             forced => Ok(forced),
         };
     }
-    // What only one of them has.
+    // A line of text takes less time than a look-up with a name, 300 ns to 400 ns. But the kernel
+    // leaves mappings out of its text while others change (docs/maps.md).
     if wants.contains(Wants::USAGE) || facts.has_ioctl == Some(false) {
         return Ok(Source::Procfs);
     }
@@ -97,29 +96,23 @@ pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost)
         } else {
             0
         };
-    let (by_ioctl, by_text, by_walk) = match question {
+    let (by_ioctl, by_walk) = match question {
         Question::LookUp { addresses, mappings } => {
-            // One look-up finds all addresses of a mapping. A process of unknown size is taken for a large one.
-            let mappings = mappings.unwrap_or(usize::MAX / 1024);
-            let met = addresses.min(mappings) as u64;
-            (met * query, mappings as u64 * cost.line, met * cost.walked_up)
+            // One look-up finds all addresses of a mapping.
+            let found = mappings.map_or(addresses, |mappings| addresses.min(mappings)) as u64;
+            (found * query, found * cost.walked_up)
         }
         Question::Walk(filter) => {
             let share = share(filter);
             let by_walk = share * cost.walked_up + (100 - share) * cost.walked_over;
-            (
-                share * query + (100 - share) * cost.passed_over,
-                100 * cost.line,
-                by_walk,
-            )
+            (share * query + (100 - share) * cost.passed_over, by_walk)
         }
     };
-    let others = by_ioctl.min(by_text);
-    Ok(match by_ioctl <= by_text {
-        _ if facts.walks && cost.run + by_walk < others => Source::Bpf,
-        true => Source::Procmap,
-        false => Source::Procfs,
-    })
+    if facts.walks && cost.run + by_walk < by_ioctl {
+        Ok(Source::Bpf)
+    } else {
+        Ok(Source::Procmap)
+    }
 }
 
 /// What is known before all processes are asked about.
@@ -127,19 +120,20 @@ pub(super) fn plan(question: Question, wants: Wants, facts: &Facts, cost: &Cost)
 pub(super) struct MachineFacts {
     /// The only source that may answer.
     pub forced: Option<Source>,
-    /// The program is in the kernel.
+    /// The BPF program is loaded.
     pub is_loaded: bool,
     /// It can be loaded, as far as is known.
     pub can_load: bool,
-    /// Tasks of the machine, if known.
+    /// How many tasks the machine has, if known.
     pub tasks: Option<u32>,
 }
 
-/// Who answers about all processes.
+/// Chooses the source that answers about all processes.
 pub(super) fn plan_machine(facts: &MachineFacts) -> Source {
-    /// What loading takes, in nanoseconds.
+    /// The time that loading takes, in nanoseconds.
     const LOAD: u64 = 8_000_000;
-    /// What BPF saves for each task: opening, reading and closing its maps file and reading some thirty lines, less its own time.
+    /// The time that BPF saves for each task, in nanoseconds: opening, reading and closing its maps
+    /// file, and parsing some thirty lines, less BPF's own time.
     const SAVED: u64 = 10_000;
     match facts {
         MachineFacts {
@@ -169,26 +163,23 @@ mod tests {
         plan(question, wants, facts, &Cost::default()).ok()
     }
 
-    fn look_up(addresses: usize, mappings: Option<usize>) -> Option<Source> {
-        planned(Question::LookUp { addresses, mappings }, Wants::NAMES, &UNKNOWN)
+    /// Check that the ioctl answers about addresses and lists while BPF is not loaded.
+    #[test]
+    fn the_ioctl_answers_without_bpf() {
+        for (addresses, mappings) in [(1, None), (64, Some(5000)), (1024, Some(30))] {
+            let question = Question::LookUp { addresses, mappings };
+            assert_eq!(planned(question, Wants::NAMES, &UNKNOWN), Some(Source::Procmap));
+        }
+        for filter in [Filter::empty(), Filter::EXECUTABLE] {
+            let question = Question::Walk(filter);
+            assert_eq!(planned(question, Wants::NAMES, &UNKNOWN), Some(Source::Procmap));
+        }
     }
 
-    /// Check that few addresses are looked up and that whole walks read the text.
+    /// Check that BPF answers about many addresses, and lists, where it is loaded, but not about
+    /// few.
     #[test]
-    fn few_addresses_go_by_ioctl() {
-        assert_eq!(look_up(1, None), Some(Source::Procmap));
-        assert_eq!(look_up(64, Some(5000)), Some(Source::Procmap));
-        assert_eq!(look_up(1024, Some(30)), Some(Source::Procfs));
-        let walk = |filter| planned(Question::Walk(filter), Wants::NAMES, &UNKNOWN);
-        assert_eq!(walk(Filter::empty()), Some(Source::Procfs));
-        assert_eq!(walk(Filter::READABLE), Some(Source::Procfs));
-        assert_eq!(walk(Filter::EXECUTABLE), Some(Source::Procmap));
-        assert_eq!(walk(Filter::EXECUTABLE | Filter::FILE_BACKED), Some(Source::Procmap));
-    }
-
-    /// Check that many addresses, and lists, are walked to where the program is there, and that few are not.
-    #[test]
-    fn many_addresses_are_walked_to() {
+    fn many_addresses_are_asked_of_bpf() {
         let facts = Facts { walks: true, ..UNKNOWN };
         let look_up = |addresses| Question::LookUp {
             addresses,
@@ -202,9 +193,10 @@ mod tests {
         assert_eq!(planned(all, Wants::USAGE, &facts), Some(Source::Procfs));
     }
 
-    /// Check that what only one source has is asked of it, and that a kernel without the ioctl is asked for text.
+    /// Check that what only one source has is asked of that one, and that the text answers on a
+    /// kernel without the ioctl.
     #[test]
-    fn sources_give_what_they_have() {
+    fn sources_are_asked_for_what_they_have() {
         let old = Facts {
             has_ioctl: Some(false),
             ..UNKNOWN
@@ -239,7 +231,7 @@ mod tests {
         assert_eq!(planned(walk, Wants::USAGE, &forced(Source::Bpf, None)), None);
     }
 
-    /// Check that BPF answers about all processes where it is loaded, or worth it.
+    /// Check that BPF answers about all processes where it is loaded, or worth loading.
     #[test]
     fn large_machines_are_worth_loading() {
         let facts = MachineFacts {

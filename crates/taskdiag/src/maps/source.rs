@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::maps as text;
@@ -13,7 +13,7 @@ use super::batch::Cursor;
 use super::{Device, Filter, Mapping, Perms, Usage, Wants};
 use crate::readers;
 
-/// The address space is gone, or there never was one.
+/// The error where the address space is gone, or there never was one.
 pub(super) fn no_memory() -> Error {
     Error::new(
         ErrorKind::NoMemory,
@@ -21,21 +21,22 @@ pub(super) fn no_memory() -> Error {
     )
 }
 
-/// `PROCMAP_QUERY`: a look-up is a system call, whatever lies before and behind.
+/// `PROCMAP_QUERY`: one system call for each look-up.
 #[derive(Debug)]
 pub(super) struct IoctlCursor<'a> {
     file: BorrowedFd<'a>,
     wants: Wants,
     name: &'a mut Vec<u8>,
-    /// How often it was asked, and since when.
+    /// How many look-ups there were, and since when.
     asked: u32,
     began: Instant,
 }
 
-/// Between two looks at the clock.
+/// How many look-ups come between two looks at the clock.
 const SOME: u32 = 16;
 
-/// Whoever answers each time in the last moment holds his reader too.
+/// Fails after a while even if each system call returned within the patience: such a process holds
+/// its reader too.
 fn check_time(began: Instant) -> Result<()> {
     if began.elapsed() > readers::LONGEST {
         Err(Error::no_answer(None))
@@ -45,7 +46,7 @@ fn check_time(began: Instant) -> Result<()> {
 }
 
 impl<'a> IoctlCursor<'a> {
-    /// `name` is memory for names, which can be used again.
+    /// `name` is memory for names, to be used again.
     pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, name: &'a mut Vec<u8>) -> IoctlCursor<'a> {
         if wants.contains(Wants::NAMES) {
             name.resize(NAME_MAX, 0);
@@ -59,7 +60,8 @@ impl<'a> IoctlCursor<'a> {
         }
     }
 
-    /// The mapping at `address`, or with [`QueryFlags::COVERING_OR_NEXT`] the next one.
+    /// The mapping at `address`; with [`QueryFlags::COVERING_OR_NEXT`] the next one if there is
+    /// none.
     pub(super) fn query(&mut self, address: u64, flags: QueryFlags) -> Result<Option<Mapping<'_>>> {
         let wants = self.wants;
         readers::beat();
@@ -117,13 +119,13 @@ impl Cursor for IoctlCursor<'_> {
     }
 }
 
-/// The text, line by line: a look-up reads on from the one before.
+/// The text, line by line: a look-up continues where the one before ended.
 #[derive(Debug)]
 pub(super) struct TextCursor<'a> {
     file: BorrowedFd<'a>,
     wants: Wants,
     buffer: &'a mut Vec<u8>,
-    /// What of the buffer has been read and not been given.
+    /// The part of the buffer that was read and not yet parsed.
     unread: std::ops::Range<usize>,
     offset: u64,
     name: Vec<u8>,
@@ -131,11 +133,11 @@ pub(super) struct TextCursor<'a> {
     began: Instant,
 }
 
-/// The kernel gives out no more than a page or so at a time, unless a line is longer.
+/// The kernel returns no more than a page or so at a time, unless a line is longer.
 const BUFFER: usize = 16 << 10;
 
 impl<'a> TextCursor<'a> {
-    /// `buffer` is memory for the text, which can be used again.
+    /// `buffer` is memory for the text, to be used again.
     pub(super) fn new(file: BorrowedFd<'a>, wants: Wants, buffer: &'a mut Vec<u8>) -> TextCursor<'a> {
         if buffer.len() < BUFFER {
             buffer.resize(BUFFER, 0);
@@ -152,7 +154,7 @@ impl<'a> TextCursor<'a> {
         }
     }
 
-    /// Where the next line stands in the buffer, without its newline.
+    /// Where the next line is in the buffer, without its newline.
     fn next_line(&mut self) -> Result<Option<std::ops::Range<usize>>> {
         let mut searched = 0;
         loop {
@@ -166,7 +168,7 @@ impl<'a> TextCursor<'a> {
             self.buffer.copy_within(self.unread.clone(), 0);
             self.unread = 0..searched;
             if searched == self.buffer.len() {
-                // There is no longest name: directories can be nested without end.
+                // No name is the longest: directories can be nested without end.
                 self.buffer.resize(2 * searched, 0);
             }
             if !self.fill()? {
@@ -181,23 +183,22 @@ impl<'a> TextCursor<'a> {
     /// Reads more; false at the end.
     fn fill(&mut self) -> Result<bool> {
         check_time(self.began)?;
-        loop {
-            readers::beat();
-            match rustix::io::pread(self.file, &mut self.buffer[self.unread.end..], self.offset) {
-                Ok(0) => return Ok(false),
-                Ok(len) => {
-                    self.offset += len as u64;
-                    self.unread.end += len;
-                    return Ok(true);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::SRCH) => return Err(no_memory()),
-                Err(error) => return Err(Error::io("reading the text of mappings", error)),
+        readers::beat();
+        let room = &mut self.buffer[self.unread.end..];
+        match retry_on_intr(|| rustix::io::pread(self.file, &mut *room, self.offset)) {
+            Ok(0) => Ok(false),
+            Ok(len) => {
+                self.offset += len as u64;
+                self.unread.end += len;
+                Ok(true)
             }
+            Err(Errno::SRCH) => Err(no_memory()),
+            Err(error) => Err(Error::io("reading the text of mappings", error)),
         }
     }
 
-    /// The text ends early when the address space goes away while it is read. Whether that is so shows at its beginning.
+    /// Fails if the text has ended early because the address space went away: then its beginning
+    /// can't be read any more.
     fn check_alive(&mut self) -> Result<()> {
         if self.is_alive {
             return Ok(());
@@ -209,13 +210,13 @@ impl<'a> TextCursor<'a> {
         }
     }
 
-    /// Reads the lines about the mapping of the last line, as far as they are ours to know.
+    /// Reads the lines of `smaps` that follow the line of a mapping.
     fn details(&mut self) -> Result<(Usage, u64)> {
         let (mut usage, mut page_size_bytes) = (Usage::default(), 0);
         while let Some(line) = self.next_line()? {
             let text = &self.buffer[line.clone()];
             if !text.first().is_some_and(u8::is_ascii_uppercase) {
-                // The next mapping's own.
+                // The line of the next mapping.
                 self.unread.start = line.start;
                 break;
             }
@@ -295,11 +296,13 @@ impl Cursor for TextCursor<'_> {
         } else {
             &self.buffer[place]
         };
-        mapping.name = match is_wanted {
-            // As long as other sources give: then all say the same.
-            true if name.len() >= NAME_MAX => Err(Absent::Truncated),
-            true => Ok(name),
-            false => Err(Absent::NotAsked),
+        mapping.name = if !is_wanted {
+            Err(Absent::NotAsked)
+        } else if name.len() >= NAME_MAX {
+            // Other sources have no longer names, and all give the same answer.
+            Err(Absent::Truncated)
+        } else {
+            Ok(name)
         };
         Ok(Some(mapping))
     }

@@ -1,5 +1,6 @@
-//! The address space of one process, asked by whichever source is best. All that a question may wait for is here, so it is asked by
-//! readers ([`crate::readers`]), unless somebody wants to wait.
+//! The address space of one process, and the source that is best for a question about it. All that
+//! may wait for the process is done here, so readers do it ([`crate::readers`]), unless the caller
+//! wants to wait.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,12 +10,12 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 
 use super::batch::{resolve, walk, Cursor, ListCursor, Pages};
 use super::bpf::{self, Bpf};
-use super::opener::{MemoryFile, Opener};
+use super::opener::{Broker, MemoryFile, Opener};
 use super::plan::{plan, Cost, Facts, Question};
 use super::source::{self, IoctlCursor, TextCursor};
 use super::{Filter, Mappings, Source, Wants};
 
-/// Whether the running kernel has the ioctl, once that was seen.
+/// Whether the running kernel has the ioctl: 0 unknown, 1 yes, 2 no.
 static HAS_IOCTL: AtomicU8 = AtomicU8::new(0);
 
 fn has_ioctl() -> Option<bool> {
@@ -29,14 +30,14 @@ fn has_ioctl() -> Option<bool> {
 pub(super) enum Asked {
     /// The first mapping that passes and ends behind an address.
     AtOrAfter(u64, Filter),
-    /// What some pages lie in.
+    /// The mappings of some pages.
     At(Arc<Pages>),
     /// All mappings that pass.
     Passing(Filter),
 }
 
 impl Asked {
-    /// Has a cursor of a source answer.
+    /// Reads the answer from the cursor of a source.
     fn read(&self, cursor: &mut dyn Cursor, pid: u32, found: &mut Mappings) -> Result<()> {
         match self {
             Asked::AtOrAfter(address, filter) => {
@@ -51,19 +52,19 @@ impl Asked {
     }
 }
 
-/// What is known of an address space, and kept to ask about it.
+/// What is kept of an address space from question to question.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// The maps file; `None` if the kernel refused to open one because there is no address space.
+    /// The maps file; `None` if the process has no address space.
     file: Option<Arc<OwnedFd>>,
     pid: Option<u32>,
-    /// How the file was opened, and others of the process are.
+    /// How the file was opened, and how other files of the process are.
     opener: Opener,
-    /// The file is none that has the ioctl.
+    /// The file does not have the ioctl.
     has_no_ioctl: bool,
-    /// Whose memory it is about is settled: there was an answer, or all threads have been tried.
+    /// There was an answer, or all threads have been tried: the maps file stays the same.
     is_settled: bool,
-    /// How many mappings there were when last all were listed.
+    /// How many mappings there were when all were last listed.
     mappings: Option<usize>,
     /// Memory for names and texts.
     pub(super) names: Vec<u8>,
@@ -72,7 +73,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// That of a process, whose maps file is opened.
+    /// The address space of a process. Opens its maps file.
     pub(super) fn open(opener: Opener, pid: u32) -> Result<Space> {
         let file = opener.open(pid, MemoryFile::Maps)?;
         Ok(Space {
@@ -81,7 +82,7 @@ impl Space {
         })
     }
 
-    /// That of an open maps file.
+    /// The address space of an open maps file.
     pub(super) fn from_fd(file: OwnedFd) -> Space {
         Space::new(Some(file), None)
     }
@@ -105,7 +106,7 @@ impl Space {
         self.file.clone()
     }
 
-    /// Lets the source that the plan says answer. Build ids are not among what it gives.
+    /// Lets the source of the plan answer, without build ids.
     pub(super) fn answer(&mut self, asked: &Asked, forced: Option<Source>, wants: Wants) -> Result<Mappings> {
         let question = match asked {
             Asked::AtOrAfter(..) => Question::LookUp {
@@ -135,7 +136,8 @@ impl Space {
                     return Ok(found);
                 }
                 Err(error) if error.kind() == ErrorKind::NoMemory && self.turn_to_another_thread() => {}
-                // A descriptor that was handed to us can be of another file; of ours we know what they are.
+                // A descriptor that was handed to us may be of another file, and says nothing of
+                // the kernel.
                 Err(error)
                     if error.kind() == ErrorKind::Unsupported && source == Source::Procmap && self.pid.is_some() =>
                 {
@@ -182,27 +184,25 @@ impl Space {
                 };
                 let bpf = self.bpf.insert(bpf);
                 match bpf.process(file, pid, which, wants)? {
-                    // What was asked for, and no more.
+                    // It has the mappings of these addresses alone.
                     Some(list) if is_at => {
                         *found = list;
                         Ok(())
                     }
                     Some(list) => asked.read(&mut ListCursor::new(&list), pid, found),
-                    None if is_at => {
+                    // The process changes its mappings. The text then loses some (docs/maps.md).
+                    None => {
                         *found = Mappings::new(Source::Procmap);
                         asked.read(&mut IoctlCursor::new(file, wants, &mut self.names), pid, found)
-                    }
-                    None => {
-                        *found = Mappings::new(Source::Procfs);
-                        asked.read(&mut TextCursor::new(file, wants, &mut self.text), pid, found)
                     }
                 }
             }
         }
     }
 
-    /// The memory of a process whose first thread has ended is that of its other threads. True if one of them has been turned to.
-    /// Not once there was an answer: another address space must not answer in the place of one that is gone.
+    /// Turns to another thread of a process whose first thread has ended, and which still has its
+    /// memory. False if there is none. Once there was an answer it does not: another address space
+    /// must not answer in the place of one that is gone.
     fn turn_to_another_thread(&mut self) -> bool {
         let Some(pid) = self.pid.filter(|_| !self.is_settled) else {
             return false;
@@ -222,21 +222,29 @@ impl Space {
 
     fn describe(&self, error: Error) -> Error {
         match (error.kind(), self.pid) {
-            (ErrorKind::NoMemory, Some(pid)) => Error::new(ErrorKind::NoMemory, format!("pid {pid}: {error}")),
+            (ErrorKind::NoMemory, Some(pid)) => Error::new(ErrorKind::NoMemory, format!("pid {pid}: {error:#}")),
             (ErrorKind::NoAnswer, pid) => Error::no_answer(pid),
             _ => error,
         }
     }
 }
 
+impl Broker {
+    /// The address space of a process.
+    pub(super) fn open_space(&self, pid: u32) -> Result<Space> {
+        Space::open(Opener::Broker(self.clone()), pid)
+    }
+}
+
 fn needs_pid() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "a maps file alone does not lead to this: the number of its process is not known",
+        "this takes the number of the process, and only a descriptor of its maps file is known",
     )
 }
 
-/// Fails if the address space of a maps file is gone. What was asked meanwhile by the process's number was then another one's.
+/// Fails if the address space of a maps file is gone. What was read meanwhile by the process's
+/// number may then be of another address space.
 fn still_there(file: BorrowedFd<'_>) -> Result<()> {
     match rustix::io::pread(file, &mut [0][..], 0) {
         Ok(1..) => Ok(()),

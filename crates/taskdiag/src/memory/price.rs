@@ -1,37 +1,41 @@
-//! What walking a process's page tables will take. Pure: sizes and what earlier walks took in, nanoseconds out.
+//! Estimates the time that walking a process's page tables takes. Pure: sizes and the times of
+//! earlier walks in, nanoseconds out.
 
-/// What a walk that is not worth mentioning takes on an ordinary machine: opening, reading and closing two files.
+/// The time of a walk over no pages, on an ordinary machine: opening, reading and closing two
+/// files.
 const FIXED_NS: f64 = 20_000.0;
 
-/// What a page takes, before anything was measured: more than on most machines, so that a first query keeps its deadline.
+/// The time of a page, before anything was measured: more than on most machines, so that a first
+/// query keeps its deadline.
 const PAGE_NS: f64 = 60.0;
 
-/// A page takes this much at least and at most, whatever was measured: the one is less than a read from the cache takes, the
-/// other is an emulated machine.
+/// The least and the most time that a page can take, whatever was measured. The first is less than
+/// a read from a cache, the second is that of an emulated machine.
 const LEAST_PAGE_NS: f64 = 2.0;
 const MOST_PAGE_NS: f64 = 5_000.0;
 
-/// Entries of a page table that are empty take less than pages, but not nothing.
+/// The time of an empty entry of a page table.
 const ENTRY_NS: f64 = 4.0;
 
-/// By how much a walk that was measured is taken to count for less than the one after it.
+/// The weight of a walk, in relation to that of the next one.
 const DECAY: f64 = 0.999;
 
-/// As many pages as a guess counts for: what was seen of small processes does not change what is expected of large ones.
+/// A guess counts like a walk over so many pages: walks of small processes do not change what is
+/// expected of large ones.
 const GUESSED_PAGES: f64 = 262_144.0;
 
-/// A process as far as it matters here.
+/// The size of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     /// Resident and swapped-out pages.
     pub pages: u64,
-    /// Entries of its page tables: no walk can meet more.
+    /// Entries of its page tables. No walk can meet more pages.
     pub entries: u64,
-    /// Pages that an earlier walk met, and the nanoseconds that took.
+    /// The pages that an earlier walk met, and the nanoseconds that it took.
     pub before: Option<(u64, u64)>,
 }
 
-/// What walks take on this host: a line through those that were measured, by least squares.
+/// The times of walks on this host: a line through the measured ones, by least squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     weight: f64,
@@ -48,7 +52,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// A rate at which a page is thought to take so many nanoseconds. It gives way to walks of large processes.
+    /// A rate of so many nanoseconds for each page, until large processes have been walked.
     pub(crate) fn guessed(page_ns: f64) -> Rate {
         let page_ns = page_ns.clamp(LEAST_PAGE_NS, MOST_PAGE_NS);
         let mut rate = Rate {
@@ -94,18 +98,19 @@ impl Rate {
         ((self.y - self.page_ns() * self.x) / self.weight).clamp(1_000.0, 10_000_000.0)
     }
 
-    /// What walking a process is expected to take.
+    /// The time, in nanoseconds, that walking a process is expected to take.
     pub(crate) fn expected_ns(&self, size: &Size) -> u64 {
         let line = self.fixed_ns() + self.page_ns() * size.pages as f64;
         let seen = match size.before {
-            // One of the same process says more than those of others.
+            // A walk of the same process says more than those of others.
             Some((pages, ns)) if pages > 0 => ns as f64 * (size.pages as f64 / pages as f64).max(1.0),
             _ => line,
         };
         seen as u64
     }
 
-    /// What it might take at worst: with as many pages as its page tables have room for.
+    /// The time, in nanoseconds, that it might take at worst: with as many pages as its page tables
+    /// have entries.
     pub(crate) fn worst_ns(&self, size: &Size) -> u64 {
         let empty = size.entries.saturating_sub(size.pages) as f64;
         let line = self.fixed_ns() + self.page_ns() * size.pages as f64 + ENTRY_NS * empty;
@@ -125,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Check that what was measured of large processes replaces the guess, and that of small ones does not.
+    /// Check that walks of large processes replace the guess, and those of small ones do not.
     #[test]
     fn rates_are_learnt() {
         let mut rate = Rate::guessed(60.0);
@@ -141,7 +146,8 @@ mod tests {
         assert!((8.0..15.0).contains(&rate.page_ns()), "{}", rate.page_ns());
     }
 
-    /// Check that a process that was walked before is expected to take what it took, or more if it grew.
+    /// Check that a process that was walked before is expected to take the same time, or more if it
+    /// has grown.
     #[test]
     fn the_same_process_takes_the_same() {
         let rate = Rate::default();
@@ -156,8 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that no walks, however strange, make an estimate that is no number or below nothing, and that more is never
-        /// thought to take less.
+        /// Check that no walks, however strange, make an estimate that is not positive, and that
+        /// more pages are never expected to take less time.
         #[test]
         fn estimates_are_sane(walks in proptest::collection::vec((any::<u32>(), any::<u32>()), 0..50), size in 0..1u64 << 40) {
             let mut rate = Rate::default();

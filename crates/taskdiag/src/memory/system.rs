@@ -1,23 +1,45 @@
-//! Where the machine's memory is: the processes' proportional sizes, the page cache and the kernel's own, beside
-//! `MemTotal`. Pure: the text of `/proc/meminfo` and sums in, an account out.
+//! Where the machine's memory is: the proportional sizes of processes, the page cache and the
+//! kernel's own memory, which add up to `MemTotal`.
+//!
+//! ```
+//! use taskdiag::memory::system::{Account, MemInfo, Processes};
+//! use taskdiag::{Field, Handle, Query};
+//!
+//! let mut processes = Processes::default();
+//! let query = Query::processes().fields(Field::PssAnonBytes | Field::PssFileBytes | Field::PssShmemBytes);
+//! for task in &Handle::new().query(&query)? {
+//!     processes.pss_anon_bytes += task.pss_anon_bytes().unwrap_or(0);
+//!     processes.pss_file_bytes += task.pss_file_bytes().unwrap_or(0);
+//!     processes.pss_shmem_bytes += task.pss_shmem_bytes().unwrap_or(0);
+//! }
+//! let account = Account::new(&MemInfo::read()?, &processes).ok_or("no MemTotal")?;
+//! for line in account.lines.iter().filter(|line| line.part_of.is_empty()) {
+//!     println!("{:>14} {}: {}", line.bytes, line.name, line.meaning);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fs;
 
 use taskdiag_core::error::{Error, Result};
 
-/// Numbers of `/proc/meminfo`, in bytes.
+/// The numbers of `/proc/meminfo` (proc_meminfo(5)), in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo(Vec<(String, u64)>);
 
 impl MemInfo {
-    /// Reads that of this machine.
+    /// Reads `/proc/meminfo`.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read.
     pub fn read() -> Result<MemInfo> {
         let text = fs::read("/proc/meminfo").map_err(|error| Error::io("/proc/meminfo", error))?;
         Ok(MemInfo::parse(&text))
     }
 
-    /// The lines that are numbers of KiB. What is none is left out.
-    pub fn parse(text: &[u8]) -> MemInfo {
+    /// Parses the lines that are numbers of KiB. Other lines are left out.
+    fn parse(text: &[u8]) -> MemInfo {
         let text = String::from_utf8_lossy(text);
         let line = |line: &str| {
             let (name, value) = line.split_once(':')?;
@@ -27,29 +49,30 @@ impl MemInfo {
         MemInfo(text.lines().filter_map(line).collect())
     }
 
-    /// A number by its name, in bytes.
+    /// A number by its name, such as `Cached`, in bytes.
     pub fn bytes(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
     }
 }
 
-/// What processes add up to, in bytes.
+/// The proportional sizes of all processes, added up, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// Anonymous memory, proportionally.
+    /// Anonymous memory: [`Field::PssAnonBytes`](crate::Field::PssAnonBytes).
     pub pss_anon_bytes: u64,
-    /// Page cache of files that they have mapped.
+    /// Page cache of mapped files: [`Field::PssFileBytes`](crate::Field::PssFileBytes).
     pub pss_file_bytes: u64,
-    /// Shared memory and tmpfs that they have mapped.
+    /// Mapped shared memory and tmpfs: [`Field::PssShmemBytes`](crate::Field::PssShmemBytes).
     pub pss_shmem_bytes: u64,
 }
 
 /// One line of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Line {
-    /// What it is called.
+    /// The name, with its unit: a key in reports.
     pub name: &'static str,
-    /// How much it is. Below 0 where two numbers were read at different times.
+    /// How much it is. Can be negative, since numbers are read one after the other.
     pub bytes: i64,
     /// The line that it is a part of; empty for lines that add up to the total.
     pub part_of: &'static str,
@@ -57,12 +80,13 @@ pub struct Line {
     pub meaning: &'static str,
 }
 
-/// Where memory is. All lines that are no part of another one add up to the total exactly.
+/// Where memory is. The lines that are not part of another line add up to the total exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Account {
     /// `MemTotal`, in bytes.
     pub total_bytes: u64,
-    /// The lines, parts behind what they are a part of.
+    /// The lines. Parts come after the line that they are a part of.
     pub lines: Vec<Line>,
 }
 
@@ -70,102 +94,107 @@ impl Account {
     /// The line that the sums over processes are parts of.
     pub const PROCESSES: &'static str = "processes_bytes";
 
-    /// Makes the account. None if the text has no total.
+    /// Makes the account. `None` if there is no `MemTotal`.
     pub fn new(info: &MemInfo, processes: &Processes) -> Option<Account> {
         let total_bytes = info.bytes("MemTotal")?;
-        // No machine has as much; sums of it do not overflow.
-        let number = |name: &str| info.bytes(name).unwrap_or(0).min(1 << 56) as i64;
-        let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum::<i64>();
-        let (anon, file, shmem) = (
-            processes.pss_anon_bytes as i64,
-            processes.pss_file_bytes as i64,
-            processes.pss_shmem_bytes as i64,
-        );
-        // Stacks of kernel threads lie in vmalloc space, where the kernel has CONFIG_VMAP_STACK.
-        let stacks = number("KernelStack");
-        let vmalloc = (number("VmallocUsed") - stacks).max(0);
-        let tables = sum(&["PageTables", "SecPageTables"]);
-        let kernel = sum(&["Slab", "Percpu", "Zswap"]) + stacks + tables + vmalloc;
-        let line = |name, bytes, part_of, meaning| Line {
-            name,
-            bytes,
-            part_of,
-            meaning,
-        };
-        const PROCESSES: &str = Account::PROCESSES;
-        const KERNEL: &str = "kernel_bytes";
-        let mut lines = vec![
-            line(
-                PROCESSES,
-                anon + file + shmem,
-                "",
-                "PSS of all processes that could be read",
-            ),
-            line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
-            line(
-                "pss_file_bytes",
-                file,
-                PROCESSES,
-                "page cache of files that they have mapped",
-            ),
-            line(
-                "pss_shmem_bytes",
-                shmem,
-                PROCESSES,
-                "shared memory and tmpfs that they have mapped",
-            ),
-            line(
-                "other_anonymous_bytes",
-                number("AnonPages") - anon,
-                "",
-                "anonymous memory of processes that were not read",
-            ),
-            line(
-                "unmapped_cache_bytes",
-                sum(&["Cached", "Buffers"]) - file - shmem,
-                "",
-                "page cache, tmpfs included, that no process which was read has mapped",
-            ),
-            line(
-                "swap_cache_bytes",
-                number("SwapCached"),
-                "",
-                "pages in memory and in swap",
-            ),
-            line(
-                "hugetlb_bytes",
-                number("Hugetlb"),
-                "",
-                "huge pages set aside, used or not",
-            ),
-            line(KERNEL, kernel, "", "the kernel's own"),
-            line("slab_bytes", number("Slab"), KERNEL, "objects of the kernel"),
-            line(
-                "slab_reclaimable_bytes",
-                number("SReclaimable"),
-                "slab_bytes",
-                "that can be given back",
-            ),
-            line("kernel_stacks_bytes", stacks, KERNEL, "stacks of threads in the kernel"),
-            line("page_tables_bytes", tables, KERNEL, "page tables"),
-            line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
-            line("percpu_bytes", number("Percpu"), KERNEL, "memory of each processor"),
-            line("zswap_bytes", number("Zswap"), KERNEL, "compressed swap"),
-            line("free_bytes", number("MemFree"), "", "unused"),
-        ];
-        let explained: i64 = lines
-            .iter()
-            .filter(|line| line.part_of.is_empty())
-            .map(|line| line.bytes)
-            .sum();
+        let mut lines = explained(info, processes);
+        let whole = lines.iter().filter(|line| line.part_of.is_empty());
+        let explained: i64 = whole.map(|line| line.bytes).sum();
         lines.push(line(
             "unexplained_bytes",
             total_bytes as i64 - explained,
             "",
-            "what no counter tells of: pages of drivers, zram, networking; free pages that processors keep for themselves",
+            "what no counter has: pages of drivers, zram, networking; free pages that processors keep for themselves",
         ));
         Some(Account { total_bytes, lines })
     }
+}
+
+fn line(name: &'static str, bytes: i64, part_of: &'static str, meaning: &'static str) -> Line {
+    Line {
+        name,
+        bytes,
+        part_of,
+        meaning,
+    }
+}
+
+/// The lines that counters have.
+fn explained(info: &MemInfo, processes: &Processes) -> Vec<Line> {
+    // No machine has more, and sums of such numbers do not overflow.
+    let number = |name: &str| info.bytes(name).unwrap_or(0).min(1 << 56) as i64;
+    let sum = |names: &[&str]| names.iter().map(|name| number(name)).sum::<i64>();
+    let (anon, file, shmem) = (
+        processes.pss_anon_bytes as i64,
+        processes.pss_file_bytes as i64,
+        processes.pss_shmem_bytes as i64,
+    );
+    // With CONFIG_VMAP_STACK, kernel stacks are part of VmallocUsed.
+    let stacks = number("KernelStack");
+    let vmalloc = (number("VmallocUsed") - stacks).max(0);
+    let tables = sum(&["PageTables", "SecPageTables"]);
+    let kernel = sum(&["Slab", "Percpu", "Zswap"]) + stacks + tables + vmalloc;
+    const PROCESSES: &str = Account::PROCESSES;
+    const KERNEL: &str = "kernel_bytes";
+    vec![
+        line(
+            PROCESSES,
+            anon + file + shmem,
+            "",
+            "PSS of all processes that could be read",
+        ),
+        line("pss_anon_bytes", anon, PROCESSES, "anonymous memory"),
+        line(
+            "pss_file_bytes",
+            file,
+            PROCESSES,
+            "page cache of files that they have mapped",
+        ),
+        line(
+            "pss_shmem_bytes",
+            shmem,
+            PROCESSES,
+            "shared memory and tmpfs that they have mapped",
+        ),
+        line(
+            "other_anonymous_bytes",
+            number("AnonPages") - anon,
+            "",
+            "anonymous memory of processes that were not read",
+        ),
+        line(
+            "unmapped_cache_bytes",
+            sum(&["Cached", "Buffers"]) - file - shmem,
+            "",
+            "page cache, tmpfs included, that no process which was read has mapped",
+        ),
+        line(
+            "swap_cache_bytes",
+            number("SwapCached"),
+            "",
+            "pages in memory and in swap",
+        ),
+        line(
+            "hugetlb_bytes",
+            number("Hugetlb"),
+            "",
+            "huge pages set aside, used or not",
+        ),
+        line(KERNEL, kernel, "", "the kernel's own"),
+        line("slab_bytes", number("Slab"), KERNEL, "objects of the kernel"),
+        line(
+            "slab_reclaimable_bytes",
+            number("SReclaimable"),
+            "slab_bytes",
+            "that can be given back",
+        ),
+        line("kernel_stacks_bytes", stacks, KERNEL, "stacks of threads in the kernel"),
+        line("page_tables_bytes", tables, KERNEL, "page tables"),
+        line("vmalloc_bytes", vmalloc, KERNEL, "other memory by vmalloc"),
+        line("percpu_bytes", number("Percpu"), KERNEL, "memory of each processor"),
+        line("zswap_bytes", number("Zswap"), KERNEL, "compressed swap"),
+        line("free_bytes", number("MemFree"), "", "unused"),
+    ]
 }
 
 #[cfg(test)]
@@ -182,7 +211,7 @@ mod tests {
         line.expect("a line").bytes / 1024
     }
 
-    /// Check each line of an account of round numbers.
+    /// Check the lines of an account of round numbers.
     #[test]
     fn accounts_add_up() {
         let processes = Processes {
@@ -204,8 +233,22 @@ mod tests {
         }
     }
 
+    /// Check that a number is found by its whole name, and that a line without a number of KiB is
+    /// left out.
+    #[test]
+    fn numbers_have_names() {
+        let info = MemInfo::parse(
+            b"SwapCached:  2 kB\nCached:         1590123 kB\nA: 1\nB: 99999999999999999999 kB\n\xff: 1 kB\n",
+        );
+        assert_eq!(info.bytes("Cached"), Some(1_590_123 * 1024));
+        for name in ["Swap", "A", "B", "C"] {
+            assert_eq!(info.bytes(name), None, "{name}");
+        }
+    }
+
     proptest! {
-        /// Check that the lines add up to the total whatever the text says, and any text can be read.
+        /// Check that the lines add up to the total whatever the text says, and that any text can
+        /// be read.
         #[test]
         fn lines_add_up_to_the_total(text in ".{0,200}", numbers in proptest::collection::vec(0..1u64 << 40, 3)) {
             let text = [TEXT, text.as_bytes()].concat();

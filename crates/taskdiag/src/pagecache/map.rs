@@ -1,13 +1,16 @@
 //! Which parts of a file are cached.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Result;
 
 use super::{page_size, ByteRange, Counts, Quantity, Refusal, Source, Usage};
 
-/// What is so of all pages of a part of a file.
+/// The state of all pages of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
     /// Not cached.
     Uncached,
@@ -17,11 +20,22 @@ pub enum State {
     Dirty,
     /// Being written to disk.
     Writeback,
-    /// Different things of different pages.
+    /// Not all pages have the same state.
     Mixed,
 }
 
 impl State {
+    /// The name, as reports have it: `uncached`, `clean`, `dirty`, `writeback`, `mixed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Uncached => "uncached",
+            State::Clean => "clean",
+            State::Dirty => "dirty",
+            State::Writeback => "writeback",
+            State::Mixed => "mixed",
+        }
+    }
+
     fn of(counts: &Counts, pages: u64) -> State {
         match (counts.cached, counts.dirty, counts.writeback) {
             (0, ..) => State::Uncached,
@@ -34,12 +48,19 @@ impl State {
     }
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// Neighbouring pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Run {
-    /// The index of the first one.
+    /// The index of the first page in the file.
     pub first_page: u64,
-    /// How many there are.
+    /// How many pages there are.
     pub pages: u64,
     /// Their state.
     pub state: State,
@@ -48,8 +69,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// A value in bytes.
-    pub fn bytes(&self, quantity: Quantity) -> Result<u64, Absent> {
+    /// A quantity in bytes.
+    pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
         match quantity {
             Quantity::Size => Ok(self.pages * page_size()),
             other => {
@@ -60,27 +81,27 @@ impl Run {
     }
 }
 
-/// Calls `each` with the runs that `range` of a file consists of, in order, up to the end of the file.
+/// Calls `each` with the runs of pages in `range` of a file, in order, up to the end of the file.
 ///
-/// The kernel is asked about the whole, and about halves only of what is not all alike: a file that is cached wholly or not at
-/// all takes one question. Parts of `grain` pages are not divided: with more than 1, those that are not all alike come as
-/// [`State::Mixed`].
-pub fn map(
-    source: Source,
-    file: impl AsFd,
-    range: ByteRange,
-    grain: u64,
-    each: &mut dyn FnMut(Run),
-) -> Result<(), Refusal> {
+/// It asks the kernel about the whole range, and about halves only where not all pages have the
+/// same state: one question is enough for a file that is cached as a whole or not at all. Parts of
+/// `grain` pages are not divided: with more than 1, parts whose pages differ are [`State::Mixed`].
+///
+/// # Errors
+///
+/// As [`cachestat`](super::cachestat) and [`mincore()`](super::mincore()). `each` may have been
+/// called before.
+pub fn map(source: Source, file: impl AsFd, range: ByteRange, grain: u64, each: &mut dyn FnMut(Run)) -> Result<()> {
     let file: BorrowedFd<'_> = file.as_fd();
     let page_size = page_size();
-    let (first_page, pages) = range.pages(rustix::fs::fstat(file)?.st_size as u64);
+    let stat = rustix::fs::fstat(file).map_err(Refusal::from)?;
+    let (first_page, pages) = range.pages(stat.st_size as u64);
     let mut runs = Runs {
         first_page,
         pages,
         grain: grain.max(1),
         source,
-        // A range of pages of an existing file is one of bytes.
+        // Pages of a file have offsets that fit into 64 bits.
         ask: |first: u64, pages: u64| {
             let range = ByteRange::new(first * page_size, pages * page_size).unwrap_or(ByteRange::ALL);
             source.counts(file, range)
@@ -95,21 +116,22 @@ pub fn map(
     Ok(())
 }
 
-/// Asks about a range, given as the index of the first page and the number of pages, and divides it.
+/// Asks about a range, given as the index of the first page and the number of pages, and divides
+/// it.
 struct Runs<'a, A> {
     first_page: u64,
     pages: u64,
     grain: u64,
     source: Source,
     ask: A,
-    /// The last run, which may go on.
+    /// The last run, to which more pages may be added.
     open: Option<Run>,
     each: &'a mut dyn FnMut(Run),
 }
 
-impl<A: FnMut(u64, u64) -> Result<Counts, Refusal>> Runs<'_, A> {
-    /// Asks about the grains from one to before another.
-    fn divide(&mut self, from: u64, to: u64) -> Result<(), Refusal> {
+impl<A: FnMut(u64, u64) -> std::result::Result<Counts, Refusal>> Runs<'_, A> {
+    /// Asks about the grains in `from..to`.
+    fn divide(&mut self, from: u64, to: u64) -> std::result::Result<(), Refusal> {
         let first = from * self.grain;
         let pages = self.pages.min(to * self.grain) - first;
         let counts = (self.ask)(self.first_page + first, pages)?;
@@ -129,7 +151,7 @@ impl<A: FnMut(u64, u64) -> Result<Counts, Refusal>> Runs<'_, A> {
         Ok(())
     }
 
-    /// Joins a run to the one before, if they are alike.
+    /// Joins a run to the one before, if both have the same state.
     fn add(&mut self, run: Run) {
         match &mut self.open {
             Some(open) if open.state == run.state && run.state != State::Mixed => {
@@ -150,7 +172,8 @@ impl<A: FnMut(u64, u64) -> Result<Counts, Refusal>> Runs<'_, A> {
     }
 }
 
-/// Where to divide: at the multiple of the highest power of two, as large pages lie at multiples of their size.
+/// Where to divide: at the multiple of the highest power of two. Large pages are at multiples of
+/// their size.
 fn middle(from: u64, to: u64) -> u64 {
     let last = to - 1;
     last & (u64::MAX << (from ^ last).ilog2())
@@ -164,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// The runs of a made-up file, and how often was asked.
+    /// The runs of a made-up file, and how many questions they took.
     fn runs(cached: &[bool], dirty: &BTreeSet<u64>, first_page: u64, grain: u64) -> (Vec<Run>, usize) {
         let (mut found, mut asked) = (Vec::new(), 0);
         let mut runs = Runs {
@@ -191,7 +214,7 @@ mod tests {
         (found, asked)
     }
 
-    /// Check that what is all alike takes one question, and one page in many takes few.
+    /// Check that one question is enough if all pages have one state, and few if one page differs.
     #[test]
     fn only_what_differs_is_divided() {
         let none = BTreeSet::new();
@@ -207,7 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Check that runs follow each other without a gap, are as long as they can be, and say of each page what is so.
+        /// Check that runs follow each other without a gap, are as long as they can be, and have
+        /// the state of each page.
         #[test]
         fn runs_are_exact(
             cached in prop::collection::vec(any::<bool>(), 1..300),

@@ -1,35 +1,48 @@
-//! mincore(2), made to tell the truth or nothing.
+//! mincore(2), without its false answers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
+use taskdiag_core::error::Result;
 use taskdiag_sys::pagecache::Mapping;
 
 use super::{page_size, ByteRange, Refusal};
 
-/// Pages mapped at a time.
+/// How many pages are mapped at a time.
 const WINDOW: u64 = 1 << 18;
 
-/// Pages asked about in one call: their answers stand on the stack.
+/// How many pages one call asks about: the answers are on the stack.
 const CALL: usize = 8 << 10;
 
-/// How far beyond the end of a file there is no page of it for certain, not even of a huge one that reaches beyond the end.
+/// So far beyond its end, in bytes, a file has no page for certain, not even as a part of a huge
+/// page.
 const BEYOND: u64 = 1 << 30;
 
 const HUGETLBFS_MAGIC: u64 = 0x958458f6;
 
-/// Counts the cached pages of a file in the part that `range` touches, up to the end of the file: mincore(2), which has to
-/// map the file and answers with a byte for each page. The file has to be open for reading.
+/// Counts the cached pages of a file in the part that `range` touches, up to the end of the file:
+/// mincore(2), which maps the file and answers with a byte for each page. The file must be open for
+/// reading.
 ///
-/// Other than cachestat, it counts pages only once they have been read. It knows nothing of dirty, written and evicted pages.
-pub fn mincore(file: impl AsFd, range: ByteRange) -> Result<u64, Refusal> {
-    let file = file.as_fd();
+/// Unlike cachestat, it counts a page only once it has been read. It does not know which pages are
+/// dirty, being written, or were evicted.
+///
+/// # Errors
+///
+/// [`Denied`](crate::ErrorKind::Denied) if the caller may not change the file (Linux 5.2),
+/// [`Unsupported`](crate::ErrorKind::Unsupported) on hugetlbfs,
+/// [`System`](crate::ErrorKind::System) if the file can't be mapped.
+pub fn mincore(file: impl AsFd, range: ByteRange) -> Result<u64> {
+    Ok(cached_pages(file.as_fd(), range)?)
+}
+
+pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<u64, Refusal> {
     if fstatfs(file)?.f_type as u64 == HUGETLBFS_MAGIC {
         return Err(Refusal::NoPageCache);
     }
     let size = fstat(file)?.st_size as u64;
-    tell_lies_apart(file, size)?;
+    check_truth(file, size)?;
     let (first, pages) = range.pages(size);
     let mut cached = 0;
     let mut window = first;
@@ -41,10 +54,10 @@ pub fn mincore(file: impl AsFd, range: ByteRange) -> Result<u64, Refusal> {
     Ok(cached)
 }
 
-/// Fails if the kernel would answer "all resident" whatever is so, because the caller lacks the right to know. Then it says
-/// so of a page too that can't be there, which is surer than to do again what the kernel does to check rights, with its user
-/// namespaces and mapped ids.
-fn tell_lies_apart(file: BorrowedFd<'_>, size: u64) -> Result<(), Refusal> {
+/// Fails if the kernel answers "all resident" because the caller lacks the right to know
+/// (`mm/mincore.c`). Then it says so also of a page that can't exist. To check the right ourselves
+/// would be less certain, with user namespaces and mapped ids.
+fn check_truth(file: BorrowedFd<'_>, size: u64) -> std::result::Result<(), Refusal> {
     let page_size = page_size();
     let beyond = size.next_multiple_of(page_size) + BEYOND;
     let mut resident = [0];
@@ -55,7 +68,7 @@ fn tell_lies_apart(file: BorrowedFd<'_>, size: u64) -> Result<(), Refusal> {
     }
 }
 
-fn cached_in_window(file: BorrowedFd<'_>, first: u64, pages: usize) -> Result<u64, Errno> {
+fn cached_in_window(file: BorrowedFd<'_>, first: u64, pages: usize) -> std::result::Result<u64, Errno> {
     let page_size = page_size();
     let mapping = Mapping::new(file, first * page_size, pages * page_size as usize)?;
     let mut resident = [0; CALL];

@@ -1,21 +1,33 @@
 //! The page cache of files: how much of them is cached, dirty, being written back, or was evicted.
 //!
-//! [`cachestat`] is the kernel's own call (Linux 6.5) with its exact semantics. [`mincore()`] is what there was before: it
-//! knows which pages are cached, and nothing else. [`Source`] chooses between them: mincore only where cachestat does not
-//! exist, never where it was denied. [`residency`] is the question of a database: how much of this file, or of this part of
-//! it, is in memory? It takes two system calls and allocates nothing. [`Walk`] asks about whole trees, [`map`] about the parts
-//! of a file, and [`processes`] finds the files that processes hold.
+//! [`cachestat`] is the kernel's own call (Linux 6.5), with its exact semantics. [`mincore()`] is
+//! what older kernels have: it knows which pages are cached, and nothing else. [`Source`] chooses
+//! between them: mincore only where cachestat does not exist, never where it was denied.
+//! [`residency`] is the question of a database: how much of this file, or of this part of it, is in
+//! memory? It takes two system calls and allocates nothing. [`Walk`] asks about whole trees,
+//! [`map`] about the parts of a file, and [`processes`] finds the files that processes hold.
+//!
+//! ```
+//! use std::fs::File;
+//! use taskdiag::pagecache::{residency, ByteRange};
+//!
+//! let table = File::open("Cargo.toml")?;
+//! let in_memory = residency(&table, ByteRange::ALL)?;
+//! println!("{:.0} % of {} pages", in_memory.fraction() * 100.0, in_memory.pages);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # What is counted
 //!
-//! Pages, and whole ones: the last page of a file counts in full, and a huge page that reaches beyond the end of its file
-//! counts with all that is asked about. So what is cached of a file can be more than its size.
+//! Whole pages are counted. The last page of a file counts in full, and so does a huge page that
+//! reaches beyond the end of its file. So the cached part of a file can be larger than the file.
 //!
 //! # Who may ask
 //!
-//! Since Linux 6.14 (and 6.12.12, 6.13.1), cachestat wants the right to change the file: a descriptor that is open for
-//! writing, ownership of the file, `CAP_FOWNER`, or permission to write to it. mincore has wanted that since 5.2, but where it
-//! is missing it says "all resident" instead of "no". [`mincore()`] notices and reports [`Refusal::Denied`].
+//! Since Linux 6.14 (and 6.12.12, 6.13.1), cachestat takes the right to change the file: a
+//! descriptor that is open for writing, ownership of the file, `CAP_FOWNER`, or permission to write
+//! to it. mincore has taken that right since 5.2, but without it it answers "all resident" rather
+//! than "no". [`mincore()`] notices that, and fails with [`Denied`](crate::ErrorKind::Denied).
 
 mod map;
 mod mincore;
@@ -29,14 +41,15 @@ use std::sync::{LazyLock, OnceLock};
 
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::support::Fact;
 use taskdiag_sys::pagecache as sys;
 
 pub use map::{map, Run, State};
 pub use mincore::mincore;
-pub use walk::{Directory, Failed, File, FileId, Found, Seen, Sum, Totals, Walk};
+pub use walk::{Directory, Failed, File, Found, Seen, Sum, Totals, Walk};
 
-/// A part of a file, in bytes. All pages are meant that it touches.
+/// A part of a file, in bytes. It stands for all pages that it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     offset: u64,
@@ -47,19 +60,20 @@ impl ByteRange {
     /// The whole file.
     pub const ALL: ByteRange = ByteRange { offset: 0, len: 0 };
 
-    /// `len` bytes from `offset`; as for the kernel, a length of 0 is all up to the end of the file. `None` if the end is
-    /// beyond what 64 bits can say, for which the kernel would answer with zeros.
+    /// `len` bytes from `offset`; as for the kernel, a length of 0 reaches to the end of the file.
+    /// `None` if the end does not fit into 64 bits: the kernel would answer with zeros.
     pub fn new(offset: u64, len: u64) -> Option<ByteRange> {
         offset.checked_add(len)?;
         Some(ByteRange { offset, len })
     }
 
-    /// Where it begins.
+    /// Where it begins, in bytes.
     pub fn offset(self) -> u64 {
         self.offset
     }
 
-    /// The pages of a file of this size that it touches: the index of the first, and how many there are.
+    /// The pages that it touches of a file of this size in bytes: the index of the first, and how
+    /// many.
     pub fn pages(self, file_size: u64) -> (u64, u64) {
         let page_size = page_size();
         let end = match self.len {
@@ -71,19 +85,22 @@ impl ByteRange {
     }
 }
 
-/// Pages of a file by what the kernel knows of them.
+/// Pages of a file, as `struct cachestat` of cachestat(2) has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
-    /// In the cache, read or not: also those that are just being read from disk.
+    /// Pages in the cache, also those that are just being read from disk.
     pub cached: u64,
-    /// Cached and changed since they were written to disk. Always 0 on tmpfs, which has no disk to write to.
+    /// Cached pages that were changed since they were written to disk. Always 0 on tmpfs, which has
+    /// no disk.
     pub dirty: u64,
-    /// Cached and being written to disk.
+    /// Cached pages that are being written to disk.
     pub writeback: u64,
-    /// Once cached and evicted because memory was short. Pages that were dropped on request (`POSIX_FADV_DONTNEED`, a
-    /// truncated file) leave no trace and are not counted.
+    /// Pages that were cached, and were evicted because memory was short. Pages that were dropped
+    /// on request (`POSIX_FADV_DONTNEED`, a truncated file) leave no trace and are not counted.
     pub evicted: u64,
-    /// Evicted so recently that memory for it was too short: reading it again would make it active at once.
+    /// Pages evicted so recently that reading them again would make them active at once: memory is
+    /// too short for them.
     pub recently_evicted: u64,
 }
 
@@ -97,31 +114,27 @@ impl AddAssign for Counts {
     }
 }
 
-/// Counts the pages of a file: cachestat(2), without flags, of which there are none.
+/// Counts the pages of a file: cachestat(2), without flags, of which there are none (Linux 6.5).
 ///
-/// The kernel looks, in this order, at the descriptor (`EBADF`; also for one opened with `O_PATH`), at the file system
-/// (`EOPNOTSUPP` for hugetlbfs), at the caller's rights (`EPERM`), and then counts. It counts pages in any state between the
-/// first and the last that `range` touches, beyond the end of the file too. What has no page cache, such as a directory, a
+/// The kernel looks, in this order, at the descriptor (`EBADF`; also for one opened with `O_PATH`),
+/// at the file system (`EOPNOTSUPP` for hugetlbfs), at the caller's rights (`EPERM`), and then
+/// counts (`mm/filemap.c`). It counts pages in any state between the first and the last that
+/// `range` touches, beyond the end of the file too. What has no page cache, such as a directory, a
 /// pipe, a socket or a device, has zero of everything: ask about regular files only.
-pub fn cachestat(file: impl AsFd, range: ByteRange) -> Result<Counts, Refusal> {
-    let range = sys::CachestatRange {
-        off: range.offset,
-        len: range.len,
-    };
-    let counts = sys::cachestat(file.as_fd(), &range)?;
-    Ok(Counts {
-        cached: counts.nr_cache,
-        dirty: counts.nr_dirty,
-        writeback: counts.nr_writeback,
-        evicted: counts.nr_evicted,
-        recently_evicted: counts.nr_recently_evicted,
-    })
+///
+/// # Errors
+///
+/// [`Denied`](ErrorKind::Denied) if the caller may not change the file,
+/// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no such call or the file no page
+/// cache, [`System`](ErrorKind::System) otherwise.
+pub fn cachestat(file: impl AsFd, range: ByteRange) -> Result<Counts> {
+    Ok(Source::Cachestat.counts(file.as_fd(), range)?)
 }
 
-/// Why the page cache of a file is not told.
+/// Why the kernel does not answer about the page cache of a file. Walks meet many of these, so they
+/// take no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The kernel has no such call (`ENOSYS`).
     NoSuchCall,
     /// The caller may not change the file (`EPERM`).
@@ -134,7 +147,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The reason as that of a missing value.
-    pub fn absent(self) -> Absent {
+    pub(crate) fn absent(self) -> Absent {
         match self {
             Refusal::Denied => Absent::Denied,
             _ => Absent::Unsupported,
@@ -153,21 +166,26 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::NoSuchCall => f.write_str("this kernel does not have the system call"),
-            Refusal::Denied => f.write_str("the page cache of a file is told to its owner and to who may write to it"),
-            Refusal::NoPageCache => f.write_str("the file system does not use the page cache"),
-            Refusal::Other(errno) => errno.fmt(f),
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::NoSuchCall => Error::new(
+                ErrorKind::Unsupported,
+                "this kernel does not have the system call that asks about the page cache",
+            ),
+            Refusal::Denied => Error::new(
+                ErrorKind::Denied,
+                "the kernel answers about the page cache of a file only to its owner and to callers who may write to it",
+            ),
+            Refusal::NoPageCache => Error::new(ErrorKind::Unsupported, "the file system does not use the page cache"),
+            Refusal::Other(errno) => Error::io("asking about the page cache", errno),
         }
     }
 }
 
-impl std::error::Error for Refusal {}
-
-/// A value of a file, or of several together.
+/// A value of a file, or of several together, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Quantity {
     /// The size of the file.
@@ -185,7 +203,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All of them.
+    /// All quantities, in the order of a report.
     pub const ALL: [Quantity; 6] = [
         Quantity::Size,
         Quantity::Cached,
@@ -195,7 +213,7 @@ impl Quantity {
         Quantity::RecentlyEvicted,
     ];
 
-    /// Its name, with its unit.
+    /// Its name, with its unit: a key in reports.
     pub fn name(self) -> &'static str {
         match self {
             Quantity::Size => "size_bytes",
@@ -208,17 +226,24 @@ impl Quantity {
     }
 }
 
-/// Who tells of the page cache.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Who answers about the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Source {
-    /// cachestat(2).
+    /// cachestat(2) (Linux 6.5).
     Cachestat,
-    /// mincore(2): knows what is cached, and nothing else.
+    /// mincore(2), which knows what is cached, and nothing else.
     Mincore,
 }
 
 impl Source {
-    /// The one to ask on this host: mincore where cachestat does not exist. Found out once.
+    /// The source to ask on this host: mincore where cachestat does not exist. Found out once.
     pub fn of_this_host() -> Source {
         static SOURCE: OnceLock<Source> = OnceLock::new();
         *SOURCE.get_or_init(|| match sys::cachestat_of_nothing() {
@@ -227,7 +252,7 @@ impl Source {
         })
     }
 
-    /// Its name.
+    /// The name, as reports have it: `cachestat`, `mincore`.
     pub fn name(self) -> &'static str {
         match self {
             Source::Cachestat => "cachestat",
@@ -235,30 +260,53 @@ impl Source {
         }
     }
 
-    /// Whether it can tell this of a file.
+    /// Whether it knows this quantity.
     pub fn gives(self, quantity: Quantity) -> bool {
         self == Source::Cachestat || matches!(quantity, Quantity::Size | Quantity::Cached)
     }
 
-    /// Asks about a file. Of the counts, only those mean something that the source gives.
-    pub(crate) fn counts(self, file: BorrowedFd<'_>, range: ByteRange) -> Result<Counts, Refusal> {
+    /// Asks about a file. Counts that the source does not know are 0.
+    pub(crate) fn counts(self, file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<Counts, Refusal> {
         match self {
-            Source::Cachestat => cachestat(file, range),
+            Source::Cachestat => {
+                let range = sys::CachestatRange {
+                    off: range.offset,
+                    len: range.len,
+                };
+                let counts = sys::cachestat(file, &range)?;
+                Ok(Counts {
+                    cached: counts.nr_cache,
+                    dirty: counts.nr_dirty,
+                    writeback: counts.nr_writeback,
+                    evicted: counts.nr_evicted,
+                    recently_evicted: counts.nr_recently_evicted,
+                })
+            }
             Source::Mincore => Ok(Counts {
-                cached: mincore(file, range)?,
+                cached: mincore::cached_pages(file, range)?,
                 ..Counts::default()
             }),
         }
     }
 
     /// Asks about a file.
-    pub fn ask(self, file: impl AsFd, range: ByteRange) -> Result<Usage, Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// As [`cachestat`] and [`mincore()`].
+    pub fn ask(self, file: impl AsFd, range: ByteRange) -> Result<Usage> {
         let counts = self.counts(file.as_fd(), range)?;
         Ok(Usage { source: self, counts })
     }
 }
 
-/// What a source told of a file, or of several.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The page cache of a file, or of several, as a source counted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     source: Source,
@@ -266,21 +314,22 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All counts, if cachestat gave them.
-    pub fn counts(&self) -> Result<Counts, Absent> {
+    /// All counts, in pages. Absent if they are of mincore.
+    pub fn counts(&self) -> std::result::Result<Counts, Absent> {
         match self.source {
             Source::Cachestat => Ok(self.counts),
             Source::Mincore => Err(Absent::Unsupported),
         }
     }
 
-    /// Cached pages, which every source knows.
+    /// How many pages are cached, which every source knows.
     pub fn cached_pages(&self) -> u64 {
         self.counts.cached
     }
 
-    /// A value in bytes. The size of the file is not among what a source tells.
-    pub fn bytes(&self, quantity: Quantity) -> Result<u64, Absent> {
+    /// A quantity in bytes. The size of the file is [`Absent::NotAsked`]: a source does not count
+    /// it.
+    pub fn bytes(&self, quantity: Quantity) -> std::result::Result<u64, Absent> {
         if !self.source.gives(quantity) {
             return Err(Absent::Unsupported);
         }
@@ -296,17 +345,19 @@ impl Usage {
     }
 }
 
-/// How much of a file, or of a part of it, is cached.
+/// How much of a file, or of a part of it, is cached: see [`residency`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Residency {
-    /// Pages that are cached.
+    /// How many pages are cached.
     pub cached_pages: u64,
-    /// Pages there are, up to the end of the file.
+    /// How many pages there are, up to the end of the file.
     pub pages: u64,
 }
 
 impl Residency {
-    /// The cached part of it, from 0 to 1; 1 for a part without pages, for which nothing has to be read.
+    /// The cached part, from 0 to 1. A part of a file without pages has 1: nothing of it has to be
+    /// read.
     pub fn fraction(&self) -> f64 {
         match self.pages {
             0 => 1.0,
@@ -315,11 +366,15 @@ impl Residency {
     }
 }
 
-/// How much of a file is cached, of the part that `range` touches. Two system calls where cachestat exists, and no
-/// allocation: a query planner may ask for each table and index.
-pub fn residency(file: impl AsFd, range: ByteRange) -> Result<Residency, Refusal> {
+/// How much of a file is cached, of the part that `range` touches. Two system calls where cachestat
+/// exists, and no allocation: a query planner may ask for each table and index.
+///
+/// # Errors
+///
+/// As [`cachestat`] and [`mincore()`].
+pub fn residency(file: impl AsFd, range: ByteRange) -> Result<Residency> {
     let file = file.as_fd();
-    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let size = rustix::fs::fstat(file).map_err(Refusal::from)?.st_size as u64;
     let (_, pages) = range.pages(size);
     Ok(Residency {
         cached_pages: Source::of_this_host().counts(file, range)?.cached,
@@ -327,20 +382,7 @@ pub fn residency(file: impl AsFd, range: ByteRange) -> Result<Residency, Refusal
     })
 }
 
-/// The page cache of this machine: `Cached` in `/proc/meminfo`, which is files and shared memory, without what block devices
-/// have cached of themselves. `None` if that can't be read.
-pub fn machine_cached_bytes() -> Option<u64> {
-    meminfo_cached_bytes(&std::fs::read("/proc/meminfo").ok()?)
-}
-
-fn meminfo_cached_bytes(meminfo: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(meminfo).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Cached:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// Whether cachestat can be called on this host, for [`Support`](crate::Support).
+/// Whether the caller can use cachestat, for [`Support`](crate::Support).
 pub(crate) fn probe() -> Fact {
     match sys::cachestat_of_nothing() {
         Errno::BADF => Fact::yes("cachestat(2) exists"),
@@ -350,14 +392,14 @@ pub(crate) fn probe() -> Fact {
         ),
         Errno::PERM | Errno::ACCESS => Fact::no(
             "a filter of system calls (seccomp) forbids cachestat(2)",
-            "allow it in the container's profile; mincore(2) can be asked for by name",
+            "allow it in the container's profile, or choose mincore(2)",
         ),
         errno => Fact::unknown(format!("cachestat(2) of no file: {errno}")),
     }
 }
 
 pub(crate) fn page_size() -> u64 {
-    // The C library looks for it anew each time.
+    // The C library looks it up each time.
     static PAGE_SIZE: LazyLock<u64> = LazyLock::new(|| rustix::param::page_size() as u64);
     *PAGE_SIZE
 }
@@ -366,7 +408,7 @@ pub(crate) fn page_size() -> u64 {
 mod tests {
     use super::*;
 
-    /// Check that ranges end where 64 bits do, and which pages they touch of files of any size.
+    /// Check which pages ranges touch of files of any size, and that no range ends beyond 64 bits.
     #[test]
     fn ranges_touch_whole_pages() {
         let page = page_size();
@@ -383,24 +425,9 @@ mod tests {
         assert_eq!(pages(u64::MAX, 0, u64::MAX).1, 1);
     }
 
-    /// Check that the machine's page cache is found in its place, and nothing else taken for it.
+    /// Check that counts that a source does not know are absent, and not 0.
     #[test]
-    fn meminfo_has_the_page_cache() {
-        let text = b"MemFree:  1 kB\nSwapCached:  2 kB\nCached:         1590123 kB\nUnevictable: 3 kB\n";
-        assert_eq!(meminfo_cached_bytes(text), Some(1_590_123 * 1024));
-        for text in [
-            &b"SwapCached: 2 kB\n"[..],
-            b"Cached: 1\n",
-            b"Cached: 99999999999999999999 kB",
-            b"\xff",
-        ] {
-            assert_eq!(meminfo_cached_bytes(text), None);
-        }
-    }
-
-    /// Check that a source is never asked for what it can't give.
-    #[test]
-    fn mincore_gives_what_is_cached_alone() {
+    fn mincore_knows_only_what_is_cached() {
         let counts = Counts {
             cached: 3,
             ..Counts::default()

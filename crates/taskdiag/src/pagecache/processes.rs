@@ -1,37 +1,41 @@
-//! The regular files that a process has open or mapped, deleted ones and memory files too.
+//! The regular files that a process has open or mapped, deleted files and memory files too.
 //!
-//! They are opened again through the links below `/proc/PID/fd` and `/proc/PID/map_files`, which lead to the file itself
-//! whatever became of its name. The second directory is for callers with `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN` only;
-//! others get a mapped file by its path, if that still leads to the same file.
+//! They are opened again through the links in `/proc/PID/fd` (proc_pid_fd(5)) and
+//! `/proc/PID/map_files` (proc_pid_map_files(5)), which lead to the file itself, whatever became of
+//! its name. Following the second kind takes `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`. Without
+//! these, a mapped file is opened by its path, if that still leads to the same file.
 //!
-//! A process can hold files of a file system that does not answer, and keep its mappings to itself. So its mappings are read by a
-//! watched thread, files are opened and asked about in a process of its own, and both are given up when the patience ends.
+//! A process can hold files of a file system that does not answer, and can keep others from reading
+//! its mappings. So a watched thread reads its mappings, a process of our own opens and asks about
+//! files, and both are given up when the patience ends.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
-use std::fs;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, openat, readlinkat, statx, AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, CWD};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::mapping::Device;
 use taskdiag_core::text::maps::{self as text, Line};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::walk::{FileId, Seen};
 use super::{ByteRange, Counts, Refusal, Source, Usage};
 use crate::errands::{self, Errands};
-use crate::maps::Device;
 use crate::readers;
+use crate::source::procfs;
 
 /// A file that a process holds.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Held<'a> {
-    /// Its name as the kernel writes it: with " (deleted)" if it has none any more.
+    /// Its name as the kernel writes it: with " (deleted)" behind it if the file has no name any
+    /// more.
     pub path: &'a [u8],
-    /// Its size, if it could be looked at.
+    /// Its size in bytes, if it could be looked at.
     pub size_bytes: Result<u64, Absent>,
     /// What is known of its page cache.
     pub usage: Result<Usage, Absent>,
@@ -47,7 +51,8 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Who is asked, about which part of each file, and how long a process or file may keep us waiting.
+    /// A finder that asks `source` about `range` of each file. `patience` is how long one system
+    /// call on a process or a file may take without progress.
     pub fn new(source: Source, range: ByteRange, patience: Duration) -> Finder {
         Finder {
             source,
@@ -57,12 +62,15 @@ impl Finder {
         }
     }
 
-    /// Calls `each` with the regular files that a process has open or mapped, those that were not seen before.
+    /// Calls `each` with the regular files that a process has open or mapped and that were not seen
+    /// before.
     ///
     /// # Errors
     ///
-    /// When there is no such process, the caller may not see what it holds, or it keeps its mappings to itself (then the files that it
-    /// has open have been told).
+    /// [`NoSuchTask`](ErrorKind::NoSuchTask) if there is no such process,
+    /// [`Denied`](ErrorKind::Denied) if the caller may not see what it holds (ptrace(2),
+    /// `PTRACE_MODE_READ_FSCREDS`), and [`NoAnswer`](ErrorKind::NoAnswer) if it did not let its
+    /// mappings be read. `each` has then been called with the files that it has open.
     pub fn held_files(&mut self, pid: u32, seen: &mut Seen, each: &mut dyn FnMut(Held<'_>)) -> Result<(), Error> {
         let about = |errno: Errno| match errno {
             Errno::NOENT | Errno::SRCH => Error::new(ErrorKind::NoSuchTask, format!("pid {pid}: no such process")),
@@ -88,11 +96,9 @@ impl Finder {
 }
 
 /// The ids of all processes.
+#[doc(hidden)]
 pub fn all() -> Result<Vec<u32>, Error> {
-    let entries = fs::read_dir("/proc").map_err(|error| Error::io("can't read /proc (mount it)", error))?;
-    Ok(entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect())
+    procfs::pids()
 }
 
 struct Holder<'a> {
@@ -116,7 +122,7 @@ impl Holder<'_> {
                 let name =
                     readlinkat(&directory, link, Vec::new()).map_or_else(|_| Vec::new(), |name| name.into_bytes());
                 let path = [b"fd/", link.to_bytes()].concat();
-                // What vanishes meanwhile was not to be held any more.
+                // A file that vanishes meanwhile is not held any more.
                 let _ = self.through_link(&path, &name);
             }
         }
@@ -133,7 +139,7 @@ impl Holder<'_> {
             Err(Errno::SRCH) => return Ok(()),
             result => result?,
         };
-        // Whether links can be followed is a matter of the caller's rights, the same for all of them.
+        // Whether the caller may follow one link is true of all links.
         let mut are_followed = true;
         let mut before = HashSet::new();
         let lines = bytes.split(|&byte| byte == b'\n').filter_map(text::line);
@@ -154,8 +160,9 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// A file behind a link of `/proc`. Following that opens nothing, and what the kernel remembers of the file tells which one it is
-    /// without asking its file system: what is a FIFO or a device, or was seen before, is left alone.
+    /// Asks about a file through a link of `/proc`. Following that opens nothing. `STATX_DONT_SYNC`
+    /// tells which file it is without asking its file system: what is a FIFO or a device, or was
+    /// seen before, is left alone.
     fn through_link(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let stat = statx(
@@ -168,33 +175,33 @@ impl Holder<'_> {
         let id = (device, stat.stx_ino);
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         if is_regular && self.seen.add_file(id) {
-            let told = self.ask(&path, device, |met| met == id);
-            self.tell(name, told.map(|(_, told)| told));
+            let asked = self.ask(&path, device, |opened| opened == id);
+            self.report(name, asked.map(|(_, answer)| answer));
         }
         Ok(())
     }
 
-    /// A mapped file under the path it was mapped by, if it is still the same.
+    /// Asks about a mapped file by the path that it was mapped by, if that still leads to it.
     fn by_path(&mut self, mapped: &Line<'_>, name: &[u8]) {
-        // In the process's own root directory, which need not be ours.
+        // Its root directory need not be ours.
         let below_root = name.strip_prefix(b"/").unwrap_or(name);
         let Ok(path) = CString::new([b"root/", below_root].concat()) else {
             return;
         };
         let device = rustix::fs::makedev(mapped.device.major, mapped.device.minor);
         match self.ask(&path, device, |(device, inode)| is_of(mapped, device, inode)) {
-            Ok((id, told)) => {
+            Ok((id, answer)) => {
                 if self.seen.add_file(id) {
-                    self.tell(name, Ok(told));
+                    self.report(name, Ok(answer));
                 }
             }
-            Err(Failed::Silent) => self.tell(name, Err(Failed::Silent)),
+            Err(Failed::Silent) => self.report(name, Err(Failed::Silent)),
             // Deleted, replaced, or out of reach: only its name is known.
-            Err(Failed::Errno(_)) => self.tell(name, Err(Failed::Errno(Errno::ACCESS))),
+            Err(Failed::Errno(_)) => self.report(name, Err(Failed::Errno(Errno::ACCESS))),
         }
     }
 
-    /// Asks about the file at a path below the process's directory, if it is the one that is meant.
+    /// Asks about the file at a path below the process's directory, if `is_meant`.
     fn ask(
         &mut self,
         path: &CStr,
@@ -230,8 +237,8 @@ impl Holder<'_> {
         Ok(((device, inode), (size_bytes, usage)))
     }
 
-    fn tell(&mut self, path: &[u8], told: Result<SizeAndUsage, Failed>) {
-        let (size_bytes, usage) = match told {
+    fn report(&mut self, path: &[u8], answer: Result<SizeAndUsage, Failed>) {
+        let (size_bytes, usage) = match answer {
             Ok((size_bytes, usage)) => (Ok(size_bytes), usage),
             Err(Failed::Errno(Errno::NOENT | Errno::SRCH)) => return,
             Err(failed) => {
@@ -250,10 +257,10 @@ impl Holder<'_> {
     }
 }
 
-/// What is told of a file: its size, and its page cache.
+/// A file's size, and its page cache.
 type SizeAndUsage = (u64, Result<Usage, Absent>);
 
-/// The text of a process's mappings.
+/// Reads the text of a process's mappings.
 fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let began = Instant::now();
     readers::beat();
@@ -262,11 +269,9 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut piece = [0; 16 << 10];
     loop {
         readers::beat();
-        match rustix::io::read(&maps, &mut piece[..]) {
-            Ok(0) => return Ok(text),
-            Ok(len) => text.extend_from_slice(&piece[..len]),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+        match retry_on_intr(|| rustix::io::read(&maps, &mut piece[..]))? {
+            0 => return Ok(text),
+            len => text.extend_from_slice(&piece[..len]),
         }
         if began.elapsed() > readers::LONGEST {
             return Err(Errno::TIMEDOUT);
@@ -274,8 +279,9 @@ fn read_maps(process: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Opens a file below the directory that was handed over, if it is a regular one, and asks about it: its device, inode number and size,
-/// whether that was refused, and its counts.
+/// An errand: opens a regular file below the directory that was handed over, and asks about it.
+/// Puts down its device, inode number and size, whether the kernel refused to count, and the
+/// counts.
 fn count(
     files: &mut WorkFiles,
     [is_mincore, offset, len]: [u64; 3],
@@ -283,7 +289,7 @@ fn count(
     room: &mut [u8],
 ) -> Result<usize, Errno> {
     let process = files.given.as_ref().ok_or(Errno::BADF)?;
-    // It is looked at first: a FIFO or a device must not be opened.
+    // A FIFO or a device must not be opened.
     files.file = None;
     files.path = Some(openat(process, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     let stat = files.path.as_ref().map_or(Err(Errno::BADF), fstat)?;
@@ -319,13 +325,13 @@ fn count(
     Ok(errands::put_numbers(numbers, room))
 }
 
-/// The name of a mapping below `map_files`.
+/// The name of a mapping in `map_files`.
 fn link(mapped: &Line<'_>) -> String {
     format!("{:x}-{:x}", mapped.start, mapped.end)
 }
 
-/// Whether a mapping is of the file of this device and inode. Some file systems (btrfs, overlay) have a device of their own for
-/// stat(2), which has no other in maps than the major number 0.
+/// Whether a mapping is of the file with this device and inode number. Some file systems (btrfs,
+/// overlay) have another device in stat(2) than in maps; both have the major number 0.
 fn is_of(mapped: &Line<'_>, device: u64, inode: u64) -> bool {
     let device = Device::from_raw(device);
     inode == mapped.inode && (mapped.device == device || mapped.device.major == 0 && device.major == 0)

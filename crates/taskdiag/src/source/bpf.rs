@@ -8,28 +8,28 @@ use taskdiag_core::snapshot::Snapshot;
 use super::{Source, TaskRequest};
 
 impl Source for Bpf {
-    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool> {
-        let query = asked.query;
+    fn read_tasks(&mut self, request: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool> {
+        let query = request.query;
         let is_listed = query.scope.is_listed();
-        let changed = asked.changed && self.knows_changes();
-        let request = PassRequest {
+        let changed = request.changed && self.knows_changes();
+        let pass = PassRequest {
             scope: match query.scope {
                 Scope::Listed => Scope::Processes,
                 Scope::ThreadsOfListed => Scope::Threads,
                 scope => scope,
             },
-            pids: if is_listed && asked.one_by_one {
+            pids: if is_listed && request.one_by_one {
                 &query.pids
             } else {
                 &[]
             },
-            groups: asked.groups,
-            tests: asked.tests,
+            groups: request.groups,
+            tests: request.tests,
             changed,
             standpoint: Standpoint::default(),
             most: usize::MAX,
         };
-        self.read(&request, snapshot)?;
+        self.read(&pass, snapshot)?;
         Ok(changed)
     }
 }

@@ -1,4 +1,5 @@
-//! The broker as a source: records that `taskdiagd` made, of the tasks that this process may see.
+//! The broker as a source: `taskdiagd` sends records of the tasks that this process may see. Whoever
+//! listens at its socket is not trusted.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketAddrUnix,
@@ -19,7 +20,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::query::Scope;
 use taskdiag_core::record::Record;
-use taskdiag_core::snapshot::{Found, Snapshot};
+use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_protocol::linger::Linger;
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use taskdiag_sys::host;
@@ -28,29 +29,31 @@ use zerocopy::FromBytes as _;
 
 use super::{Source, TaskRequest};
 
-/// How long a packet is waited for, and an answer, if it comes more slowly than [`PACE`].
+/// How long to wait for a packet; and for an answer, with a second more for each [`MIN_RATE`] bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes in a second.
-const PACE: usize = 1 << 20;
+/// How fast an answer has to come once the patience is used up, in bytes a second.
+const MIN_RATE: usize = 1 << 20;
 
-/// The part of this machine's memory that an answer may take.
-const PART_OF_MEMORY: u64 = 4;
+/// An answer may take this machine's memory divided by this.
+const MEMORY_DIVISOR: u64 = 4;
 
-/// Packets that the answer about bits may have: it has one.
-const BITS_PACKETS: usize = 4;
+/// The most packets that are read for the answer about bits. The broker sends one.
+const MAX_BITS_PACKETS: usize = 4;
 
-/// How often it is asked again for what was busy, and when.
-const ATTEMPTS: usize = 5;
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often a file is asked for again: after the connection ended, or the broker was busy.
+const RETRIES: usize = 5;
 
-/// A packet that comes with a file, and what may come in its place, is shorter.
-const ANNOUNCEMENT_MAX: usize = 4 << 10;
+/// How long to wait before that, where the broker was busy.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// A message that is no answer is shorter.
-const LAST_WORDS_MAX: usize = 256;
+/// The longest packet that may come with a file, or in its place.
+const MAX_FILE_PACKET: usize = 4 << 10;
 
-/// A connection.
+/// The longest packet that a client receives which is refused.
+const MAX_REFUSAL: usize = 256;
+
+/// A connection to the broker.
 pub(crate) struct Broker {
     socket: OwnedFd,
     path: PathBuf,
@@ -58,28 +61,30 @@ pub(crate) struct Broker {
     bits: wire::Bits,
     packet: Vec<u8>,
     linger: Linger,
-    /// The process that connected: the broker answers nobody else.
+    /// The process that connected. The broker answers no other.
     owner: Owner,
-    /// An answer was given up half-way.
-    is_torn: bool,
-    /// What an answer may take.
-    most: Most,
+    /// An answer was not received to its end: the connection can't be used any more.
+    is_broken: bool,
+    /// Limits of an answer.
+    limits: Limits,
 }
 
-/// Bounds of an answer: whoever listens at that path may be anybody.
+/// Limits of an answer: any program may listen at the broker's path.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct Limits {
     patience: Duration,
     bytes: u64,
 }
 
-impl Most {
-    /// Fails if so many bytes are too many, or have taken too long.
+impl Limits {
+    /// Fails if so many bytes are too many, or took too long.
     fn check(self, began: Instant, bytes: usize) -> std::result::Result<(), Refusal> {
-        let earned = Duration::from_secs_f64(bytes as f64 / PACE as f64);
+        let earned = Duration::from_secs_f64(bytes as f64 / MIN_RATE as f64);
         match bytes as u64 {
             _ if began.elapsed() > self.patience + earned => Err(Refusal::Silent),
-            bytes if bytes > self.bytes => Err(Refusal::Malformed("more than a quarter of this machine's memory")),
+            bytes if bytes > self.bytes => Err(Refusal::Malformed(
+                "an answer that is larger than a quarter of this machine's memory",
+            )),
             _ => Ok(()),
         }
     }
@@ -96,8 +101,11 @@ impl fmt::Debug for Broker {
 /// Why there is no answer.
 #[derive(Debug)]
 enum Refusal {
+    /// The broker sent this error; or receiving failed with it.
     Errno(Errno),
+    /// No packet, or not enough of them, in time.
     Silent,
+    /// What the broker sent instead.
     Malformed(&'static str),
 }
 
@@ -121,7 +129,7 @@ impl Source for Broker {
             };
             for &pid in &query.pids {
                 match self.read(strategy, pid, groups, snapshot) {
-                    // The caller sees that it is missing.
+                    // The caller notices that it is missing.
                     Err(error) if error.kind() == ErrorKind::NoSuchTask => {}
                     result => result?,
                 }
@@ -141,7 +149,7 @@ impl Source for Broker {
 }
 
 impl Broker {
-    /// Connects, and asks what there is to be asked.
+    /// Connects, and asks which bits there are.
     pub(crate) fn open(path: &Path) -> Result<Broker> {
         let failed = |errno: Errno| Error::io(format!("the broker's socket {}", path.display()), errno);
         let address = SocketAddrUnix::new(path).map_err(failed)?;
@@ -160,17 +168,18 @@ impl Broker {
             packet: Vec::new(),
             linger: Linger::default(),
             owner: Owner::this_process(),
-            is_torn: false,
-            most: Most {
+            is_broken: false,
+            limits: Limits {
                 patience: PATIENCE,
-                bytes: host::total_pages() / PART_OF_MEMORY * page_size() as u64,
+                bytes: host::total_pages() / MEMORY_DIVISOR * page_size() as u64,
             },
         };
         let bits = broker.ask_bits();
         broker.bits = bits.map_err(|refusal| broker.error(refusal, 0))?;
         if broker.bits.version.get() != wire::VERSION {
             let message = format!(
-                "the broker at {} has version {} of the records, this library {}",
+                "the broker at {} sends records of version {}, but this library reads version {}: \
+                 install both in the same version",
                 path.display(),
                 broker.bits.version,
                 wire::VERSION
@@ -180,14 +189,14 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Another connection to the same place.
+    /// A new connection to the same socket.
     pub(crate) fn reopened(&self) -> Result<Broker> {
         Broker::open(&self.path)
     }
 
     /// Whether this process can still use it.
     pub(crate) fn is_ours(&self) -> bool {
-        self.owner.is_this_process() && !self.is_torn
+        self.owner.is_this_process() && !self.is_broken
     }
 
     /// The groups that this process sees of every task.
@@ -195,14 +204,14 @@ impl Broker {
         Groups((self.bits.of_all.get() >> show::GROUPS_SHIFT) as u32).and(Groups::ALL)
     }
 
-    /// Appends records and rows with `groups`. Without any, records alone are wanted.
+    /// Appends records and rows with `groups`. If the connection has ended, it connects again.
     pub(crate) fn read(&mut self, strategy: Strategy, pid: u32, groups: Groups, snapshot: &mut Snapshot) -> Result<()> {
         let show = u64::from(groups.0) << show::GROUPS_SHIFT;
         let before = snapshot.mark();
         let result = match self.ask(show, strategy, pid, snapshot) {
             Err(Refusal::Errno(Errno::PIPE)) => {
                 self.reconnect()?;
-                snapshot.go_back_to(before);
+                snapshot.rewind(before);
                 self.ask(show, strategy, pid, snapshot)
             }
             result => result,
@@ -210,25 +219,26 @@ impl Broker {
         result.map_err(|refusal| self.error(refusal, pid))
     }
 
-    /// Connects once more: the broker ends connections that nothing is asked over where others need their places, and may have been
-    /// started again.
+    /// Connects again. The broker closes idle connections for other clients, and may have been
+    /// restarted.
     fn reconnect(&mut self) -> Result<()> {
         *self = Broker::open(&self.path)?;
         Ok(())
     }
 
-    /// Has a file of `/proc` opened, the one that `bit` stands for; `None` if the process has no memory.
+    /// Has the broker open a file of `/proc`: the one that `bit` stands for. `None` if the process has
+    /// no memory.
     pub(crate) fn open_file(&mut self, bit: u64, strategy: Strategy, pid: u32) -> Result<Option<OwnedFd>> {
         if self.bits.bits.get() & bit == 0 {
-            let message = format!("the broker at {} opens no files", self.path.display());
+            let message = format!("the broker at {} opens no files of processes", self.path.display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let mut attempts = 0..ATTEMPTS;
+        let mut attempts = 0..RETRIES;
         loop {
             match self.ask_file(bit, strategy, pid) {
                 Err(Refusal::Errno(Errno::PIPE)) if attempts.next().is_some() => self.reconnect()?,
-                // It became another program meanwhile.
-                Err(Refusal::Errno(Errno::BUSY)) if attempts.next().is_some() => std::thread::sleep(PAUSE),
+                // The process executed another program meanwhile, or the broker has too much to do.
+                Err(Refusal::Errno(Errno::BUSY)) if attempts.next().is_some() => std::thread::sleep(RETRY_PAUSE),
                 result => return result.map_err(|refusal| self.error(refusal, pid)),
             }
         }
@@ -241,39 +251,42 @@ impl Broker {
         let opened = opened(&packet, seq, bit)?;
         self.packet = packet;
         match (opened, file) {
-            (true, None) => Err(Refusal::Malformed("no file where one was announced")),
+            (true, None) => Err(Refusal::Malformed("an answer without its file")),
             (true, file) => Ok(file),
             (false, _) => Ok(None),
         }
     }
 
     fn error(&mut self, refusal: Refusal, pid: u32) -> Error {
-        let place = self.path.display();
+        let path = self.path.display();
         match refusal {
             Refusal::Errno(Errno::SRCH) => Error::no_such_process(pid),
             Refusal::Errno(Errno::PERM) => Error::new(
                 ErrorKind::Denied,
-                format!("the broker at {place} can't tell what this process may see, and answers nothing"),
+                format!(
+                    "the broker at {path} can't tell what this process may see, and shows it nothing: \
+                     use --source procfs"
+                ),
             ),
             Refusal::Errno(Errno::ACCESS) => Error::new(
                 ErrorKind::Denied,
-                format!("pid {pid}: you may see it, but not its mappings (its user may, or who has CAP_SYS_PTRACE)"),
+                format!("pid {pid}: you may see it, but not its mappings (its user may, or CAP_SYS_PTRACE: try sudo)"),
             ),
             Refusal::Errno(Errno::BUSY) => Error::new(
                 ErrorKind::System,
-                format!("the broker at {place} is busy with this user's other requests: try again"),
+                format!("the broker at {path} is busy with this user's other requests: try again"),
             ),
             Refusal::Errno(errno) => {
-                self.is_torn = true;
-                Error::io(format!("the broker at {place}"), errno)
+                self.is_broken = true;
+                Error::io(format!("the broker at {path}"), errno)
             }
             Refusal::Silent => {
-                self.is_torn = true;
-                Error::new(ErrorKind::System, format!("the broker at {place} does not answer"))
+                self.is_broken = true;
+                Error::new(ErrorKind::System, format!("the broker at {path} does not answer"))
             }
             Refusal::Malformed(what) => {
-                self.is_torn = true;
-                Error::new(ErrorKind::Malformed, format!("the broker at {place} sent {what}"))
+                self.is_broken = true;
+                Error::new(ErrorKind::Malformed, format!("the broker at {path} sent {what}"))
             }
         }
     }
@@ -286,23 +299,20 @@ impl Broker {
             strategy,
             pid,
         };
-        loop {
-            match rustix::net::send(&self.socket, &request.encode(), SendFlags::NOSIGNAL) {
-                Ok(_) => return Ok(self.seq),
-                Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(self.last_words()),
-                Err(errno) => return Err(errno.into()),
-            }
+        match retry_on_intr(|| rustix::net::send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)) {
+            Ok(_) => Ok(self.seq),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(self.refusal()),
+            Err(errno) => Err(errno.into()),
         }
     }
 
-    /// What the broker said before it ended the connection: to one that it does not let in, why.
-    fn last_words(&self) -> Refusal {
-        let mut packet = [0; LAST_WORDS_MAX];
-        // That it ended the connection with something unread is told first.
+    /// Why the broker ended the connection, if it refused this client and sent that.
+    fn refusal(&self) -> Refusal {
+        let mut packet = [0; MAX_REFUSAL];
+        // The first call reports the end (`ECONNRESET`), if the broker left a request unread.
         for _ in 0..2 {
             if let Ok((len @ 1.., _)) = rustix::net::recv(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
-                return greeting(&packet[..len.min(LAST_WORDS_MAX)]);
+                return refusal(&packet[..len.min(MAX_REFUSAL)]);
             }
         }
         Refusal::Errno(Errno::PIPE)
@@ -312,7 +322,7 @@ impl Broker {
         let seq = self.send(show::BITS, Strategy::All, 0)?;
         let mut bytes = Vec::new();
         let mut bits = None;
-        for _ in 0..BITS_PACKETS {
+        for _ in 0..MAX_BITS_PACKETS {
             bytes.clear();
             self.receive(&mut bytes)?;
             for message in Messages::new(&bytes, seq) {
@@ -323,9 +333,9 @@ impl Broker {
                     }
                     Ok(Message::Done) => return bits.ok_or(Refusal::Malformed("an answer without bits")),
                     Ok(Message::Error(errno)) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
-                    // Errors that greet a client are about no request.
+                    // The error that a refused client gets has no request's number.
                     Err(_) => {
-                        return match greeting(&bytes) {
+                        return match refusal(&bytes) {
                             Refusal::Errno(Errno::PIPE) => Err(Refusal::Malformed("an answer to another request")),
                             refusal => Err(refusal),
                         }
@@ -333,10 +343,10 @@ impl Broker {
                 }
             }
         }
-        Err(Refusal::Malformed("an answer without its end"))
+        Err(Refusal::Malformed("an answer without end"))
     }
 
-    /// Receives one packet behind what is in `bytes`.
+    /// Appends one packet to `bytes`.
     fn receive(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<(), Refusal> {
         bytes.reserve(wire::PACKET);
         loop {
@@ -346,11 +356,11 @@ impl Broker {
             } else {
                 RecvFlags::empty()
             };
-            // The length that it has, though there may be more room.
+            // TRUNC: its whole length, also if there is more room.
             match rustix::net::recv(&self.socket, spare_capacity(bytes), RecvFlags::TRUNC | waits) {
                 Err(Errno::AGAIN) if lingers => self.linger.give_way(),
                 Ok((_, 0)) => return Err(Refusal::Errno(Errno::PIPE)),
-                Err(Errno::CONNRESET) => return Err(self.last_words()),
+                Err(Errno::CONNRESET) => return Err(self.refusal()),
                 Ok((_, len)) if len > wire::PACKET => return Err(Refusal::Malformed("a packet that is too long")),
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -359,9 +369,9 @@ impl Broker {
         }
     }
 
-    /// Receives one packet in place of what is in `bytes`, and the file that may come with it.
+    /// Receives one packet into `bytes`, and the file that may come with it.
     fn receive_with_file(&mut self, bytes: &mut Vec<u8>) -> std::result::Result<Option<OwnedFd>, Refusal> {
-        bytes.resize(ANNOUNCEMENT_MAX, 0);
+        bytes.resize(MAX_FILE_PACKET, 0);
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -369,7 +379,7 @@ impl Broker {
             let received = match rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
-                Err(Errno::CONNRESET) => return Err(self.last_words()),
+                Err(Errno::CONNRESET) => return Err(self.refusal()),
                 Err(errno) => return Err(errno.into()),
             };
             let files = control.drain().filter_map(|message| match message {
@@ -405,24 +415,24 @@ impl Broker {
             let start = snapshot.records.len();
             self.receive(&mut snapshot.records)?;
             snapshot.counters.reads += 1;
-            if take_in(snapshot, start, seq)? {
+            if add_rows(snapshot, start, seq)? {
                 return Ok(());
             }
-            self.most.check(began, snapshot.records.len() - first)?;
+            self.limits.check(began, snapshot.records.len() - first)?;
         }
     }
 }
 
-/// What a client that is not let in is told.
-fn greeting(packet: &[u8]) -> Refusal {
+/// The error in the packet that a refused client gets.
+fn refusal(packet: &[u8]) -> Refusal {
     match Messages::new(packet, 0).next() {
         Some(Ok(Message::Error(errno))) => Refusal::Errno(Errno::from_raw_os_error(errno)),
-        // It was ended while an answer was under way.
+        // The connection ended in the middle of an answer.
         _ => Refusal::Errno(Errno::PIPE),
     }
 }
 
-/// Whether a packet, which is a whole answer, says that the file comes with it that was asked for.
+/// Whether a packet, which has to be a whole answer, says that the requested file comes with it.
 fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusal> {
     let mut is_opened = false;
     for message in Messages::new(packet, seq) {
@@ -436,12 +446,13 @@ fn opened(packet: &[u8], seq: u32, bit: u64) -> std::result::Result<bool, Refusa
             Message::Error(errno) => return Err(Refusal::Errno(Errno::from_raw_os_error(errno))),
         }
     }
-    Err(Refusal::Malformed("an answer without its end"))
+    Err(Refusal::Malformed("an answer without end"))
 }
 
-/// Makes rows of the messages that stand in the snapshot's bytes from `start` on, which is a packet. Whether the end was among them.
-fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
-    let (records, mut found) = Found::of(snapshot);
+/// Makes rows of a packet: the messages in the snapshot's bytes from `start` on. Returns whether the
+/// answer ends with it.
+fn add_rows(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Result<bool, Refusal> {
+    let (records, mut indexer) = Indexer::split(snapshot);
     for message in Messages::new(&records[start..], seq) {
         let (list, offset) = match message.map_err(|malformed| Refusal::Malformed(malformed.0))? {
             Message::Task { attributes, offset, .. } => (attributes, start + offset),
@@ -453,8 +464,8 @@ fn take_in(snapshot: &mut Snapshot, start: usize, seq: u32) -> std::result::Resu
                 continue;
             }
             match Record::split_first(payload) {
-                Some((record, [])) => found.push(record, offset + at),
-                _ => found.counters.malformed += 1,
+                Some((record, [])) => indexer.push(record, offset + at),
+                _ => indexer.counters.malformed += 1,
             }
         }
     }
@@ -471,8 +482,8 @@ mod tests {
     use super::Strategy;
     use super::*;
 
-    /// A connection to one who answers without end, a packet at a time, until nobody listens.
-    fn endless(pause: Duration, most: Most) -> Broker {
+    /// A connection to a broker that sends an answer without end, a packet after each pause.
+    fn endless(pause: Duration, limits: Limits) -> Broker {
         let flags = SocketFlags::CLOEXEC;
         let (socket, other_end) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
@@ -496,31 +507,31 @@ mod tests {
             packet: Vec::new(),
             linger: Linger::default(),
             owner: Owner::this_process(),
-            is_torn: false,
-            most,
+            is_broken: false,
+            limits,
         }
     }
 
-    /// Check that who answers without end is left, whether it does so fast or slowly.
+    /// Check that an answer without end is given up, whether it comes fast or slowly.
     #[test]
     fn an_answer_without_end_ends() {
-        let most = Most {
+        let limits = Limits {
             patience: Duration::from_millis(500),
             bytes: 4 << 20,
         };
-        for (pause, said) in [
-            (0, "more than a quarter of this machine's memory"),
+        for (pause, message) in [
+            (0, "larger than a quarter of this machine's memory"),
             (200, "does not answer"),
         ] {
-            let mut broker = endless(Duration::from_millis(pause), most);
+            let mut broker = endless(Duration::from_millis(pause), limits);
             let mut snapshot = Snapshot::default();
             let error = broker
                 .read(Strategy::All, 0, Groups(1), &mut snapshot)
                 .expect_err("an end");
-            assert!(error.to_string().contains(said), "{error}");
-            assert!(!broker.is_ours(), "asked again");
+            assert!(error.to_string().contains(message), "{error}");
+            assert!(!broker.is_ours(), "it would be used again");
         }
-        let mut broker = endless(Duration::ZERO, most);
+        let mut broker = endless(Duration::ZERO, limits);
         assert!(matches!(broker.ask_bits(), Err(Refusal::Malformed(_))));
     }
 
@@ -552,13 +563,13 @@ mod tests {
             records: bytes,
             ..Snapshot::default()
         };
-        let taken = take_in(&mut snapshot, 0, 5);
+        let taken = add_rows(&mut snapshot, 0, 5);
         (snapshot, taken)
     }
 
-    /// Check that records are found where they lie.
+    /// Check that each record becomes a row, and that an answer to another request is refused.
     #[test]
-    fn records_are_taken_in() {
+    fn records_become_rows() {
         let (snapshot, taken) = take(answer());
         assert!(matches!(taken, Ok(true)));
         let pids: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
@@ -568,9 +579,21 @@ mod tests {
         assert!(matches!(take(other).1, Err(Refusal::Malformed(_))));
     }
 
-    /// Check that a packet says whether the file comes with it that was asked for, and that one without an end is refused.
+    /// Check that an error with a number that is no errno is refused.
     #[test]
-    fn opened_files_are_announced() {
+    fn errors_are_errnos() {
+        for (number, is_errno) in [(libc::EIO, true), (4095, true), (4096, false), (100_000, false)] {
+            let mut packet = Vec::new();
+            wire::put_error(&mut packet, 5, number);
+            let is_malformed = matches!(take(packet).1, Err(Refusal::Malformed(_)));
+            assert_eq!(is_malformed, !is_errno, "{number}");
+        }
+    }
+
+    /// Check that a packet says whether the requested file comes with it, and that a packet without the
+    /// end of the answer is refused.
+    #[test]
+    fn packets_say_whether_a_file_comes() {
         let packet = |bits: Option<u64>| {
             let mut bytes = Vec::new();
             let mut message = MessageWriter::task(&mut bytes, 5, wire::TaskHeader::default());
@@ -601,9 +624,10 @@ mod tests {
     }
 
     proptest! {
-        /// Check that an answer with bytes changed, cut or made up leads to rows that can be read, or to none.
+        /// Check that an answer with bytes changed, cut off or appended leads to rows that can be read, or
+        /// to none.
         #[test]
-        fn broken_answers_are_survived(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..5), cut: usize, tail: Vec<u8>) {
+        fn broken_answers_are_handled(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..5), cut: usize, tail: Vec<u8>) {
             let mut bytes = answer();
             for (at, byte) in changes {
                 let at = at % bytes.len();

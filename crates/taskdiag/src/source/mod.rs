@@ -1,8 +1,7 @@
-//! Sources of task data: BPF, the broker and procfs.
+//! The sources of task data: BPF, the broker and procfs.
 
 mod bpf;
 pub(crate) mod broker;
-pub(crate) mod connector;
 pub(crate) mod procfs;
 
 use std::time::Duration;
@@ -13,30 +12,30 @@ use taskdiag_core::query::Query;
 use taskdiag_core::record::KernelTest;
 use taskdiag_core::snapshot::Snapshot;
 
-/// One that reads tasks.
+/// Something that reads tasks.
 pub(crate) trait Source {
-    /// Appends a record and a row for each task that is asked about. Returns whether it left out tasks that have not changed
-    /// since it was last asked to.
+    /// Appends a record and a row for each task of the request. Returns whether it left out the
+    /// tasks that have not changed since the last such request.
     ///
-    /// It may bring more tasks than are meant, of the same kind: the caller drops them.
-    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool>;
+    /// It may bring more tasks of the same kind than the query is about. The caller drops them.
+    fn read_tasks(&mut self, request: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool>;
 }
 
-/// What a source is asked.
+/// What a source is to read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskRequest<'a> {
-    /// Which tasks, and what of them counts. Never descendants: those are listed.
+    /// The query, whose scope says which tasks. Descendants are listed processes by now.
     pub query: &'a Query,
-    /// What to read of each.
+    /// The fields to read of each task.
     pub fields: Fields,
-    /// The groups of that.
+    /// The groups of these fields.
     pub groups: Groups,
-    /// Tests that all tasks that are meant pass.
+    /// Tests that every task of the answer passes.
     pub tests: &'a [KernelTest],
     /// Tasks that have not changed may be left out.
     pub changed: bool,
-    /// Whether listed processes are read one by one, rather than sought among all.
+    /// Listed processes are to be read one by one, rather than found among all processes.
     pub one_by_one: bool,
-    /// How long a process may keep a reader waiting in one system call.
+    /// How long one system call on a process may take without progress.
     pub patience: Duration,
 }

@@ -1,4 +1,4 @@
-//! Who comes, who gets a place, and who leaves.
+//! Which connections are accepted, admitted, refused and closed.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,257 +10,262 @@ use rustix::net::{SendFlags, SocketFlags};
 use taskdiag_protocol::wire;
 
 use super::client::{Client, Progress, State};
-use super::limits::Limits;
-use super::{token, Server, LISTENER, SLICE};
-use crate::accounts::Account;
-use crate::facts::{Facts, Peer};
+use super::{Server, LISTENER, SLICE};
+use crate::credentials::{Facts, Peer};
+use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
+use crate::quotas::{Account, Limits, MAX_ARRIVALS};
 use crate::sys;
 
-/// So many connections wait for being looked at.
-pub(super) const ARRIVALS: usize = 32;
-
-/// Those who are not let in are kept for so long, so that what they are told is not lost in an error; and no more of them.
+/// How long a refused client is kept, so that it can read why: closing a connection with unread
+/// packets discards what was sent.
 const REFUSED_KEPT: Duration = Duration::from_secs(1);
 
-const REFUSED_MOST: usize = 16;
+/// The most refused clients that are kept.
+const MAX_REFUSED: usize = 16;
 
-/// What waits in the socket of a client, at most, is charged to this process.
-const SOCKET_BYTES: usize = 96 << 10;
+/// The size of each client's send buffer, in bytes; the kernel doubles it. It is memory that is
+/// charged to this process.
+const SEND_BUFFER: usize = 96 << 10;
+
+/// How long accepting pauses after descriptors or memory ran out. Without a pause the loop would
+/// spin.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a warning about that is logged.
+const WARNING_PERIOD: Duration = Duration::from_secs(10);
 
 impl Server {
+    /// Accepts connections. If too many wait to be admitted, the process with the most loses its
+    /// last one; if each process has one, no more are accepted.
     pub(super) fn accept(&mut self) {
         let began = Instant::now();
         while began.elapsed() < SLICE {
-            if self.arrivals.len() >= ARRIVALS {
-                match self.arrivals.one_of_many() {
-                    Some(index) => self.refuse(index),
+            if self.connections.are_too_many_closing(&self.limits) {
+                return self.listen(false);
+            }
+            if self.arrivals.len() >= MAX_ARRIVALS {
+                match self.arrivals.last_of_largest() {
+                    Some(id) => self.refuse(id),
                     None => return,
                 }
             }
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.welcome(socket),
+                Ok(socket) => self.add_arrival(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(errno) => {
-                    // Out of descriptors or memory: until somebody leaves. Else the loop would turn without end.
-                    let now = Instant::now();
-                    if self.quiet_until.is_none_or(|until| until <= now) {
-                        self.quiet_until = Some(now + Duration::from_secs(10));
-                        log(Level::Warning, format_args!("no client can be let in: {errno}"));
-                    }
-                    self.listen(false);
-                    self.listen_at = Some(now + Duration::from_secs(1));
-                    return;
-                }
+                Err(errno) => return self.pause_accepting(errno),
             }
         }
     }
 
+    /// Accepts no connections until one is closed, or the pause is over.
+    fn pause_accepting(&mut self, errno: Errno) {
+        let now = Instant::now();
+        if self.no_warning_until.is_none_or(|until| until <= now) {
+            self.no_warning_until = Some(now + WARNING_PERIOD);
+            log(
+                Level::Warning,
+                format_args!("can't accept connections until others are closed: {errno}"),
+            );
+        }
+        self.listen(false);
+        self.listen_again_at = Some(now + ACCEPT_PAUSE);
+    }
+
+    /// Watches the listening socket, or does not.
     pub(super) fn listen(&mut self, on: bool) {
-        if on != self.listens {
+        if on != self.is_listening {
             let flags = if on { EventFlags::IN } else { EventFlags::empty() };
-            self.listens =
-                epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags).is_ok() == on;
+            let changed = epoll::modify(&self.epoll, &self.listener, EventData::new_u64(LISTENER), flags);
+            self.is_listening = changed.is_ok() == on;
         }
     }
 
-    /// Takes a connection. Whose it is is looked at when its turn comes.
-    pub(super) fn welcome(&mut self, socket: OwnedFd) {
-        // One that connected before this process listened may have sent descriptors since, and there are kernels where everybody can.
-        let is_guarded = sys::refuse_rights(socket.as_fd()) != Some(true);
-        // Such a one does not have this from the one that listens, either.
+    /// Takes a connection, and has it admitted when its turn comes.
+    fn add_arrival(&mut self, socket: OwnedFd) {
+        // Before Linux 6.16 every client may send descriptors. A client that connected before this
+        // process listened may have done so already.
+        let may_send_descriptors = sys::refuse_descriptors(socket.as_fd()) != Some(true);
+        // Such a client does not inherit this, either.
         let _ = rustix::net::sockopt::set_socket_passcred(&socket, true);
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER);
         let peer = match Peer::of(socket.as_fd(), self.finder.modules()) {
             Ok(peer) => peer,
             Err(errno) => {
-                put_greeting(&socket, errno.raw_os_error());
-                return self.close(socket, is_guarded, Account::Unknown);
+                send_refusal(&socket, errno);
+                return self.close(socket, may_send_descriptors, Account::Unknown);
             }
         };
-        self.generation = self.generation.wrapping_add(1);
-        let client = Client {
-            account: Account::User(peer.user),
+        let (account, pid) = (Account::User(peer.uid), peer.pid);
+        let id = self.clients.insert(Client {
+            account,
             socket,
             peer,
-            before: Err(libc::EBUSY),
-            particulars: None,
+            before: Err(Errno::BUSY),
+            proc: None,
             state: State::Arriving,
             interest: EventFlags::empty(),
             deadline: None,
             progress: Progress::default(),
             idle_since: Instant::now(),
-            is_guarded,
-            generation: self.generation,
-        };
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.clients.push(None);
-            self.clients.len() - 1
+            may_send_descriptors,
         });
-        let data = EventData::new_u64(token(index, client.generation));
-        let added = epoll::add(&self.epoll, &client.socket, data, client.interest);
-        let (account, pid) = (client.account, client.peer.pid);
-        self.clients[index] = Some(client);
-        if added.is_err() {
-            return self.leave(index);
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        let token = EventData::new_u64(id.to_bits());
+        if epoll::add(&self.epoll, &client.socket, token, client.interest).is_err() {
+            return self.disconnect(id);
         }
-        // Who has no place even by its own user has none by the one who stands behind that.
-        let is_full = self.places.are_all_taken(account, &self.limits);
-        if is_full && self.longest_idle(account).is_none() {
-            self.refuse(index)
+        // The account is known once the client has been looked at. That is not needed if its user
+        // is at its limit and has no idle connection.
+        if self.connections.is_at_limit(account, &self.limits) && self.longest_idle(account).is_none() {
+            self.refuse(id)
         } else {
-            self.arrivals.push(pid, index)
+            self.arrivals.push(pid, id)
         }
     }
 
-    /// Lets in who has connected, as far as there is time and room.
-    pub(super) fn let_in(&mut self) {
+    /// Admits connections, as far as there is time and room.
+    pub(super) fn admit_arrivals(&mut self) {
         let began = Instant::now();
-        while let Some(index) = self.arrivals.pop() {
-            self.admit(index);
+        while let Some(id) = self.arrivals.pop() {
+            self.admit(id);
             if began.elapsed() >= SLICE {
                 break;
             }
         }
     }
 
-    /// Lets one in, or says why not.
-    pub(super) fn admit(&mut self, index: usize) {
-        let Some(client) = &mut self.clients[index] else {
+    /// Admits a connection, or refuses it.
+    fn admit(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
-        // It has gone already: to look at it is not worth while.
-        let events = sys::events_now(client.socket.as_fd(), PollFlags::empty());
+        // A client that has left need not be looked at.
+        let events = sys::poll_now(client.socket.as_fd(), PollFlags::empty());
         if events.is_ok_and(|events| events.contains(PollFlags::HUP)) {
-            return self.leave(index);
+            return self.disconnect(id);
         }
         let found = self.finder.find(&mut self.passes, &client.peer);
-        client.before = found.and_then(|facts| first_facts(facts, &client.peer));
+        client.before = found.and_then(|facts| facts_at_connect(facts, &client.peer));
         client.account = match &client.before {
-            Ok(facts) => Account::of(client.peer.user, facts.owner),
+            Ok(facts) => Account::of(client.peer.uid, facts.owner),
             Err(_) => Account::Unknown,
         };
         let account = client.account;
-        if !self.places.has_room(account, &self.limits) && !self.make_room(account) {
-            return self.refuse(index);
+        if !self.connections.has_room(account, &self.limits) && !self.make_room(account) {
+            return self.refuse(id);
         }
-        self.places.take(account);
+        self.connections.add(account);
         self.counters.clients += 1;
-        if let Some(client) = &mut self.clients[index] {
+        if let Some(client) = self.clients.get_mut(id) {
             client.state = State::Idle;
             client.idle_since = Instant::now();
-            self.watch(index, EventFlags::IN);
+            self.watch(id, EventFlags::IN);
         }
     }
 
-    /// Tells one that has just connected that there is no place for it, and keeps it until it has read that.
-    pub(super) fn refuse(&mut self, index: usize) {
-        self.arrivals.remove(index);
-        let Some(client) = &mut self.clients[index] else {
+    /// Sends the error to a client that is not admitted, and keeps the connection until it is read.
+    fn refuse(&mut self, id: ClientId) {
+        self.arrivals.remove(id);
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         self.counters.refused += 1;
-        log(Level::Debug, format_args!("{:?}: too many clients", client.account));
-        put_greeting(&client.socket, libc::EBUSY);
+        log(
+            Level::Debug,
+            format_args!(
+                "process {} of {:?} is refused: too many clients (--max-clients, --max-user-clients)",
+                client.peer.pid, client.account
+            ),
+        );
+        send_refusal(&client.socket, Errno::BUSY);
         client.state = State::Refused;
         client.deadline = Some(Instant::now() + REFUSED_KEPT);
-        self.refused.push_back((index, client.generation));
-        self.watch(index, EventFlags::IN);
-        if self.refused.len() > REFUSED_MOST {
-            if let Some((index, generation)) = self.refused.pop_front() {
-                self.leave_if(index, generation);
+        self.refused.push_back(id);
+        self.watch(id, EventFlags::IN);
+        if self.refused.len() > MAX_REFUSED {
+            if let Some(oldest) = self.refused.pop_front() {
+                self.disconnect(oldest);
             }
         }
     }
 
-    /// The client of an account that has had nothing to ask for the longest time.
-    pub(super) fn longest_idle(&self, of: Account) -> Option<usize> {
-        let idle = self.clients.iter().enumerate().filter_map(|(index, client)| {
-            let client = client.as_ref()?;
+    /// The client of an account that has been idle the longest.
+    fn longest_idle(&self, of: Account) -> Option<ClientId> {
+        let idle = self.clients.iter().filter_map(|(id, client)| {
             let is_idle = matches!(client.state, State::Idle) && client.account == of;
-            is_idle.then_some((client.idle_since, index))
+            is_idle.then_some((client.idle_since, id))
         });
-        idle.min().map(|(_, index)| index)
+        idle.min().map(|(_, id)| id)
     }
 
-    /// Ends connections that nothing is asked over, where another one needs a place: those of the same account, or of the one that has the most.
-    pub(super) fn make_room(&mut self, account: Account) -> bool {
-        // More than one where some places that are root's are taken by others.
-        for _ in 0..Limits::OF_ROOT {
-            let accounts = self.places.to_end_for(account, &self.limits);
-            let Some(index) = accounts.into_iter().find_map(|of| self.longest_idle(of)) else {
+    /// Closes idle connections until an account may have one more. Returns whether it may.
+    fn make_room(&mut self, account: Account) -> bool {
+        for _ in 0..Limits::MAX_EVICTIONS {
+            let accounts = self.connections.eviction_order(account, &self.limits);
+            let Some(id) = accounts.into_iter().find_map(|of| self.longest_idle(of)) else {
                 return false;
             };
-            self.counters.ended += 1;
-            self.leave(index);
-            if self.places.has_room(account, &self.limits) {
+            self.counters.evicted += 1;
+            self.disconnect(id);
+            if self.connections.has_room(account, &self.limits) {
                 return true;
             }
         }
         false
     }
 
-    pub(super) fn leave_if(&mut self, index: usize, generation: u32) {
-        if self.is_there((index, generation)) {
-            self.leave(index);
-        }
-    }
-
-    pub(super) fn leave(&mut self, index: usize) {
-        let Some(client) = self.clients[index].take() else {
+    /// Closes the connection of a client, and forgets the client.
+    pub(super) fn disconnect(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(id) else {
             return;
         };
-        self.free.push(index);
-        self.pool.forget((index, client.generation));
-        self.arrivals.remove(index);
-        self.small.remove(index);
-        self.large.remove(index);
+        self.pool.cancel_jobs(id);
+        self.arrivals.remove(id);
+        self.dequeue(id);
         let Client {
             socket,
             account,
-            is_guarded,
+            may_send_descriptors,
             state,
             ..
         } = client;
         match state {
-            // These had no place.
-            State::Arriving | State::Refused => {
-                self.refused.retain(|(other, _)| *other != index);
-                self.close(socket, is_guarded, account);
-            }
-            _ if is_guarded => {
-                // Its place is taken until it is closed: see `has_closed`.
-                let _ = epoll::delete(&self.epoll, &socket);
-                self.pool.close(socket, account);
-            }
-            _ => {
-                drop(socket);
-                self.has_closed(account);
-            }
+            // These were not counted.
+            State::Arriving | State::Refused => self.refused.retain(|other| *other != id),
+            _ => self.connections.remove(account),
         }
+        self.close(socket, may_send_descriptors, account);
     }
 
-    /// Closes the connection of one that had no place.
-    pub(super) fn close(&mut self, socket: OwnedFd, is_guarded: bool, account: Account) {
+    /// Closes a connection, or has a closer close it.
+    fn close(&mut self, socket: OwnedFd, may_have_descriptors: bool, account: Account) {
         let _ = epoll::delete(&self.epoll, &socket);
-        if is_guarded {
-            self.places.take(account);
-            self.pool.close(socket, account);
+        if may_have_descriptors {
+            self.connections.begin_closing();
+            self.pool.queue_close(socket, account);
+        } else {
+            drop(socket);
+            self.listen(true);
         }
     }
 
-    pub(super) fn has_closed(&mut self, account: Account) {
-        self.places.give_back(account);
+    /// Notes that a closer has closed a connection.
+    pub(super) fn connection_closed(&mut self) {
+        self.connections.closed();
         self.listen(true);
     }
 }
 
-/// The facts of one that has just connected, if they are those of the one that did. Privileges that a program gave it count only
-/// if it had them then: of a process that can't be dumped that is not known.
-fn first_facts(mut facts: Facts, peer: &Peer) -> Result<Facts, i32> {
-    if facts.effective != (peer.user, peer.group) {
-        return Err(libc::EPERM);
+/// The facts of a client when it connected, from its facts when it is admitted. `EPERM` if its ids
+/// have changed since. Capabilities of a process that is not dumpable do not count: a program may
+/// have given them to it since it connected.
+fn facts_at_connect(mut facts: Facts, peer: &Peer) -> Result<Facts, Errno> {
+    if facts.effective != (peer.uid, peer.gid) {
+        return Err(Errno::PERM);
     }
     if !facts.is_dumpable {
         facts.subject.capabilities = 0;
@@ -268,9 +273,9 @@ fn first_facts(mut facts: Facts, peer: &Peer) -> Result<Facts, i32> {
     Ok(facts)
 }
 
-/// Tells one that is not let in why.
-fn put_greeting(socket: &OwnedFd, errno: i32) {
+/// Sends a client that is not admitted the reason: an error with the sequence number 0.
+fn send_refusal(socket: &OwnedFd, errno: Errno) {
     let mut bytes = Vec::new();
-    wire::put_error(&mut bytes, 0, errno);
+    wire::put_error(&mut bytes, 0, errno.raw_os_error());
     let _ = rustix::net::send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

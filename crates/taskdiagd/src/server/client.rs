@@ -4,62 +4,70 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 use taskdiag_protocol::wire::Request;
 
-use crate::accounts::Account;
 use crate::answer::Answer;
-use crate::facts::{Facts, Particulars, Peer};
+use crate::credentials::{Facts, Peer, ProcFacts};
+use crate::quotas::Account;
 
+/// What a client waits for.
 #[derive(Debug)]
 pub(super) enum State {
-    /// It has connected, and waits for being looked at.
+    /// It has connected, and waits to be admitted.
     Arriving,
+    /// It is admitted, and has no request here.
     Idle,
-    /// A reader looks up who it is.
-    Asking(Request),
-    /// In the queue of its account.
-    Waiting(Request),
+    /// A reader reads what `/proc` says of it, for this request.
+    LookingUp(Request),
+    /// Its request is queued.
+    Queued(Request),
+    /// Its request is being answered.
     Answering(Box<Answer>),
-    /// It is not let in, and has been told so.
+    /// It was refused, and has been sent the error.
     Refused,
 }
 
+/// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// As it was when it connected.
-    pub(super) before: Result<Facts, i32>,
-    /// What a reader found out for the request that is being answered.
-    pub(super) particulars: Option<Particulars>,
+    /// Its facts when it connected, or why there are none.
+    pub(super) before: Result<Facts, Errno>,
+    /// What `/proc` says of it: kept for later requests unless it may change.
+    pub(super) proc: Option<ProcFacts>,
     pub(super) account: Account,
     pub(super) state: State,
+    /// The events that its socket is watched for.
     pub(super) interest: EventFlags,
-    /// Until when it has to take something.
+    /// When it is disconnected, unless it reads something.
     pub(super) deadline: Option<Instant>,
-    /// What it has taken of an answer, and how long it was waited for.
     pub(super) progress: Progress,
     pub(super) idle_since: Instant,
-    /// There may be descriptors in what it sends.
-    pub(super) is_guarded: bool,
-    pub(super) generation: u32,
+    /// The kernel may accept descriptors from it.
+    pub(super) may_send_descriptors: bool,
 }
 
-/// How a client takes an answer.
+/// How fast a client reads its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
+    /// Bytes that it was sent.
     pub(super) sent: usize,
+    /// How long it has been waited for.
     pub(super) waited: Duration,
-    pub(super) since: Option<Instant>,
+    /// Since when it is being waited for.
+    pub(super) waiting_since: Option<Instant>,
 }
 
-/// An answer has to be taken so fast, bytes in a second, once patience is over: one who takes a packet now and then holds memory too.
-const PACE: usize = 1 << 20;
+/// How fast an answer must be read once the patience is used up, in bytes a second. A client that
+/// reads a packet now and then would otherwise keep memory for ever.
+const MIN_RATE: usize = 1 << 20;
 
 impl Progress {
-    /// How long the client may be waited for from now on.
-    pub(super) fn allowed(&self, patience: Duration) -> Duration {
-        let earned = Duration::from_secs_f64(self.sent as f64 / PACE as f64);
+    /// How much longer the client may be waited for.
+    pub(super) fn time_left(&self, patience: Duration) -> Duration {
+        let earned = Duration::from_secs_f64(self.sent as f64 / MIN_RATE as f64);
         (patience + earned).saturating_sub(self.waited)
     }
 }
@@ -68,18 +76,19 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Check that who takes an answer steadily may take its time, and that who takes a little of it now and then may not.
+    /// Check that a client that reads steadily may take long, and that one that reads a little now
+    /// and then may not.
     #[test]
-    fn patience_is_earned() {
+    fn reading_earns_time() {
         let patience = Duration::from_secs(10);
         let progress = |sent, waited| Progress {
             sent,
             waited: Duration::from_secs(waited),
-            since: None,
+            waiting_since: None,
         };
-        assert_eq!(progress(0, 0).allowed(patience), patience);
-        assert_eq!(progress(0, 4).allowed(patience), Duration::from_secs(6));
-        assert_eq!(progress(5 * PACE, 12).allowed(patience), Duration::from_secs(3));
-        assert_eq!(progress(PACE, 60).allowed(patience), Duration::ZERO);
+        assert_eq!(progress(0, 0).time_left(patience), patience);
+        assert_eq!(progress(0, 4).time_left(patience), Duration::from_secs(6));
+        assert_eq!(progress(5 * MIN_RATE, 12).time_left(patience), Duration::from_secs(3));
+        assert_eq!(progress(MIN_RATE, 60).time_left(patience), Duration::ZERO);
     }
 }

@@ -1,18 +1,25 @@
 //! The loop: takes requests, makes passes, sends answers.
 //!
-//! One thread does it all, so that nothing is shared and nothing can be mixed up. It waits for nothing but events: what may take long
-//! because of somebody else, helpers do (see `pool.rs`). A client has one request at a time here; its others wait in its own socket, where
-//! they cost nobody else anything. Clients that ask the same at the same time share a pass, which begins after all of them have asked.
+//! It has one thread, so that nothing is shared. It waits for nothing but events: what may take
+//! long because of somebody else, helpers do ([`crate::helpers`]). A client has one request at a
+//! time here. Its others wait in its own socket, where they cost nobody else anything.
+//!
+//! - `admission`: which connections are accepted, admitted, refused and closed
+//! - `requests`: requests on their way into a queue
+//! - `sharing`: whose turn it is, and the pass for a request and for all that ask for the same
+//! - `sending`: answers on their way out
+//! - `helper_events`: what helpers send
 
 mod admission;
 mod client;
-mod helpers;
-mod limits;
+mod helper_events;
 mod queue;
 mod requests;
 mod sending;
+mod sharing;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -22,40 +29,76 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use taskdiag_protocol::linger::Linger;
 
-use crate::accounts::{Account, Tallies, Tally};
-use crate::facts::Finder;
-use crate::job;
+use crate::credentials::Finder;
+use crate::helpers::messages::MAX_PACKET;
+use crate::helpers::pool::ClientId;
+use crate::helpers::Pool;
 use crate::log::{log, Level};
 use crate::notify::Notify;
 use crate::passes::Passes;
-use crate::pool::{For, Pool};
+use crate::quotas::{Account, Connections, Limits, Usage, UsageByAccount};
+use crate::slots::{SlotId, Slots};
 use crate::sys;
 
-pub use limits::Limits;
-
 use client::{Client, State};
-use limits::Places;
-use queue::Queue;
+use queue::FairQueue;
 
-/// Numbers of what was done, for the log.
+/// The tokens of events that are of no client. A client's token is its id; a helper's is its id
+/// with [`OF_HELPER`].
+const LISTENER: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+const KEEPER: u64 = u64::MAX - 2;
+
+/// A bit that no [`SlotId`] has.
+const OF_HELPER: u64 = 1 << 31;
+
+/// How long each of these may take between two passes over many tasks: accepting connections,
+/// admitting them, answering requests about few tasks, gathering the clients that share a pass.
+/// Each may begin one more of it.
+const SLICE: Duration = Duration::from_millis(4);
+
+/// How long memory for passes is kept after the last one.
+const MEMORY_KEPT: Duration = Duration::from_secs(1);
+
+/// What was done, for the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Clients.
+    /// Clients that were admitted.
     pub clients: u64,
-    /// Those that were not let in.
+    /// Connections that were refused.
     pub refused: u64,
-    /// Those that were idle when others wanted their places.
-    pub ended: u64,
-    /// Requests, also those that were none.
+    /// Idle connections that were closed for others.
+    pub evicted: u64,
+    /// Requests, invalid ones included.
     pub requests: u64,
-    /// Passes over tasks.
-    pub passes: u64,
     /// Answers that are errors.
     pub errors: u64,
-    /// Clients that were sent away for leaving answers where they were.
-    pub impatience: u64,
-    /// Helpers that were held up.
-    pub held: u64,
+    /// Passes over tasks.
+    pub passes: u64,
+    /// Clients that were disconnected because they did not read.
+    pub slow: u64,
+    /// Helpers that were killed at work.
+    pub helpers_killed: u64,
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters {
+            clients,
+            refused,
+            evicted,
+            requests,
+            errors,
+            passes,
+            slow,
+            helpers_killed,
+        } = self;
+        write!(
+            f,
+            "{clients} clients, {refused} refused, {evicted} evicted, {slow} too slow; \
+             {requests} requests, {errors} errors, {passes} passes, {helpers_killed} helpers killed"
+        )
+    }
 }
 
 /// The broker.
@@ -68,50 +111,38 @@ pub struct Server {
     pool: Pool,
     notify: Notify,
     limits: Limits,
-    clients: Vec<Option<Client>>,
-    free: Vec<usize>,
-    generation: u32,
-    places: Places,
-    refused: VecDeque<For>,
-    memory: Tally,
-    memory_of: Tallies,
-    /// Connections that wait for being let in, by process: looking at one takes as long as it has threads.
-    arrivals: Queue<u32>,
-    /// Requests about few tasks, and about many.
-    small: Queue<Account>,
-    large: Queue<Account>,
-    /// Answers that can go on.
-    ready: VecDeque<For>,
-    listens: bool,
-    /// When it is tried again to let somebody in.
-    listen_at: Option<Instant>,
-    /// Who asked about a single process is likely to ask about the next.
+    clients: Slots<Client>,
+    connections: Connections,
+    /// Clients that were refused and are still connected, the oldest first.
+    refused: VecDeque<ClientId>,
+    memory: Usage,
+    memory_by_account: UsageByAccount,
+    /// Connections to be admitted, by process: looking at a process takes as long as it has
+    /// threads.
+    arrivals: FairQueue<u32>,
+    /// Requests about few tasks.
+    small: FairQueue<Account>,
+    /// Requests about many tasks.
+    large: FairQueue<Account>,
+    /// Clients whose answers can be continued.
+    ready: VecDeque<ClientId>,
+    is_listening: bool,
+    /// When connections are accepted again, after that failed.
+    listen_again_at: Option<Instant>,
+    /// A client that asked about a single process is likely to ask about the next one soon.
     linger: Linger,
-    /// When memory for passes is given back.
-    release_at: Option<Instant>,
-    /// When it is said again that no client can be let in.
-    quiet_until: Option<Instant>,
+    /// When the memory for passes is freed.
+    free_memory_at: Option<Instant>,
+    /// Until when no further warning is logged that connections can't be accepted.
+    no_warning_until: Option<Instant>,
     /// What was done.
     pub counters: Counters,
+    /// The buffer for packets from helpers.
     packet: Vec<u8>,
 }
 
-const LISTENER: u64 = u64::MAX;
-const STOP: u64 = u64::MAX - 1;
-const KEEPER: u64 = u64::MAX - 2;
-
-/// In a token: the place is that of a helper.
-const OF_HELPER: u64 = 1 << 31;
-
-/// How long memory for passes is kept behind the last one.
-const MEMORY_KEPT: Duration = Duration::from_secs(1);
-
-/// So long each of these is done between two passes, and one more of it: connections are accepted, clients are looked at and let in, requests
-/// about few tasks are answered, and those are gathered who share a pass.
-const SLICE: Duration = Duration::from_millis(4);
-
 impl Server {
-    /// A server for a listening socket. It ends when `stop` becomes readable.
+    /// A server on a listening socket. It ends when `stop` becomes readable.
     pub fn new(
         listener: OwnedFd,
         stop: BorrowedFd<'_>,
@@ -123,10 +154,10 @@ impl Server {
     ) -> io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&listener, true)?;
-        // Sockets have it from the one that listens: a request that comes as soon as its client is let in says who sent it, too; and
-        // nobody can send descriptors.
+        // Connections inherit both from the listening socket: the first request names its sender,
+        // too, and nobody can send descriptors.
         rustix::net::sockopt::set_socket_passcred(&listener, true)?;
-        if sys::refuse_rights(listener.as_fd()).is_none() {
+        if sys::refuse_descriptors(listener.as_fd()).is_none() {
             log(
                 Level::Info,
                 format_args!("this kernel can't refuse descriptors (Linux 6.16 can): closers close connections"),
@@ -134,12 +165,8 @@ impl Server {
         }
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        epoll::add(
-            &epoll,
-            pool.keeper().channel(),
-            EventData::new_u64(KEEPER),
-            EventFlags::IN,
-        )?;
+        let keeper = pool.keeper().channel();
+        epoll::add(&epoll, keeper, EventData::new_u64(KEEPER), EventFlags::IN)?;
         Ok(Server {
             listener,
             epoll,
@@ -148,28 +175,26 @@ impl Server {
             pool,
             notify,
             limits,
-            clients: Vec::new(),
-            free: Vec::new(),
-            generation: 0,
-            places: Places::default(),
+            clients: Slots::default(),
+            connections: Connections::default(),
             refused: VecDeque::new(),
-            memory: Tally::default(),
-            memory_of: Tallies::default(),
-            arrivals: Queue::default(),
-            small: Queue::default(),
-            large: Queue::default(),
+            memory: Usage::default(),
+            memory_by_account: UsageByAccount::default(),
+            arrivals: FairQueue::default(),
+            small: FairQueue::default(),
+            large: FairQueue::default(),
             ready: VecDeque::new(),
-            listens: true,
-            listen_at: None,
+            is_listening: true,
+            listen_again_at: None,
             linger: Linger::default(),
-            release_at: None,
-            quiet_until: None,
+            free_memory_at: None,
+            no_warning_until: None,
             counters: Counters::default(),
-            packet: Vec::with_capacity(job::PACKET),
+            packet: Vec::with_capacity(MAX_PACKET),
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves clients until it is told to stop.
     pub fn run(&mut self) -> io::Result<()> {
         self.notify.ready();
         loop {
@@ -192,134 +217,132 @@ impl Server {
                 match { event.data }.u64() {
                     LISTENER => self.accept(),
                     STOP => return Ok(()),
-                    KEEPER => self.hear_keeper()?,
-                    token if token & OF_HELPER != 0 => {
-                        self.helper_event((token & (OF_HELPER - 1)) as usize, (token >> 32) as u32);
-                    }
-                    token => self.event(token as u32 as usize, (token >> 32) as u32, event.flags),
+                    KEEPER => self.keeper_event()?,
+                    token if token & OF_HELPER != 0 => self.helper_event(SlotId::from_bits(token & !OF_HELPER)),
+                    token => self.client_event(SlotId::from_bits(token), event.flags),
                 }
             }
-            self.expire();
-            self.let_in();
-            self.serve();
-            self.go_on();
-            self.give_out();
+            self.check_deadlines();
+            self.admit_arrivals();
+            self.serve_requests();
+            self.continue_answers();
+            self.assign_helpers();
         }
     }
 
+    /// Whether to look for the next request of a client instead of sleeping.
     fn lingers(&mut self) -> bool {
         !self.has_work() && self.linger.goes_on()
     }
 
     fn has_work(&self) -> bool {
-        let has_large = self.large.accounts().any(|account| !self.is_behind(account));
+        let has_large = self.large.keys().any(|account| !self.has_late_clients(account));
         has_large || !self.small.is_empty() || !self.arrivals.is_empty() || !self.ready.is_empty()
     }
 
-    /// How long there is nothing to do without an event.
+    /// How long there is nothing to do unless an event comes.
     fn timeout(&mut self) -> Option<Duration> {
-        let alive = self.notify.is_alive();
+        let alive = self.notify.alive();
         if self.has_work() || self.lingers() {
             return Some(Duration::ZERO);
         }
-        let ends = self.clients.iter().flatten().map(|client| client.deadline);
-        let others = [self.release_at, self.listen_at, self.pool.next_end(), alive];
-        let first = ends.chain(others).flatten().min()?;
-        // Not a moment too early, or the loop would turn once more for nothing.
+        let clients = self.clients.values().map(|client| client.deadline);
+        let others = [
+            self.free_memory_at,
+            self.listen_again_at,
+            self.pool.next_deadline(),
+            alive,
+        ];
+        let first = clients.chain(others).flatten().min()?;
+        // A moment too early, the loop would run once more for nothing.
         Some(first.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
-    /// Sends away who leaves answers where they are, and gives up helpers that say nothing.
-    fn expire(&mut self) {
+    /// Does what is due: disconnects clients that do not read, and kills helpers that make no
+    /// progress.
+    fn check_deadlines(&mut self) {
         let now = Instant::now();
-        if self.release_at.is_some_and(|at| at <= now) {
-            self.release_at = None;
-            self.passes.release();
+        if self.free_memory_at.is_some_and(|at| at <= now) {
+            self.free_memory_at = None;
+            self.passes.free_memory();
             self.packet = Vec::new();
             sys::trim_memory();
         }
-        if self.listen_at.is_some_and(|at| at <= now) {
-            self.listen_at = None;
+        if self.listen_again_at.is_some_and(|at| at <= now) {
+            self.listen_again_at = None;
             self.listen(true);
         }
-        let events = self.pool.expire(now);
-        self.take_events(events);
-        if let Some((index, _)) = self.pool.sluggish(now) {
-            self.send_away(index);
+        let passes = &mut self.passes;
+        let events = self.pool.check_deadlines(now, |pid| passes.is_running(pid));
+        self.pool_events(events);
+        if let Some(id) = self.pool.client_to_drop(now) {
+            self.disconnect_slow(id);
         }
-        for index in 0..self.clients.len() {
-            let Some(client) = &mut self.clients[index] else {
+        let is_late = |client: &Client| client.deadline.is_some_and(|deadline| deadline <= now);
+        let late = self.clients.iter().filter(|(_, client)| is_late(client));
+        let late: Vec<ClientId> = late.map(|(id, _)| id).collect();
+        for id in late {
+            let Some(client) = self.clients.get_mut(id) else {
                 continue;
             };
-            if client.deadline.is_none_or(|until| until > now) {
-                continue;
-            }
             client.deadline = None;
-            // It has read all of its answer.
             let is_idle = matches!(client.state, State::Idle);
+            // An idle client that has read all of its answer may stay.
             if !is_idle || sys::unread(client.socket.as_fd()) != Ok(0) {
-                self.send_away(index);
+                self.disconnect_slow(id);
             }
         }
     }
 
-    fn send_away(&mut self, index: usize) {
-        if let Some(client) = &self.clients[index] {
-            if !matches!(client.state, State::Refused) {
-                self.counters.impatience += 1;
-                log(
-                    Level::Debug,
-                    format_args!("process {}: did not take its answer", client.peer.pid),
-                );
-            }
-            self.leave(index);
-        }
-    }
-
-    fn is_there(&self, (index, generation): For) -> bool {
-        let client = self.clients.get(index).and_then(Option::as_ref);
-        client.is_some_and(|client| client.generation == generation)
-    }
-
-    fn event(&mut self, index: usize, generation: u32, flags: EventFlags) {
-        // An event of one that has left, whose place may be another's.
-        if !self.is_there((index, generation)) {
-            return;
-        }
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-            return self.leave(index);
-        }
-        let Some(client) = &mut self.clients[index] else {
+    fn disconnect_slow(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else {
             return;
         };
+        if !matches!(client.state, State::Refused) {
+            self.counters.slow += 1;
+            log(
+                Level::Debug,
+                format_args!(
+                    "process {} is disconnected: it does not read its answer",
+                    client.peer.pid
+                ),
+            );
+        }
+        self.disconnect(id);
+    }
+
+    /// Handles an event of a client, unless the client has left since.
+    fn client_event(&mut self, id: ClientId, flags: EventFlags) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            return self.disconnect(id);
+        }
         match client.state {
-            State::Idle if flags.contains(EventFlags::IN) => self.receive(index),
-            State::Answering(_) if flags.contains(EventFlags::OUT) => self.ready.push_back((index, generation)),
-            // It has been told already.
-            State::Refused if flags.contains(EventFlags::IN) => match self.take_packet(index) {
+            State::Idle if flags.contains(EventFlags::IN) => self.receive_request(id),
+            State::Answering(_) if flags.contains(EventFlags::OUT) => self.ready.push_back(id),
+            // It was sent the error: its requests are not answered.
+            State::Refused if flags.contains(EventFlags::IN) => match self.receive_packet(id) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => self.leave(index),
+                Err(_) => self.disconnect(id),
             },
-            // It will be heard when its turn comes.
-            _ => self.watch(index, EventFlags::empty()),
+            // It is watched again when there is something to do for it.
+            _ => self.watch(id, EventFlags::empty()),
         }
     }
 
-    fn watch(&mut self, index: usize, interest: EventFlags) {
-        let Some(client) = &mut self.clients[index] else {
+    /// Watches the socket of a client for events.
+    fn watch(&mut self, id: ClientId, interest: EventFlags) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if client.interest == interest {
             return;
         }
         client.interest = interest;
-        let data = EventData::new_u64(token(index, client.generation));
-        if epoll::modify(&self.epoll, &client.socket, data, interest).is_err() {
-            self.leave(index);
+        if epoll::modify(&self.epoll, &client.socket, EventData::new_u64(id.to_bits()), interest).is_err() {
+            self.disconnect(id);
         }
     }
-}
-
-fn token(index: usize, generation: u32) -> u64 {
-    index as u64 | u64::from(generation) << 32
 }

@@ -1,54 +1,62 @@
-//! Who waits, and whose turn it is. Pure.
+//! A fair queue of clients. No I/O.
 
 use std::collections::VecDeque;
 
-/// Who waits, by those on whose behalf, who take turns.
-#[derive(Debug)]
-pub(super) struct Queue<K>(VecDeque<(K, VecDeque<usize>)>);
+use crate::helpers::pool::ClientId;
 
-impl<K> Default for Queue<K> {
-    fn default() -> Queue<K> {
-        Queue(VecDeque::new())
+/// Clients that wait, by a key: an account or a process. Keys take turns, however many clients wait
+/// under each.
+#[derive(Debug)]
+pub(super) struct FairQueue<K>(VecDeque<(K, VecDeque<ClientId>)>);
+
+impl<K> Default for FairQueue<K> {
+    fn default() -> FairQueue<K> {
+        FairQueue(VecDeque::new())
     }
 }
 
-impl<K: Copy + Eq> Queue<K> {
-    pub(super) fn push(&mut self, account: K, index: usize) {
-        match self.0.iter_mut().find(|(of, _)| *of == account) {
-            Some((_, waiting)) => waiting.push_back(index),
-            None => self.0.push_back((account, VecDeque::from([index]))),
+impl<K: Copy + Eq> FairQueue<K> {
+    /// Adds a client.
+    pub(super) fn push(&mut self, key: K, client: ClientId) {
+        match self.0.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, clients)) => clients.push_back(client),
+            None => self.0.push_back((key, VecDeque::from([client]))),
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<usize> {
+    /// Removes the client whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<ClientId> {
         self.pop_where(|_| true)
     }
 
-    /// The next whose turn it is of those on whose behalf this holds. The others keep their turns.
-    pub(super) fn pop_where(&mut self, is_meant: impl Fn(K) -> bool) -> Option<usize> {
-        let next = self.0.iter().position(|(account, _)| is_meant(*account))?;
-        let (account, mut waiting) = self.0.remove(next)?;
-        let first = waiting.pop_front();
-        if !waiting.is_empty() {
-            self.0.push_back((account, waiting));
+    /// Removes the client whose turn it is, of the keys that `may_have_turn` accepts. The other
+    /// keys keep their turns.
+    pub(super) fn pop_where(&mut self, may_have_turn: impl Fn(K) -> bool) -> Option<ClientId> {
+        let next = self.0.iter().position(|(key, _)| may_have_turn(*key))?;
+        let (key, mut clients) = self.0.remove(next)?;
+        let first = clients.pop_front();
+        if !clients.is_empty() {
+            self.0.push_back((key, clients));
         }
         first
     }
 
-    pub(super) fn remove(&mut self, index: usize) {
-        for (_, waiting) in &mut self.0 {
-            waiting.retain(|&other| other != index);
+    /// Removes a client, wherever it is.
+    pub(super) fn remove(&mut self, client: ClientId) {
+        for (_, clients) in &mut self.0 {
+            clients.retain(|&other| other != client);
         }
-        self.0.retain(|(_, waiting)| !waiting.is_empty());
+        self.0.retain(|(_, clients)| !clients.is_empty());
     }
 
-    /// On whose behalf anybody waits.
-    pub(super) fn accounts(&self) -> impl Iterator<Item = K> + '_ {
-        self.0.iter().map(|(account, _)| *account)
+    /// The keys under which clients wait.
+    pub(super) fn keys(&self) -> impl Iterator<Item = K> + '_ {
+        self.0.iter().map(|(key, _)| *key)
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().flat_map(|(_, waiting)| waiting).copied()
+    /// All clients that wait.
+    pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> + '_ {
+        self.0.iter().flat_map(|(_, clients)| clients).copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -56,59 +64,65 @@ impl<K: Copy + Eq> Queue<K> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(|(_, waiting)| waiting.len()).sum()
+        self.0.iter().map(|(_, clients)| clients.len()).sum()
     }
 
-    /// The last of those on whose behalf the most wait, if that is more than one.
-    pub(super) fn one_of_many(&self) -> Option<usize> {
-        let (_, waiting) = self.0.iter().max_by_key(|(_, waiting)| waiting.len())?;
-        waiting.back().copied().filter(|_| waiting.len() > 1)
+    /// The last client of the key with the most, if that has more than one.
+    pub(super) fn last_of_largest(&self) -> Option<ClientId> {
+        let (_, clients) = self.0.iter().max_by_key(|(_, clients)| clients.len())?;
+        clients.back().copied().filter(|_| clients.len() > 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::SlotId;
 
-    /// Check that those take turns on whose behalf others wait, however many those are.
+    /// Some clients, and a queue of them under these keys.
+    fn queue<const N: usize>(keys: [char; N]) -> (FairQueue<char>, [ClientId; N]) {
+        let mut queue = FairQueue::default();
+        let mut number = 0;
+        let clients = keys.map(|key| {
+            let client = SlotId::from_bits(number);
+            number += 1;
+            queue.push(key, client);
+            client
+        });
+        (queue, clients)
+    }
+
+    /// Check that keys take turns, however many clients wait under each.
     #[test]
-    fn accounts_take_turns() {
-        let mut queue = Queue::default();
-        for (account, index) in [('a', 0), ('a', 1), ('a', 2), ('b', 3), ('c', 4), ('b', 5)] {
-            queue.push(account, index);
-        }
+    fn keys_take_turns() {
+        let (mut queue, [a1, a2, a3, b1, c1, b2]) = queue(['a', 'a', 'a', 'b', 'c', 'b']);
         assert_eq!(queue.len(), 6);
-        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(order, [0, 3, 4, 1, 5, 2]);
+        let order: Vec<ClientId> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [a1, b1, c1, a2, b2, a3]);
         assert!(queue.is_empty());
     }
 
-    /// Check that an account that may not come now keeps its turn, and keeps nobody else from theirs.
+    /// Check that a key that may not have a turn keeps it, and delays no other.
     #[test]
-    fn who_may_not_come_keeps_its_turn() {
-        let mut queue = Queue::default();
-        for (account, index) in [('a', 0), ('b', 1), ('b', 2), ('a', 3)] {
-            queue.push(account, index);
-        }
-        let others: Vec<usize> = std::iter::from_fn(|| queue.pop_where(|account| account != 'a')).collect();
-        assert_eq!(others, [1, 2]);
-        assert_eq!(queue.accounts().collect::<Vec<_>>(), ['a']);
-        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(0), Some(3), None));
+    fn a_key_that_has_to_wait_keeps_its_turn() {
+        let (mut queue, [a1, b1, b2, a2]) = queue(['a', 'b', 'b', 'a']);
+        let others: Vec<ClientId> = std::iter::from_fn(|| queue.pop_where(|key| key != 'a')).collect();
+        assert_eq!(others, [b1, b2]);
+        assert_eq!(queue.keys().collect::<Vec<_>>(), ['a']);
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some(a1), Some(a2), None));
     }
 
-    /// Check that one that leaves is not waited for, and that only where more than one waits somebody gives way.
+    /// Check that a removed client has no turn, and that only a key with more than one client
+    /// gives one up.
     #[test]
-    fn who_leaves_is_forgotten() {
-        let mut queue = Queue::default();
-        for (account, index) in [('a', 0), ('b', 1), ('b', 2)] {
-            queue.push(account, index);
-        }
-        assert_eq!(queue.one_of_many(), Some(2));
-        queue.remove(2);
-        queue.remove(7);
-        assert_eq!(queue.one_of_many(), None);
-        assert_eq!(queue.each().collect::<Vec<_>>(), [0, 1]);
-        queue.remove(0);
-        assert_eq!((queue.pop(), queue.pop()), (Some(1), None));
+    fn removed_clients_have_no_turn() {
+        let (mut queue, [a1, b1, b2]) = queue(['a', 'b', 'b']);
+        assert_eq!(queue.last_of_largest(), Some(b2));
+        queue.remove(b2);
+        queue.remove(SlotId::from_bits(7));
+        assert_eq!(queue.last_of_largest(), None);
+        assert_eq!(queue.clients().collect::<Vec<_>>(), [a1, b1]);
+        queue.remove(a1);
+        assert_eq!((queue.pop(), queue.pop()), (Some(b1), None));
     }
 }

@@ -11,159 +11,146 @@ use taskdiag_protocol::wire;
 use super::client::State;
 use super::Server;
 use crate::answer::{Answer, Needs};
-use crate::pool::{self, For};
+use crate::helpers::pool::{self, ClientId};
 use crate::sys;
 
-/// Answers that go on at once.
-const READY_AT_ONCE: usize = 4;
+/// Answers that are continued between two passes over many tasks.
+const ANSWERS_AT_ONCE: usize = 4;
 
-/// So much is sent to one client before it is another one's turn.
+/// Bytes that are sent to one client before it is another one's turn.
 const TURN: usize = 256 << 10;
 
 impl Server {
     /// Answers with an error.
-    pub(super) fn fail(&mut self, index: usize, seq: u32, errno: i32) {
+    pub(super) fn answer_error(&mut self, id: ClientId, seq: u32, errno: Errno) {
         self.counters.errors += 1;
         let mut bytes = Vec::new();
-        wire::put_error(&mut bytes, seq, errno);
-        self.answer(index, seq, bytes);
+        wire::put_error(&mut bytes, seq, errno.raw_os_error());
+        self.start_answer(id, Answer::from_bytes(seq, bytes));
     }
 
-    /// Answers with few bytes.
-    pub(super) fn answer(&mut self, index: usize, seq: u32, bytes: Vec<u8>) {
-        self.begin(index, Answer::whole(seq, bytes));
-    }
-
-    /// Begins to send an answer.
-    pub(super) fn begin(&mut self, index: usize, answer: Answer) {
-        if let Some(client) = &mut self.clients[index] {
-            client.particulars = None;
+    /// Starts to send an answer.
+    pub(super) fn start_answer(&mut self, id: ClientId, answer: Answer) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.proc.take_if(|proc| !proc.is_final());
             client.state = State::Answering(Box::new(answer));
-            let place = (index, client.generation);
-            self.pump(place);
+            self.continue_answer(id);
         }
     }
 
-    /// Makes and sends as much of an answer as its client takes, for a turn.
-    pub(super) fn pump(&mut self, place: For) {
-        let (index, generation) = place;
+    /// Continues answers whose clients can read, or for which a reader has sent something.
+    pub(super) fn continue_answers(&mut self) {
+        for _ in 0..self.ready.len().min(ANSWERS_AT_ONCE) {
+            if let Some(id) = self.ready.pop_front() {
+                self.continue_answer(id);
+            }
+        }
+    }
+
+    /// Makes and sends as much of an answer as its client reads, for a turn.
+    pub(super) fn continue_answer(&mut self, id: ClientId) {
         let mut budget = TURN;
         loop {
-            if !self.is_there(place) {
-                return;
-            }
-            let Some(client) = &mut self.clients[index] else {
+            let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
             let State::Answering(answer) = &mut client.state else {
                 return;
             };
-            if let Some(since) = client.progress.since.take() {
+            if let Some(since) = client.progress.waiting_since.take() {
                 client.progress.waited += since.elapsed();
                 client.deadline = None;
             }
-            let needs = answer.go_on();
-            // What a process may see of itself is not for another one that has its number now.
+            let needs = answer.advance();
+            // What a process may see of itself must not go to another process that has its pid now.
             if budget == TURN && !client.peer.is_alive() {
-                return self.leave(index);
+                return self.disconnect(id);
             }
             match send(&client.socket, answer, &mut budget) {
                 Sent::All => {}
-                Sent::Some => {
-                    self.ready.push_back((index, generation));
-                    return self.watch(index, EventFlags::empty());
+                Sent::Turn => {
+                    self.ready.push_back(id);
+                    return self.watch(id, EventFlags::empty());
                 }
                 Sent::Blocked(sent) => {
                     client.progress.sent += sent;
-                    client.progress.since = Some(Instant::now());
-                    client.deadline = Some(Instant::now() + client.progress.allowed(self.limits.patience));
-                    if let (Needs::Room | Needs::News, Some(reader)) = (&needs, self.pool.reader_of(place)) {
-                        if !answer.has_room() {
-                            self.listen_to(reader, false);
-                        }
+                    client.progress.waiting_since = Some(Instant::now());
+                    client.deadline = Some(Instant::now() + client.progress.time_left(self.limits.patience));
+                    let has_reader = matches!(needs, Needs::ClientToRead | Needs::ReaderPacket);
+                    if has_reader && !answer.has_room() {
+                        self.pause_reader_of(id);
                     }
-                    return self.watch(index, EventFlags::OUT);
+                    return self.watch(id, EventFlags::OUT);
                 }
-                Sent::Closed => return self.leave(index),
+                Sent::Closed => return self.disconnect(id),
             }
             match needs {
-                Needs::Room => {}
-                Needs::Nothing => return self.is_answered(index),
+                Needs::ClientToRead => {}
+                Needs::Nothing => return self.finish_answer(id),
                 Needs::Reader => {
-                    let patience = patience(answer);
-                    let Some(job) = answer.job() else {
-                        return self.leave(index);
+                    let patience = reader_patience(answer);
+                    let Some(job) = answer.next_job() else {
+                        return self.disconnect(id);
                     };
-                    if self.pool.ask(place, client.account, job, patience).is_err() {
-                        answer.fail(libc::EBUSY);
+                    if self.pool.queue_job(id, client.account, job, patience).is_err() {
+                        answer.fail(Errno::BUSY);
                         continue;
                     }
-                    return self.watch(index, EventFlags::empty());
+                    return self.watch(id, EventFlags::empty());
                 }
-                Needs::News => {
-                    if let Some(reader) = self.pool.reader_of(place) {
-                        self.listen_to(reader, true);
-                    }
-                    return self.watch(index, EventFlags::empty());
+                Needs::ReaderPacket => {
+                    self.resume_reader_of(id);
+                    return self.watch(id, EventFlags::empty());
                 }
             }
         }
     }
 
-    /// The answer is out: the next request may come.
-    pub(super) fn is_answered(&mut self, index: usize) {
-        let Some(client) = &mut self.clients[index] else {
+    /// Notes that an answer is sent, and waits for the client's next request.
+    fn finish_answer(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         client.state = State::Idle;
         client.idle_since = Instant::now();
-        // What it does not read takes memory of ours.
+        // What it has not read yet takes this process's memory.
         client.deadline = Some(client.idle_since + self.limits.patience);
-        self.watch(index, EventFlags::IN);
-    }
-
-    /// Goes on with answers whose turn it is.
-    pub(super) fn go_on(&mut self) {
-        for _ in 0..self.ready.len().min(READY_AT_ONCE) {
-            if let Some(place) = self.ready.pop_front() {
-                self.pump(place);
-            }
-        }
+        self.watch(id, EventFlags::IN);
     }
 }
 
-/// What became of sending.
+/// How far an answer was sent.
 enum Sent {
-    /// There is nothing left to send.
+    /// All that there is.
     All,
-    /// It is another one's turn.
-    Some,
-    /// The socket is full.
+    /// As much as the client's turn allows.
+    Turn,
+    /// Until the socket was full: the bytes before that.
     Blocked(usize),
-    /// The client has gone.
+    /// Not at all: the client has left.
     Closed,
 }
 
-/// Sends what of an answer there is, as far as the socket has room.
+/// Sends what there is of an answer, as far as the socket has room.
 fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
     let mut sent = 0;
-    while answer.waits() {
+    while answer.has_unsent() {
         if *budget == 0 {
-            return Sent::Some;
+            return Sent::Turn;
         }
         let file = answer.file.take();
-        let packet = answer.packet();
+        let packet = answer.next_packet();
         let len = packet.len();
         if len == 0 {
             return Sent::Closed;
         }
         let result = match &file {
-            Some(file) => sys::send(socket.as_fd(), packet, Some(file.as_fd()), true),
+            Some(file) => sys::send_with_file(socket.as_fd(), packet, Some(file.as_fd()), SendFlags::DONTWAIT),
             None => rustix::net::send(socket, packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop),
         };
         match result {
             Ok(()) => {
-                answer.has_sent(len);
+                answer.mark_sent(len);
                 sent += len;
                 *budget = budget.saturating_sub(len);
             }
@@ -178,10 +165,10 @@ fn send(socket: &OwnedFd, answer: &mut Answer, budget: &mut usize) -> Sent {
     Sent::All
 }
 
-/// How long a reader that works for an answer may say nothing.
-pub(super) fn patience(answer: &Answer) -> Duration {
-    if answer.is_slow() {
-        pool::LONG_PATIENCE
+/// How long a reader that works for an answer may make no progress.
+pub(super) fn reader_patience(answer: &Answer) -> Duration {
+    if answer.reads_sizes() {
+        pool::SMAPS_PATIENCE
     } else {
         pool::PATIENCE
     }

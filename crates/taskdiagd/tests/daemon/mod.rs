@@ -1,9 +1,12 @@
-//! A broker for a test, and clients in worlds of their own.
+//! What the tests share: a broker, connections to it without the library's client, and what attacks
+//! need.
 
-// Every test file uses a part of this.
+// Each test file uses a part of this.
 #![allow(dead_code)]
 
+pub mod attack;
 pub mod passed;
+pub mod scene;
 pub mod stall;
 
 use std::io::Write as _;
@@ -17,10 +20,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use taskdiag::{Handle, SourceId};
 use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 
-/// Tells a client where the broker listens.
+/// The environment variable that names the broker's socket to the clients of a test.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
 
-/// A broker, until it is dropped.
+/// A running broker. It is killed when this is dropped.
 pub struct Broker {
     pub child: Child,
     pub socket: PathBuf,
@@ -28,10 +31,10 @@ pub struct Broker {
     limits: Limits,
 }
 
-/// What a broker is given.
+/// The limits that a broker is started with.
 pub struct Limits {
     pub descriptors: u64,
-    /// Where processes are added to a cgroup that it is started in.
+    /// The `cgroup.procs` file of a cgroup to start it in.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -45,12 +48,12 @@ impl Default for Limits {
 }
 
 impl Broker {
-    /// Starts one with its sandbox. Returns when it answers.
+    /// Starts a broker with its sandbox, and waits until it accepts connections.
     pub fn start(args: &[&str]) -> Broker {
         Broker::start_within(Limits::default(), args)
     }
 
-    /// The same with other limits.
+    /// The same with limits.
     pub fn start_within(limits: Limits, args: &[&str]) -> Broker {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -72,17 +75,17 @@ impl Broker {
     fn wait(&mut self) {
         for _ in 0..600 {
             if let Some(status) = self.child.try_wait().expect("the broker") {
-                panic!("the broker ended: {status}; these tests need root and BPF");
+                panic!("the broker has ended: {status}; these tests need root and BPF");
             }
             if try_connect(&self.socket).is_ok() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("the broker does not begin");
+        panic!("the broker does not start");
     }
 
-    /// Kills it as hard as can be, and starts another one in its place.
+    /// Kills it, and starts another one with the same socket.
     pub fn kill_and_restart(&mut self) {
         self.child.kill().expect("a kill");
         self.child.wait().expect("its end");
@@ -94,7 +97,7 @@ impl Broker {
         self.child.id()
     }
 
-    /// Ends it as systemd would.
+    /// Stops it as systemd would.
     pub fn terminate(&mut self) -> std::process::ExitStatus {
         // SAFETY: numbers only, and the child has not been waited for.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
@@ -136,20 +139,20 @@ fn spawn(socket: &Path, args: &[String], limits: &Limits) -> Child {
     command.spawn().expect("the broker")
 }
 
-/// Where a client of this test finds the broker.
+/// The broker's socket, for a client of this test.
 pub fn socket() -> PathBuf {
     std::env::var_os(SOCKET).expect("a broker's socket").into()
 }
 
-/// Tells clients that are started from now on where the broker listens.
-pub fn tell_clients(broker: &Broker) {
+/// Names the broker's socket to clients that are started from now on.
+pub fn publish(broker: &Broker) {
     std::env::set_var(SOCKET, &broker.socket);
 }
 
-/// On a machine that has more to do than these tests, a process that holds nobody may take long to answer.
+/// How long reading a process may take: on a busy machine one that holds nobody may take long, too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A handle that asks the broker alone.
+/// A handle that asks nothing but the broker.
 pub fn handle(socket: &Path) -> Handle {
     Handle::new()
         .with_source(SourceId::Broker)
@@ -178,10 +181,13 @@ pub struct Connection {
 /// An attribute: type and payload.
 pub type Attribute = (u16, Vec<u8>);
 
-/// A request, as it goes over the wire.
+/// The sequence number of a [`request`].
+const REQUEST_SEQ: u32 = 5;
+
+/// The packet of a request.
 pub fn request(show: u64, strategy: Strategy, pid: u32) -> [u8; wire::REQUEST_MAX] {
     Request {
-        seq: 5,
+        seq: REQUEST_SEQ,
         show,
         strategy,
         pid,
@@ -189,9 +195,10 @@ pub fn request(show: u64, strategy: Strategy, pid: u32) -> [u8; wire::REQUEST_MA
     .encode()
 }
 
-/// A message about a task: pid, tgid, flags, attributes.
+/// A message about a task.
 #[derive(Debug)]
 pub struct TaskMessage {
+    /// The thread id, as task_diag names it.
     pub pid: u32,
     pub tgid: u32,
     pub flags: u32,
@@ -199,11 +206,18 @@ pub struct TaskMessage {
 }
 
 impl Connection {
+    /// Sends a packet.
     pub fn send(&self, packet: &[u8]) {
         rustix::net::send(&self.socket, packet, rustix::net::SendFlags::NOSIGNAL).expect("sending");
     }
 
-    /// One packet; `None` at the end.
+    /// Sends a packet if there is room for it. Returns whether there was.
+    pub fn try_send(&self, packet: &[u8]) -> bool {
+        let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+        rustix::net::send(&self.socket, packet, flags).is_ok()
+    }
+
+    /// Receives one packet. `None` if the connection has ended.
     pub fn receive(&self) -> Option<Vec<u8>> {
         let mut packet = vec![0; wire::PACKET + 1];
         let flags = rustix::net::RecvFlags::empty();
@@ -217,25 +231,25 @@ impl Connection {
         (len > 0).then_some(packet)
     }
 
-    /// Asks, and returns all messages, or the error: `EPIPE` if the broker ended the connection.
+    /// Sends a request and receives its answer: all messages, or the error. `EPIPE` if the broker
+    /// ended the connection.
     pub fn ask(&self, show: u64, strategy: Strategy, pid: u32) -> Result<Vec<TaskMessage>, i32> {
-        const SEQ: u32 = 77;
-        let request = Request {
-            seq: SEQ,
-            show,
-            strategy,
-            pid,
-        };
-        if let Err(errno) = rustix::net::send(&self.socket, &request.encode(), rustix::net::SendFlags::NOSIGNAL) {
+        let packet = request(show, strategy, pid);
+        if let Err(errno) = rustix::net::send(&self.socket, &packet, rustix::net::SendFlags::NOSIGNAL) {
             return Err(errno.raw_os_error());
         }
+        self.receive_answer()
+    }
+
+    /// Receives the answer to a [`request`].
+    pub fn receive_answer(&self) -> Result<Vec<TaskMessage>, i32> {
         let mut tasks = Vec::new();
         loop {
             let packet = self.receive().ok_or(libc::EPIPE)?;
             if let Some(Ok(Message::Error(errno))) = Messages::new(&packet, 0).next() {
                 return Err(errno);
             }
-            for message in Messages::new(&packet, SEQ) {
+            for message in Messages::new(&packet, REQUEST_SEQ) {
                 match message.expect("a message") {
                     Message::Task { header, attributes, .. } => tasks.push(TaskMessage {
                         pid: header.pid.get(),
@@ -253,7 +267,7 @@ impl Connection {
     }
 }
 
-/// A socket to hand over to a broker.
+/// A listening socket to pass to a broker.
 pub fn listener(path: &Path) -> std::os::fd::OwnedFd {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let socket = socket.expect("a socket");
@@ -262,7 +276,16 @@ pub fn listener(path: &Path) -> std::os::fd::OwnedFd {
     socket
 }
 
-/// Starts a broker as systemd would. The variable with its number is set by a shell, which becomes the broker.
+/// The children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    text.split_ascii_whitespace()
+        .map(|pid| pid.parse().expect("a pid"))
+        .collect()
+}
+
+/// Starts a broker as systemd would, with a listening socket. A shell sets `LISTEN_PID` to its own
+/// pid, and becomes the broker.
 pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
     use std::os::fd::AsRawFd as _;
     let mut command = Command::new("sh");
@@ -286,7 +309,8 @@ pub fn activate(listener: &std::os::fd::OwnedFd) -> Child {
     command.spawn().expect("the broker")
 }
 
-/// Refuses a record in which something is not zero that nobody writes: what is reserved, and the padding behind what is there.
+/// Checks that reserved fields and padding of a record are zero, and that nothing in it decides
+/// about access.
 pub fn check_record(bytes: &[u8]) {
     use taskdiag_core::record::{attr, Base, Cpu, Defer, Record};
     let (record, rest) = Record::split_first(bytes).expect("a record");
@@ -299,9 +323,9 @@ pub fn check_record(bytes: &[u8]) {
         let end = payload + len.next_multiple_of(8);
         assert!(
             bytes[payload + len..end].iter().all(|&byte| byte == 0),
-            "behind attribute {kind}"
+            "padding of attribute {kind}"
         );
-        assert!(kind < attr::ACCESS, "attribute {kind} is none of a client's business");
+        assert!(kind < attr::ACCESS, "attribute {kind} is not for clients");
         at = end;
     }
     assert_eq!(at, bytes.len());
@@ -312,7 +336,7 @@ pub fn check_record(bytes: &[u8]) {
             .position(|&byte| byte == 0)
             .expect("an end of the name");
         assert!(
-            base.reserved == [0; 7] && base.comm[end..].iter().all(|&byte| byte == 0),
+            base.reserved == [0; 3] && base.comm[end..].iter().all(|&byte| byte == 0),
             "{base:?}"
         );
     }

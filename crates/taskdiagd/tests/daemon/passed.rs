@@ -1,4 +1,4 @@
-//! Sockets whose closing waits, sent to the broker along with requests.
+//! Descriptors that are sent to the broker: of sockets that make their last owner wait in close(2).
 
 use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
@@ -10,7 +10,8 @@ use taskdiag_protocol::wire::{show, Strategy};
 
 use super::{request, Connection};
 
-/// A socket with something to send that nobody takes: who closes it last waits, as long as its other end is there.
+/// A socket with unsent data, and its other end. Closing the last descriptor of it waits for 15 s,
+/// or until the other end is closed.
 pub fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
@@ -32,8 +33,8 @@ pub fn lingering() -> (OwnedFd, TcpStream) {
     (stream.into(), other_end)
 }
 
-/// Sends a request and a descriptor with it, if that is let through.
-pub fn pass_along(connection: &Connection, file: &OwnedFd) -> bool {
+/// Sends a request with a descriptor. Returns whether the kernel let it through.
+pub fn send_descriptor(connection: &Connection, file: &OwnedFd) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = [file.as_fd()];
@@ -46,4 +47,17 @@ pub fn pass_along(connection: &Connection, file: &OwnedFd) -> bool {
         SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
     )
     .is_ok()
+}
+
+/// Sends a request with the descriptor of a socket that can't be closed without waiting as long as
+/// this process lives. Returns whether the kernel let it through.
+pub fn send_lingering(connection: &Connection) -> bool {
+    let (file, other_end) = lingering();
+    std::mem::forget(other_end);
+    let is_sent = send_descriptor(connection, &file);
+    if !is_sent {
+        // This process has the last descriptor, and would wait.
+        std::mem::forget(file);
+    }
+    is_sent
 }

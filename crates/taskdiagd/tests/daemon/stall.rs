@@ -1,19 +1,24 @@
-//! A file system that never answers: who reads a page of its file waits, and who closes it too.
+//! A file system (FUSE) that never answers: reading a page of its file waits, and so does closing
+//! it.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// Mounted until it is dropped.
+/// The mounted file system. It is unmounted when this is dropped.
 pub struct Stall {
     directory: PathBuf,
+    /// How many descriptors of the file are being closed, and wait.
+    closing: Arc<AtomicUsize>,
 }
 
 impl Stall {
-    /// Mounts it for everybody.
+    /// Mounts it, for all users.
     pub fn mount() -> Stall {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -40,8 +45,22 @@ impl Stall {
             )
         };
         assert_eq!(mounted, 0, "mounting: {}", std::io::Error::last_os_error());
-        thread::spawn(move || serve(device));
-        Stall { directory }
+        let closing = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&closing);
+        thread::spawn(move || serve(device, &count));
+        Stall { directory, closing }
+    }
+
+    /// Waits until this many processes wait for the file to be closed.
+    pub fn wait_until_closing(&self, processes: usize) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.closing.load(Ordering::Relaxed) < processes {
+            assert!(
+                Instant::now() < until,
+                "fewer than {processes} processes close the file"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Its file.
@@ -59,8 +78,8 @@ impl Drop for Stall {
     }
 }
 
-/// Answers what it takes to open and map the file, and nothing else.
-fn serve(mut device: File) {
+/// Answers the requests that open and map the file, and no others.
+fn serve(mut device: File, closing: &AtomicUsize) {
     const LOOKUP: u32 = 1;
     const GETATTR: u32 = 3;
     const OPEN: u32 = 14;
@@ -73,7 +92,8 @@ fn serve(mut device: File) {
         assert!(len >= 40);
         let (operation, unique, node) = (number(4), request[8..16].to_vec(), number(16));
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
-        // struct fuse_attr: inode, size, blocks, three times, their parts, mode, links, owner, device, block size, flags.
+        // struct fuse_attr: inode, size, blocks, three times, their parts, mode, links, owner,
+        // device, block size, flags.
         let attributes = |node: u32| {
             let mode = if node == 1 { 0o40755 } else { 0o100_644 };
             let mut all = vec![node, 0, 1 << 20, 0, 2048, 0];
@@ -98,12 +118,16 @@ fn serve(mut device: File) {
                 words(&out)
             }
             OPEN => words(&[0, 0, 0, 0]),
-            READ | FLUSH => continue,
-            // Forgetting is not answered.
+            READ => continue,
+            FLUSH => {
+                closing.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            // FORGET, BATCH_FORGET and INTERRUPT have no answer.
             2 | 42 | 36 => continue,
             _ => Vec::new(),
         };
-        // What is not known, and is asked for anyway, is not there.
+        // Any other request is not implemented.
         let error: i32 = if body.is_empty() { -libc::ENOSYS } else { 0 };
         let mut answer = words(&[16 + body.len() as u32, error as u32]);
         answer.extend(&unique);

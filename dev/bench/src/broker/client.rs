@@ -116,6 +116,90 @@ pub fn echo(there: &CpuSet, here: &CpuSet) -> Result<f64> {
     Ok(took.as_secs_f64() / f64::from(ROUND_TRIPS))
 }
 
+/// The same crowd, asking for answers of `bytes` that one thread has ready and sends in packets: what such sockets allow.
+pub fn crowd_of_packets(bytes: usize) -> Result<f64> {
+    use rustix::event::{poll, PollFd, PollFlags};
+    use rustix::net::{recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+    use taskdiag_protocol::wire::PACKET;
+
+    /// As much as the broker lets lie in a socket, and sends to one client before it is another one's turn.
+    const SOCKET: usize = 192 << 10;
+    const TURN: usize = 256 << 10;
+
+    let pairs: Vec<(OwnedFd, OwnedFd)> = (0..CROWD)
+        .map(|_| {
+            let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            rustix::net::sockopt::set_socket_send_buffer_size(&pair.1, SOCKET)?;
+            Ok(pair)
+        })
+        .collect::<rustix::io::Result<_>>()?;
+    let (near, far): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let (stop, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Instant::now();
+    thread::scope(|scope| -> rustix::io::Result<()> {
+        let server = scope.spawn(move || -> rustix::io::Result<()> {
+            let packet = vec![1; PACKET];
+            let mut left = [0; CROWD];
+            let mut open = [true; CROWD];
+            while open.contains(&true) {
+                let events = |index: usize| if left[index] > 0 { PollFlags::OUT } else { PollFlags::IN };
+                let mut polled: Vec<PollFd<'_>> = (0..CROWD)
+                    .filter(|&index| open[index])
+                    .map(|index| PollFd::new(&far[index], events(index)))
+                    .collect();
+                poll(&mut polled, None)?;
+                let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+                let indices: Vec<usize> = (0..CROWD).filter(|&index| open[index]).collect();
+                for (index, _) in indices.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+                    if left[index] == 0 {
+                        let (len, _) = recv(&far[index], &mut [0; 48][..], RecvFlags::empty())?;
+                        open[index] = len > 0;
+                        left[index] = if len > 0 { bytes } else { 0 };
+                    }
+                    let mut turn = TURN;
+                    while left[index] > 0 && turn > 0 {
+                        let len = PACKET.min(left[index]);
+                        match send(&far[index], &packet[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                            Ok(_) => left[index] -= len,
+                            Err(rustix::io::Errno::AGAIN) => break,
+                            Err(errno) => return Err(errno),
+                        }
+                        turn = turn.saturating_sub(len);
+                    }
+                }
+            }
+            Ok(())
+        });
+        let clients: Vec<_> = near
+            .into_iter()
+            .map(|socket| {
+                let (stop, answers) = (&stop, &answers);
+                scope.spawn(move || -> rustix::io::Result<()> {
+                    let mut room = vec![0; bytes + PACKET];
+                    while !stop.load(Ordering::Relaxed) {
+                        send(&socket, &[0; 48], SendFlags::NOSIGNAL)?;
+                        let mut received = 0;
+                        while received < bytes {
+                            received += recv(&socket, &mut room[received..], RecvFlags::empty())?.0;
+                        }
+                        answers.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_secs(1));
+        stop.store(true, Ordering::Relaxed);
+        let ends = clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or(Err(rustix::io::Errno::IO)));
+        let ends: rustix::io::Result<Vec<()>> = ends.collect();
+        server.join().unwrap_or(Err(rustix::io::Errno::IO))?;
+        ends.map(drop)
+    })?;
+    Ok(answers.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64())
+}
+
 /// Is the process.
 pub fn serve(processes: usize) -> Result<()> {
     let _farm = Farm::start(processes, 1)?;
@@ -126,7 +210,7 @@ pub fn serve(processes: usize) -> Result<()> {
         let (what, socket) = line.split_once(' ').ok_or("what?")?;
         let said = match worker.work(what, Path::new(socket)) {
             Ok(said) => format!("ok {} {}", said.value, said.rows),
-            Err(error) => format!("error {error}"),
+            Err(error) => format!("error {error:#}"),
         };
         println!("{said}");
         io::stdout().flush()?;

@@ -228,9 +228,13 @@ fn crowds(effort: Effort, broker: &Broker, report: &mut Report) -> Result<()> {
     const PROCESSES: usize = 10_000;
     let alone = Broker::start("alone", &["--no-sharing"])?;
     let mut client = Client::start(PROCESSES)?;
-    let (mut shared, mut single) = (Vec::new(), Vec::new());
+    let mut bpf = Handle::new().with_source(SourceId::Bpf);
+    let snapshot = bpf.query(&Query::processes().fields(client::fields()))?;
+    let bytes = snapshot.counters().record_bytes as usize;
+    let (mut shared, mut single, mut packets) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=effort.rounds.min(5) {
         progress(&format!("broker, crowd {round}"));
+        packets.push(client::crowd_of_packets(bytes)?);
         shared.push(client.ask("crowd", &broker.socket())?.value);
         single.push(client.ask("crowd", &alone.socket())?.value);
     }
@@ -246,6 +250,10 @@ fn crowds(effort: Effort, broker: &Broker, report: &mut Report) -> Result<()> {
         median(&single),
         median(&ratios),
         verdict(median(&shared) >= 500.0)
+    ));
+    report.line(&format!(
+        "One thread that has answers of as many bytes ({bytes}) ready, and does nothing but send them in such packets: {:.0} answers a second.",
+        median(&packets)
     ));
     Ok(())
 }

@@ -58,8 +58,8 @@ impl Contender {
     fn name(self) -> &'static str {
         match self {
             Contender::Nobody => "nobody",
-            Contender::Library(EventSource::Bpf) => "library, tracepoints",
             Contender::Library(EventSource::Connector) => "library, proc connector",
+            Contender::Library(_) => "library, tracepoints",
             Contender::Command => "taskdiag events --jsonl",
         }
     }
@@ -67,8 +67,8 @@ impl Contender {
     fn about(self) -> &'static str {
         match self {
             Contender::Nobody => "what difference chance makes",
-            Contender::Library(EventSource::Bpf) => "a thread of another process takes every event",
             Contender::Library(EventSource::Connector) => "the same, and looks into /proc for what messages lack",
+            Contender::Library(_) => "a thread of another process takes every event",
             Contender::Command => "every event written, to /dev/null",
         }
     }
@@ -101,10 +101,7 @@ struct Watched {
 
 impl Watcher {
     fn of_library(source: EventSource) -> Result<Watcher> {
-        let mut events = Events::open(&Options {
-            source: Some(source),
-            ..Options::default()
-        })?;
+        let mut events = Events::open(&Options::default().source(source))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let (tell, told) = mpsc::channel();
@@ -252,7 +249,7 @@ fn measure(life: Life, count: u32, turns: usize, tools: &Tools) -> Result<Vec<Fi
             let watcher = match CONTENDERS[index].watch(tools) {
                 Ok(watcher) => watcher,
                 Err(error) => {
-                    figures[index].refused = Some(error.to_string());
+                    figures[index].refused = Some(format!("{error:#}"));
                     continue;
                 }
             };
@@ -337,7 +334,7 @@ fn programs(life: Life, count: u32) -> Result<String> {
     let mut forker = Forker::start()?;
     let watcher = match Watcher::of_library(EventSource::Bpf) {
         Ok(watcher) => watcher,
-        Err(error) => return Ok(format!("How long the programs run: not counted, {error}.")),
+        Err(error) => return Ok(format!("How long the programs run: not counted, {error:#}.")),
     };
     forker.make(count, life)?;
     let before = time_of_programs()?;

@@ -117,10 +117,7 @@ fn ours(query: Query, budget: Budget) -> Result<impl FnMut() -> Result<()>> {
 }
 
 /// Everything that has not changed is known.
-const REMEMBERING: Budget = Budget {
-    max_age: Duration::from_secs(3600),
-    ..Budget::UNLIMITED
-};
+const REMEMBERING: Budget = Budget::UNLIMITED.max_age(Duration::from_secs(3600));
 
 /// The sizes of one process.
 pub fn one(pid: u32, tools: &Tools) -> Result<Vec<Contender>> {

@@ -278,10 +278,7 @@ fn remembered(report: &mut Report) -> Result<()> {
     let ended = Farm::start(SMALL, 1)?;
     let staying = Farm::start(SMALL, 1)?;
     let pids = || staying.pids().iter().map(|&pid| pid as u32);
-    let budget = |max_age| Budget {
-        max_age,
-        ..Budget::UNLIMITED
-    };
+    let budget = |max_age| Budget::UNLIMITED.max_age(max_age);
     let mut handle = Handle::new();
     let mut ask = |max_age: Duration| -> Result<Vec<u64>> {
         let query = Query::these(pids()).fields(Field::PssBytes).budget(budget(max_age));

@@ -7,6 +7,7 @@ use crate::keeper::Keeper;
 
 mod arguments;
 mod credentials;
+mod descriptors;
 mod files;
 mod holders;
 pub(crate) mod mappings;
@@ -35,6 +36,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Species> {
         scheduling::SPECIES,
         memory::SPECIES,
         files::SPECIES,
+        descriptors::SPECIES,
         mappings::SPECIES,
     ]
     .into_iter()

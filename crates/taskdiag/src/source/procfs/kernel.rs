@@ -1,4 +1,4 @@
-//! What this host has of `/proc`, and where its cgroups are.
+//! Which files of `/proc` this kernel has, and where its cgroups are mounted.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -6,27 +6,27 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
 use taskdiag_core::text::process;
 
 use super::encode::{self, Plan};
+use super::lost::reason;
 use super::place::{Path, Place, NAMES, NAMESPACE_LINKS};
-use super::task::reason;
 
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The most that is read of the list of mounts at a time.
+/// The most bytes of the list of mounts that are read at a time.
 const ROOM: usize = 64 << 10;
 
-/// What this kernel is known not to have, so that its absence is not taken for that of the task.
+/// Files that this kernel does not have. Their absence says nothing of a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing {
     pub(super) files: Files,
     pub(super) namespaces: u16,
-    /// Of which of them it is known.
+    /// The files and namespaces that were looked for.
     probed: (Files, u16),
 }
 
@@ -41,7 +41,8 @@ impl Default for Missing {
 }
 
 impl Missing {
-    /// Looks at the calling thread's own files, which it may read and which are there if the kernel has them at all.
+    /// Looks for the calling thread's own files, which it may read, and which exist if the kernel
+    /// has them at all.
     pub(super) fn probe(&mut self, proc: BorrowedFd<'_>, plan: &Plan) {
         let own = Place {
             directory: proc,
@@ -56,19 +57,22 @@ impl Missing {
             Files::IO,
             Files::LOGINUID,
             Files::SESSIONID,
+            Files::WCHAN,
+            Files::SECURITY_LABEL,
         ] {
             if !plan.reads(file) || self.probed.0.intersects(file) {
                 continue;
             }
-            self.probed.0 = self.probed.0.or(file);
+            self.probed.0 |= file;
             let mut text = [0; 64];
             let read = own
                 .open(NAMES[encode::index(file)])
                 .and_then(|opened| rustix::io::read(opened, &mut text[..]));
-            // A kernel that does not keep these times prints three zeros. A thread that runs has more.
+            // A kernel that does not keep these times prints three zeros. A thread that runs has
+            // used some time.
             let idle = |len| file == Files::SCHEDSTAT && process::schedstat(&text[..len]) == Some([0; 3]);
             if read == Err(Errno::NOENT) || read.is_ok_and(idle) {
-                self.files = self.files.or(file);
+                self.files |= file;
             }
         }
         for (which, name) in NAMESPACE_LINKS.iter().enumerate() {
@@ -84,7 +88,8 @@ impl Missing {
     }
 }
 
-/// Where the unified cgroup hierarchy is mounted. Kept for a pass only: an open file would keep it from being unmounted.
+/// Where the unified cgroup hierarchy is mounted. Kept for one pass only: an open directory would
+/// keep it from being unmounted.
 #[derive(Debug)]
 pub(super) struct Mount {
     directory: OwnedFd,
@@ -99,19 +104,17 @@ impl Mount {
         let file = rustix::fs::openat(proc, path, flags, Mode::empty()).map_err(failed)?;
         let mut text = vec![0; ROOM];
         let mut len = 0;
-        // Unlike the files of a task this one comes in pieces.
+        // Unlike the files of a task, this one comes in pieces.
         loop {
-            match rustix::io::read(&file, &mut text[len..]) {
-                Ok(0) => break,
-                Ok(read) => len += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+            match retry_on_intr(|| rustix::io::read(&file, &mut text[len..])).map_err(failed)? {
+                0 => break,
+                read => len += read,
             }
             if len == text.len() {
                 text.resize(len * 2, 0);
             }
         }
-        // One that another file system was mounted over does not lead to cgroups.
+        // A mount that another file system was mounted over does not lead to cgroups.
         let mount = process::cgroup_mounts(&text[..len]).find_map(|place| {
             let place: Vec<u8> = process::unescape(place).collect();
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -125,11 +128,11 @@ impl Mount {
     }
 
     fn id(&self, path: &[u8]) -> Result<u64, Absent> {
-        // Outside of the reader's cgroup namespace, and so of the mount. The path must not lead out of it.
+        // Outside of the reader's cgroup namespace, and so outside of the mount.
         if path == b"/.." || path.starts_with(b"/../") {
             return Err(Absent::Unsupported);
         }
-        // The cgroup of a zombie may be removed, and the kernel then says so here.
+        // The cgroup of a zombie may have been removed.
         if path.ends_with(b" (deleted)") {
             return Err(Absent::Gone);
         }
@@ -143,10 +146,10 @@ impl Mount {
     }
 }
 
-/// The ids of cgroups that were met, by their paths.
+/// The ids of the cgroups of one pass, by path.
 pub(super) type Cgroups = HashMap<Box<[u8]>, Result<u64, Absent>>;
 
-/// The id of a cgroup by its path.
+/// The id of a cgroup.
 pub(super) fn known_cgroup_id(known: &mut Cgroups, mount: Option<&Mount>, path: &[u8]) -> Result<u64, Absent> {
     let mount = mount.ok_or(Absent::Unsupported)?;
     if let Some(&id) = known.get(path) {
@@ -157,7 +160,7 @@ pub(super) fn known_cgroup_id(known: &mut Cgroups, mount: Option<&Mount>, path: 
     id
 }
 
-/// The same, as far as the unified hierarchy can be seen.
+/// The id of a cgroup, if the unified hierarchy is mounted and has it.
 pub(crate) fn cgroup_id(path: &[u8]) -> Option<u64> {
     let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     Mount::find(proc.as_fd()).ok()??.id(path).ok()

@@ -1,12 +1,14 @@
 //! `/proc` as a source: the same records as from BPF, made of the kernel's texts.
 //!
-//! `place` and `task` open and read, `taskdiag_core::text` makes values of texts and `encode` makes records of values. A task costs one open,
-//! read and close for each file that the fields need, and nothing else: no `fstat`, no seek, no second read to see the end.
+//! `place` and `task` open and read files, `taskdiag_core::text` parses texts, and `encode` makes
+//! records. A task costs one open, read and close for each file that the fields need, and nothing
+//! else: no `fstat`, no seek, no second read to see the end.
 //!
-//! What may keep its reader waiting, and what is much, is given to readers (`spread`).
+//! Readers read what may wait, and many tasks (`spread`).
 
 mod encode;
 mod kernel;
+mod lost;
 mod place;
 mod spread;
 mod task;
@@ -32,20 +34,23 @@ use crate::readers::{self, Wait};
 use encode::Plan;
 pub(crate) use kernel::cgroup_id;
 use kernel::{Missing, Mount};
-use place::Place;
+use lost::Lost;
+use place::{Listing, Place};
 use spread::{Meant, Part, Spread, Target, PART};
-use task::{Lost, Only, Pass, Test, With, Worker};
+use task::{Only, Pass, Test, With, Worker};
 
 const PROC_MAGIC: u64 = 0x9fa0;
 
-/// So few tasks are read by who asks, if none of their files may keep it waiting: to wake a reader takes as long.
+/// So few tasks are read by the thread that asks, if reading them can't wait: waking a reader takes
+/// as long.
 const FEW: usize = 16;
 
 /// Reads `/proc`.
 #[derive(Debug)]
 pub(crate) struct Procfs {
     proc: Arc<OwnedFd>,
-    /// The process that opened it. A child of it has the same descriptor, and with it the same place in the directory.
+    /// The process that opened it. A child after fork(2) has the same descriptor, with the same
+    /// offset in the directory.
     owner: Owner,
     worker: Worker,
     missing: Missing,
@@ -53,8 +58,8 @@ pub(crate) struct Procfs {
 }
 
 impl Source for Procfs {
-    fn read_tasks(&mut self, asked: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool, Error> {
-        self.read(asked.query, asked.fields, asked.patience, snapshot)?;
+    fn read_tasks(&mut self, request: &TaskRequest<'_>, snapshot: &mut Snapshot) -> Result<bool, Error> {
+        self.read(request.query, request.fields, request.patience, snapshot)?;
         Ok(false)
     }
 }
@@ -70,7 +75,7 @@ impl Procfs {
             let message = format!("/proc is not the kernel's: {MOUNT}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // All numbers in it are those of the pid namespace that it was mounted in. Ours has to be that one.
+        // All numbers in it are of the pid namespace that it was mounted in, which has to be ours.
         let mut target = [0; 16];
         let len = rustix::fs::readlinkat_raw(&proc, c"self", &mut target[..]).unwrap_or(0);
         let own = process::task_id(&target[..len]);
@@ -88,7 +93,7 @@ impl Procfs {
         })
     }
 
-    /// The directory, for others who read in it.
+    /// The directory.
     pub(crate) fn directory(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.proc)
     }
@@ -98,8 +103,8 @@ impl Procfs {
         self.owner.is_this_process()
     }
 
-    /// Appends a record and a row for each task of the query's scope, by ascending ids, with the values of `fields` and no others,
-    /// and counts the tasks that it lost.
+    /// Appends a record and a row for each task of the query, by ascending id, with the values of
+    /// `fields` and no others. Counts the tasks that ended or are hidden.
     pub(crate) fn read(
         &mut self,
         query: &Query,
@@ -127,12 +132,12 @@ impl Procfs {
         let is_filtered = pass.filter.is_some();
         let first = snapshot.rows.len();
         let ends = match (pids.len(), scope.is_threads()) {
-            // Who asks reads it, as long as that can't take long.
             (1..=FEW, false) if !pass.waits() => self.read_here(pids, &pass, snapshot),
             _ => {
                 let meant = match scope {
                     Scope::Threads => Meant::Threads,
-                    // The directory of any thread leads to all threads of its process: ask first whether this one is the leader.
+                    // The directory of any thread leads to all threads of its process: check first
+                    // whether this one is the leader.
                     Scope::ThreadsOf(_) | Scope::ThreadsOfListed => Meant::ThreadsOfLeader,
                     _ => Meant::Itself,
                 };
@@ -144,7 +149,7 @@ impl Procfs {
                 };
                 let mut ends = Vec::new();
                 for mut part in self.run(reading, patience)? {
-                    snapshot.take_in(&mut part.snapshot);
+                    snapshot.append(&mut part.snapshot);
                     ends.extend(part.ends.into_iter().map(|(index, end)| (index, end.map(drop))));
                 }
                 ends
@@ -166,7 +171,7 @@ impl Procfs {
         }
         snapshot.missing.sort_unstable();
         snapshot.rows[first..].sort_by_key(|row| row.tid);
-        // Processes that ended after they were listed have no threads.
+        // A process that has ended since it was opened has no threads.
         if matches!(scope, Scope::ThreadsOf(_) | Scope::ThreadsOfListed) && !is_filtered {
             let mut found: Vec<u32> = snapshot.tasks().map(|task| task.record().header().pid.get()).collect();
             found.sort_unstable();
@@ -181,7 +186,7 @@ impl Procfs {
         Ok(())
     }
 
-    /// Reads processes in the thread that asks.
+    /// Reads processes in the calling thread.
     fn read_here(&mut self, pids: &[u32], pass: &Pass, snapshot: &mut Snapshot) -> Ends {
         self.worker.cgroups.clear();
         let proc = self.proc.as_fd();
@@ -193,7 +198,7 @@ impl Procfs {
         ends
     }
 
-    /// Has readers read all processes, or some.
+    /// Lets readers read all processes, or some tasks.
     fn run(&mut self, reading: Reading, patience: Duration) -> Result<Vec<Part>, Error> {
         let Reading { passes, meant, targets } = reading;
         let wait = Wait {
@@ -233,9 +238,9 @@ impl Procfs {
         Ok(parts)
     }
 
-    /// Reads more of tasks that are known, each its own fields.
+    /// Reads more fields of tasks that are known; the fields of each may differ.
     ///
-    /// One that did not start when it should have is gone. Times are compared in whole clock ticks, for that is all that the text has.
+    /// A task with another start time than the known one is another task: the known one is gone.
     pub(crate) fn supplement(&mut self, wanted: &[Wanted], patience: Duration) -> Result<Vec<Supplements>, Error> {
         let mut kinds: Vec<(Fields, bool)> = Vec::new();
         let mut passes = Vec::new();
@@ -303,28 +308,28 @@ impl Procfs {
     }
 }
 
-/// How the reading of tasks ended, by their places among those that were asked about.
+/// For tasks, by their index among those that were asked for, whether they have a row, or why not.
 type Ends = Vec<(usize, Result<(), Lost>)>;
 
 /// What readers are to read.
 struct Reading {
     passes: Vec<Pass>,
     meant: Meant,
-    /// None: all processes.
+    /// `None`: all processes.
     targets: Option<Vec<Target>>,
 }
 
-/// A task that more is to be read of.
+/// A known task of which more fields are to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// What it is known by to who asks.
+    /// Its row in the snapshot.
     pub row: usize,
     pub pid: u32,
     pub task: Identity,
-    /// The thread is meant, and not the process.
+    /// It is a thread, rather than a process.
     pub is_thread: bool,
     pub fields: Fields,
-    /// Somebody else makes sure that it is still the one that is meant.
+    /// The caller makes sure afterwards that it is still the same task.
     pub is_sure: bool,
 }
 
@@ -333,13 +338,25 @@ pub(crate) struct Wanted {
 pub(crate) struct Supplements {
     /// Records, one behind the other.
     pub records: Vec<u8>,
-    /// For each of the tasks, by its place among them, where its record begins, or why it has none.
+    /// For each task, by its index among those asked for, where its record begins, or why it has
+    /// none.
     pub of: Vec<(usize, Result<usize, Absent>)>,
-    /// Tasks of which something did not answer.
+    /// How many tasks have a value that could not be read within the patience.
     pub no_answer: u64,
 }
 
-/// When the task started that a `stat` is of, in clock ticks; none if it is gone, or the text makes no sense.
+/// The processes that `/proc` lists, ascending.
+pub(crate) fn pids() -> Result<Vec<u32>, Error> {
+    let failed = |errno| Error::io("can't list /proc (mount it with: mount -t proc proc /proc)", errno);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).map_err(failed)?;
+    let mut listing = Listing::default();
+    listing.all(proc.as_fd()).map_err(failed)?;
+    Ok(listing.ids)
+}
+
+/// The start time in a `stat`, in clock ticks; `None` if the task is gone, or the text makes no
+/// sense.
 pub(crate) fn start_ticks(stat: &[u8]) -> Option<u64> {
     process::stat(stat)
         .filter(|stat| !stat.is_released())

@@ -1,4 +1,5 @@
-//! Where the files of a task are, and lists of tasks. Opens and lists; what is in files is read by [`task`](super::task).
+//! Where the files of a task are, and lists of tasks. Opens and lists; [`task`](super::task) reads
+//! files.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -25,6 +26,8 @@ pub(super) const NAMES: [&str; FILES] = [
     "sessionid",
     "personality",
     "timerslack_ns",
+    "wchan",
+    "attr/current",
 ];
 
 /// The names of links, in the order of [`PATHS`].
@@ -43,14 +46,14 @@ pub(super) const NAMESPACE_LINKS: [&str; NAMESPACES.len()] = [
     "ns/time",
 ];
 
-/// Room for the names of 10000 threads, which are listed at once, for where a list of threads goes on after some ended is
-/// uncertain. What is not needed of it is never touched.
+/// Room for the names of 10000 threads. They are listed at once: if some end meanwhile, it is not
+/// certain where a list of threads continues. Memory that is not needed is never touched.
 const DIRECTORY: usize = 256 << 10;
 
 /// A path below `/proc`, on the stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// Ends with a NUL at least.
+    /// Ends with at least one NUL.
     bytes: [u8; 56],
     len: usize,
 }
@@ -89,7 +92,7 @@ pub(super) struct Place<'a> {
     pub(super) directory: BorrowedFd<'a>,
     /// Ends with a slash.
     pub(super) path: Path,
-    /// The way from `directory` to `/proc`.
+    /// The path from `directory` to `/proc`.
     pub(super) up: &'static str,
     pub(super) pid: u32,
     pub(super) tid: u32,
@@ -116,7 +119,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The same, from the process's `task` directory.
+    /// A thread, below the process's `task` directory.
     pub(super) fn thread_in(task: BorrowedFd<'a>, pid: u32, tid: u32) -> Place<'a> {
         Place {
             directory: task,
@@ -138,7 +141,8 @@ impl<'a> Place<'a> {
     /// Opens one of [`NAMES`].
     pub(super) fn open_file(&self, file: usize) -> Result<OwnedFd, Errno> {
         match NAMES[file] {
-            // The directories of threads do not have it. Each thread has a directory as if it were a process, though.
+            // The directories of threads do not have it, but each thread also has a directory as if
+            // it were a process.
             name @ "timerslack_ns" => {
                 let path = Path::EMPTY.text(self.up).number(self.tid).text("/").text(name);
                 self.open_as(path, OFlags::RDONLY)
@@ -147,8 +151,9 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// How many files are open. Since f1f1f2569901 ("proc: report open files as size in stat() for /proc/pid/fd", 6.2) that is
-    /// the size of the directory, which everybody may ask for; before, it has to be listed.
+    /// How many files are open. Since f1f1f2569901 ("proc: report open files as size in stat() for
+    /// /proc/pid/fd", 6.2) that is the size of the directory, which everybody may ask for. Before,
+    /// it has to be listed.
     pub(super) fn fd_count(&self, is_size: bool, listing: &mut Listing) -> Result<u32, Errno> {
         let path = self.path.text("fd");
         if is_size {
@@ -160,7 +165,7 @@ impl<'a> Place<'a> {
         Ok(listing.ids.len() as u32)
     }
 
-    /// The inode number that a link in `ns/` has in its target.
+    /// The inode number in the target of a link in `ns/`.
     pub(super) fn namespace(&self, name: &str) -> Result<u64, Errno> {
         let path = self.path.text(name);
         let mut target = [0; 64];
@@ -172,23 +177,24 @@ impl<'a> Place<'a> {
 /// The ids that a directory lists.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Only ever its spare capacity is used.
+    /// Only its spare capacity is used.
     buffer: Vec<u8>,
     pub(super) ids: Vec<u32>,
 }
 
 impl Listing {
-    /// Makes `ids` the next part of the directory's, what the kernel gives in `room` bytes. Returns whether there is any.
+    /// Makes `ids` the next part of the directory: what the kernel returns in `room` bytes. False
+    /// at the end.
     pub(super) fn part(&mut self, directory: BorrowedFd<'_>, room: usize) -> Result<bool, Errno> {
         self.ids.clear();
         self.more(directory, room)
     }
 
-    /// Makes `ids` all of the directory's.
+    /// Makes `ids` the whole directory, sorted.
     pub(super) fn all(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.ids.clear();
         while self.more(directory, DIRECTORY)? {}
-        // Threads are listed in the order in which they were made.
+        // Threads are listed in the order in which they started.
         self.ids.sort_unstable();
         self.ids.dedup();
         Ok(())

@@ -1,42 +1,43 @@
-//! Reading many tasks, or some that may keep their reader waiting: the work is spread over [`Readers`](crate::readers).
+//! Spreads the reading of many tasks, or of tasks that may wait, over [readers](crate::readers).
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
 use taskdiag_core::snapshot::Snapshot;
 
+use super::lost::Lost;
 use super::place::{Listing, Place};
-use super::task::{held_with, unmark, Lost, Pass, With, Worker, WAITS};
+use super::task::{held_with, unmark, Pass, With, Worker, WAITS};
 use crate::readers::{self, Hold, Job, Pulse};
 
-/// Room for the names of some hundred processes. They are read before more are listed: what the kernel touches to list a
-/// process is then still in the processor's cache. The list of processes goes on at the number where it was interrupted.
+/// Room for the names of some hundred processes. They are read before more are listed: the memory
+/// that the kernel touches to list a process is then still in the processor's cache. A list of
+/// processes continues at the number where it was interrupted.
 const PROCESSES: usize = 8 << 10;
 
-/// So many tasks that are named are read by one reader in one go.
+/// So many of the tasks that were asked for are read by one reader in one go.
 pub(super) const PART: usize = 64;
 
 /// A task to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// What it is known by to who asked.
+    /// Its index among the tasks that were asked for.
     pub(super) index: usize,
-    /// How to read it, by its place in [`Spread::passes`].
+    /// Index into [`Spread::passes`].
     pub(super) pass: usize,
     pub(super) pid: u32,
     /// The thread; 0: the process.
     pub(super) tid: u32,
-    /// When it started, in clock ticks, if it is to be made sure that it is that one.
+    /// When it started, in clock ticks. Another task with its number is not meant.
     pub(super) started: Option<u64>,
-    /// Where each thread of the process is meant, from this one on.
+    /// If each thread of the process is meant: the first one to read.
     pub(super) from: u32,
-    /// Files that it does not let be read.
+    /// Files that must not be read: a reader is held there.
     pub(super) held: Files,
-    /// It is read even if others of its user have held readers.
+    /// It is read even if other processes of its user hold readers.
     pub(super) is_last: bool,
 }
 
@@ -55,14 +56,14 @@ impl Target {
     }
 }
 
-/// What is meant by a target.
+/// Which tasks a target stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meant {
     /// The process or thread itself.
     Itself,
     /// Each thread of the process.
     Threads,
-    /// Each thread of the process, if it is one and not a thread.
+    /// Each thread of the process, if the number is that of a process and not of another thread.
     ThreadsOfLeader,
 }
 
@@ -71,11 +72,11 @@ pub(super) enum Meant {
 pub(super) struct Part {
     /// Rows of tasks.
     pub(super) snapshot: Snapshot,
-    /// For each target that was done, whether it has a row, or why not; and where the records begin that are its.
+    /// For each target, by its index, where its records begin, or why it has none.
     pub(super) ends: Vec<(usize, Result<usize, Lost>)>,
-    /// Targets that are left for when all others have been read.
+    /// Targets to be read when all others have been.
     postponed: Vec<Target>,
-    /// We ran out of something.
+    /// The process at which we ran out of something, and of what.
     failed: Option<(u32, Lost)>,
 }
 
@@ -85,11 +86,12 @@ pub(super) struct Spread {
     pub(super) proc: Arc<OwnedFd>,
     pub(super) passes: Vec<Pass>,
     pub(super) meant: Meant,
-    /// All processes are meant, as they are listed.
+    /// The list of all processes, if all are to be read.
     listing: Option<Mutex<Listing>>,
     ticks_per_second: u64,
     unlisted: Mutex<Option<Error>>,
-    /// Users whose processes hold readers. As one process can have many like it, theirs are read when all others have been.
+    /// Users whose processes hold readers. One process can have many like it, so those of its user
+    /// are read after all others.
     users: Mutex<Vec<u32>>,
     has_users: AtomicBool,
 }
@@ -123,14 +125,14 @@ impl Spread {
         lock(&self.unlisted).take()
     }
 
-    /// Reads one target, and adds what comes of it to a part as it comes.
+    /// Reads one target, and adds its tasks to a part one by one.
     fn read_one(&self, target: &Target, with: With<'_>, worker: &mut Worker, own: &mut Snapshot, done: &Mutex<Part>) {
         let pass = &self.passes[target.pass];
-        let mut held = target.held.or(with.held).or(Files(readers::held(target.pid)));
+        let mut held = target.held | with.held | Files::from_bits_retain(readers::held(target.pid));
         if readers::are_scarce() && pass.waits() {
             let user = worker.user(self.proc.as_fd(), target.pid);
             if user.is_some_and(readers::does_user_hold) {
-                held = held.or(WAITS);
+                held |= WAITS;
             }
         }
         let with = With {
@@ -140,8 +142,8 @@ impl Spread {
         };
         let proc = self.proc.as_fd();
         own.clear(pass.plan.fields);
-        let mut told = |own: &mut Snapshot| {
-            lock(done).snapshot.take_in(own);
+        let mut hand_over = |own: &mut Snapshot| {
+            lock(done).snapshot.append(own);
             own.clear(pass.plan.fields);
         };
         let read = match self.meant {
@@ -152,21 +154,21 @@ impl Spread {
                 };
                 worker.add(&place, pass, &with, own)
             }
-            Meant::Threads => worker.threads((proc, target.pid, target.from), pass, &with, own, &mut told),
+            Meant::Threads => worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over),
             Meant::ThreadsOfLeader => worker
                 .leader(proc, target.pid)
-                .and_then(|()| worker.threads((proc, target.pid, target.from), pass, &with, own, &mut told)),
+                .and_then(|()| worker.threads((proc, target.pid, target.from), pass, &with, own, &mut hand_over)),
         };
         let mut done = lock(done);
         if let Err(lost @ Lost::System(_)) = read {
             done.failed.get_or_insert((target.pid, lost));
         }
         let start = done.snapshot.records.len();
-        done.snapshot.take_in(own);
+        done.snapshot.append(own);
         done.ends.push((target.index, read.map(|()| start)));
     }
 
-    /// Whether a target is to be left until others have been read, for its user's processes hold readers.
+    /// Whether a target is to be postponed, because other processes of its user hold readers.
     fn is_suspect(&self, target: &Target, worker: &mut Worker) -> bool {
         if target.is_last || !self.has_users.load(Ordering::Relaxed) || !self.passes[target.pass].waits() {
             return false;
@@ -212,7 +214,7 @@ impl Job for Spread {
         }
     }
 
-    fn go_on_behind(&self, targets: &Vec<Target>, mark: u64, hold: &Hold, _: &mut Part) -> Vec<Vec<Target>> {
+    fn rest_of(&self, targets: &Vec<Target>, mark: u64, hold: &Hold, _: &mut Part) -> Vec<Vec<Target>> {
         let (index, tid, file) = unmark(mark);
         let Some((target, rest)) = targets.get(index..).and_then(<[Target]>::split_first) else {
             return Vec::new();
@@ -223,9 +225,9 @@ impl Job for Spread {
             readers::user_holds(user, hold);
             self.has_users.store(true, Ordering::Relaxed);
         }
-        readers::holds(target.pid, files.0, hold);
+        readers::holds(target.pid, files.bits(), hold);
         let once_more = Target {
-            held: target.held.or(files),
+            held: target.held | files,
             from: tid,
             is_last: true,
             ..*target
@@ -248,7 +250,7 @@ impl Job for Spread {
     }
 }
 
-/// Takes the targets that were postponed out of parts, each to be read by itself.
+/// Takes the postponed targets out of parts. Each is to be read by itself.
 pub(super) fn postponed(parts: &mut [Part]) -> Vec<Vec<Target>> {
     let left = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.postponed));
     left.map(|target| {
@@ -261,19 +263,7 @@ pub(super) fn postponed(parts: &mut [Part]) -> Vec<Vec<Target>> {
 }
 
 impl Part {
-    /// The process at which we ran out of something, and of what.
     pub(super) fn failed(&self) -> Option<(u32, Lost)> {
         self.failed
-    }
-}
-
-impl Lost {
-    /// Why a value is missing that was lost with its task.
-    pub(super) fn as_absent(self) -> Absent {
-        match self {
-            Lost::Gone | Lost::Other => Absent::Gone,
-            Lost::Denied => Absent::Denied,
-            Lost::Malformed | Lost::System(_) => Absent::Unsupported,
-        }
     }
 }

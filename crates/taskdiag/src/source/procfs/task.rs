@@ -1,64 +1,72 @@
-//! Reads single tasks: their files, and what comes of them.
+//! Reads the files of single tasks.
 //!
 //! # One task, several files
 //!
-//! A number can pass to another task between the opening of one file and of the next, and a record mixed of two tasks would
-//! be a lie. An open file, though, stays with its task: once that one is released, reading it is `ESRCH`. So the first file
-//! of a task, its anchor, is opened before and read after all others. If the read succeeds, the number was the task's all the
-//! while, and the other files, opened by number in between, were its own. That costs no system call; holding the task's
-//! directory open instead costs two.
+//! The number of a task can pass to another task between the opening of one file and of the next,
+//! and a record of two tasks would be wrong. But an open file stays with its task: once that is
+//! released, reading fails with `ESRCH`. So the first file of a task, its *anchor*, is opened
+//! before and read after all others. If the read succeeds, the task had the number all the while,
+//! and the other files, which were opened by number in between, are its own. That costs no system
+//! call. Holding the task's directory open instead costs two.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{retry_on_intr, Errno};
 use taskdiag_core::absent::Absent;
-use taskdiag_core::error::{Error, ErrorKind};
 use taskdiag_core::field::{Field, Files};
 use taskdiag_core::filter::Filter;
+use taskdiag_core::record::Header;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::text::process::{self, Line, Lines, Stat};
 use taskdiag_sys::host;
+use zerocopy::native_endian::U32;
 
-use super::encode::{self, Encoder, Evidence, NoRecord, Plan, FILES, NAMESPACES, PATHS};
+use super::encode::{self, Encoder, Plan, RawTask, FILES, NAMESPACES, PATHS};
 use super::kernel::{known_cgroup_id, Cgroups, Missing, Mount};
+use super::lost::{reason, Lost};
 use super::place::{Listing, Path, Place, NAMESPACE_LINKS, PATH_LINKS};
+use crate::absences;
 use crate::readers::{self, Pulse};
 
-/// Room for all files of a task in one read each, but for the longest command lines and lists of groups.
+/// Room for all files of a task in one read each, but for the longest command lines and lists of
+/// groups.
 const BUFFER: usize = 64 << 10;
 
 /// The least room that a read is given. Nearly every file is shorter, so that one read has it all.
 const ROOM: usize = 16 << 10;
 
-/// The most: a longer text comes in pieces, so that each is a sign of life.
+/// The most room: a longer text comes in pieces, each of which is a sign of life.
 const PIECE: usize = 128 << 10;
 
-/// Files of a task that the kernel reads under a lock which the process can keep for itself: that of its mappings.
-const UNDER_MAPS_LOCK: Files = Files::CMDLINE.or(Files::ENVIRON);
+/// Files that the kernel reads under the lock of the task's mappings (`mmap_lock`), which the
+/// process can hold.
+const UNDER_MAPS_LOCK: Files = Files::CMDLINE.union(Files::ENVIRON);
 
-/// And that of its executable, which an exec keeps while it waits for the other one.
-const UNDER_EXEC_LOCK: Files = Files::IO.or(Files::ENVIRON).or(Files::PERSONALITY);
+/// Files that the kernel reads under `exec_update_lock`, which an execve(2) holds while it waits
+/// for `mmap_lock`.
+const UNDER_EXEC_LOCK: Files = Files::IO.union(Files::ENVIRON).union(Files::PERSONALITY);
 
-/// All files that may keep their reader waiting.
-pub(super) const WAITS: Files = UNDER_MAPS_LOCK.or(UNDER_EXEC_LOCK);
+/// All files that may keep a reader waiting.
+pub(super) const WAITS: Files = UNDER_MAPS_LOCK.union(UNDER_EXEC_LOCK);
 
-/// What is not tried again of a task once the reader of one of its files is held: all, if that was none of those that wait.
+/// The files of a task that are not read any more once a reader is held at one of them. If that
+/// file should not have waited, no file is.
 pub(super) fn held_with(file: usize) -> Files {
     if file >= FILES {
-        return Files::ALL;
+        return Files::all();
     }
-    match Files(1 << file) {
+    match Files::from_bits_retain(1 << file) {
         Files::CMDLINE => UNDER_MAPS_LOCK,
         Files::IO => UNDER_EXEC_LOCK,
         file if file.intersects(WAITS) => file,
-        _ => Files::ALL,
+        _ => Files::all(),
     }
 }
 
-/// What is the same for all tasks of a pass.
+/// How the tasks of a pass are read.
 #[derive(Clone, Debug)]
 pub(super) struct Pass {
     pub(super) plan: Plan,
@@ -69,7 +77,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Whether it reads files that may keep their reader waiting.
+    /// Whether it reads files that may keep a reader waiting.
     pub(super) fn waits(&self) -> bool {
         let waits = |plan: &Plan| plan.files.intersects(WAITS);
         let first = self.filter.as_ref().and_then(|test| test.first.as_ref());
@@ -77,7 +85,7 @@ impl Pass {
     }
 }
 
-/// A filter, and the part of it that few files are enough for.
+/// A filter, and the part of it that takes few files.
 #[derive(Clone, Debug)]
 pub(super) struct Test {
     filter: Arc<Filter>,
@@ -101,15 +109,17 @@ impl Test {
     }
 }
 
-/// Which of the tasks that are looked at are meant. All but the first need `stat`.
+/// Which tasks are meant. All but the first kind take `stat`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Only {
     Any,
-    /// A thread's number leads to a directory too, though it is not listed.
+    /// Processes. The number of another thread leads to a directory too, though `/proc` does not
+    /// list it.
     Leader,
-    /// There is `task/TID/children`, but the kernel promises it to be right only while the children are frozen.
+    /// Children of a process. The kernel has `task/TID/children`, but that is exact only while the
+    /// children are frozen.
     ChildOf(u32),
-    /// Start time in ticks.
+    /// The task that started at this time, in clock ticks.
     Started(u64),
 }
 
@@ -124,70 +134,16 @@ impl Only {
     }
 }
 
-/// Why a task has no record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    Gone,
-    Denied,
-    Malformed,
-    /// It is not one of those that are meant.
-    Other,
-    /// We ran out of something.
-    System(Errno),
-}
-
-impl From<NoRecord> for Lost {
-    fn from(reason: NoRecord) -> Lost {
-        match reason {
-            NoRecord::Gone => Lost::Gone,
-            NoRecord::Malformed => Lost::Malformed,
-        }
+/// A value, or the reason for its absence. Fails if we ran out of something.
+fn value<T>(read: Result<T, Errno>) -> Result<Result<T, Absent>, Lost> {
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(errno) => Ok(Err(reason(errno)?)),
     }
 }
 
-impl Lost {
-    /// Counts the loss of one task among many. Fails if all others would be lost as well.
-    pub(super) fn count(self, snapshot: &mut Snapshot) -> Result<(), Lost> {
-        match self {
-            Lost::Gone => snapshot.counters.gone += 1,
-            Lost::Denied => snapshot.counters.denied += 1,
-            Lost::Malformed => snapshot.counters.malformed += 1,
-            Lost::Other => {}
-            Lost::System(_) => return Err(self),
-        }
-        Ok(())
-    }
-
-    /// The loss of the one that was asked for.
-    pub(super) fn about(self, pid: u32) -> Error {
-        match self {
-            Lost::Gone | Lost::Other => Error::no_such_process(pid),
-            Lost::Denied => Error::new(
-                ErrorKind::Denied,
-                format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),
-            ),
-            Lost::Malformed => Error::new(
-                ErrorKind::Malformed,
-                format!("/proc/{pid} has a file that makes no sense"),
-            ),
-            Lost::System(errno) => Error::io(format!("can't read /proc/{pid}"), errno),
-        }
-    }
-}
-
-/// What a refusal means for the values of one file.
-pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
-    match errno {
-        Errno::NOENT | Errno::SRCH => Ok(Absent::Gone),
-        Errno::ACCESS | Errno::PERM => Ok(Absent::Denied),
-        Errno::NAMETOOLONG => Ok(Absent::Truncated),
-        Errno::TIMEDOUT => Ok(Absent::NoAnswer),
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(Lost::System(errno)),
-        _ => Ok(Absent::Unsupported),
-    }
-}
-
-/// What a refusal of the first file means for the task: everybody who may see the task may read that one.
+/// What an error of the first file means for the task. Everybody who may see the task may read that
+/// file.
 fn first_reason(errno: Errno) -> Result<Absent, Lost> {
     match reason(errno)? {
         Absent::Gone => Err(Lost::Gone),
@@ -201,7 +157,7 @@ fn first_reason(errno: Errno) -> Result<Absent, Lost> {
 struct Buffer {
     bytes: Vec<u8>,
     used: usize,
-    /// When the task was begun.
+    /// When reading the task began.
     began: Instant,
 }
 
@@ -210,8 +166,8 @@ type Span = (usize, usize);
 impl Buffer {
     /// Reads a file from its beginning to its end.
     ///
-    /// A read that returns less than it has room for has all: these files give what they have, in one piece, to whoever has
-    /// room for it.
+    /// A read that returns less than there is room for has reached the end: these files return all
+    /// that fits.
     fn read(&mut self, file: &OwnedFd) -> Result<Span, Errno> {
         let start = self.used;
         let mut end = start;
@@ -222,25 +178,19 @@ impl Buffer {
             let piece = self.bytes.len().min(end + PIECE);
             let room = &mut self.bytes[end..piece];
             readers::beat();
-            match rustix::io::read(file, &mut *room) {
-                Ok(len) => {
-                    let is_all = len < room.len();
-                    end += len;
-                    if is_all {
-                        self.used = end;
-                        return Ok((start, end));
-                    }
-                    if self.began.elapsed() > readers::LONGEST {
-                        return Err(Errno::TIMEDOUT);
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+            let len = retry_on_intr(|| rustix::io::read(file, &mut *room))?;
+            end += len;
+            if len < room.len() {
+                self.used = end;
+                return Ok((start, end));
+            }
+            if self.began.elapsed() > readers::LONGEST {
+                return Err(Errno::TIMEDOUT);
             }
         }
     }
 
-    /// Reads where a link leads to.
+    /// Reads the target of a link.
     fn read_link(&mut self, place: &Place<'_>, name: &str) -> Result<Span, Errno> {
         // The kernel prints paths into one page.
         let start = self.used;
@@ -264,12 +214,12 @@ pub(super) struct Worker {
     buffer: Buffer,
     pub(super) encoder: Encoder,
     tids: Listing,
-    /// What of a task is read before the rest.
+    /// What the cheap part of a filter reads of a task.
     first: Snapshot,
     fds: Listing,
-    /// Whether the size of `fd` is the number of open files.
+    /// The size of the directory `fd` is the number of open files.
     fds_have_size: bool,
-    /// The ids of cgroups that were met in this pass.
+    /// The ids of the cgroups of this pass.
     pub(super) cgroups: Cgroups,
 }
 
@@ -300,7 +250,7 @@ impl Worker {
     ) -> Result<(), Lost> {
         let record = snapshot.records.len();
         if let Some(test) = &pass.filter {
-            // Nobody pays for the command line of a task that its user already ruled out.
+            // The command line of a task need not be read if its user does not pass.
             if let Some((part, plan)) = test.first.as_ref().filter(|(_, plan)| plan.files != pass.plan.files) {
                 self.first.clear(plan.fields);
                 let mut records = std::mem::take(&mut self.first.records);
@@ -331,15 +281,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds the threads of a process to the answer, from one on, and tells of each as it is done. Fails if the process is gone as a
-    /// whole.
+    /// Adds the threads of a process to the answer, from one on, and calls `hand_over` after each.
+    /// Fails if the whole process is gone.
     pub(super) fn threads(
         &mut self,
         (proc, pid, from): (BorrowedFd<'_>, u32, u32),
         pass: &Pass,
         with: &With<'_>,
         snapshot: &mut Snapshot,
-        told: &mut dyn FnMut(&mut Snapshot),
+        hand_over: &mut dyn FnMut(&mut Snapshot),
     ) -> Result<(), Lost> {
         let path = Path::EMPTY.number(pid).text("/task");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -358,7 +308,7 @@ impl Worker {
                     Err(lost) => lost.count(snapshot),
                     Ok(()) => Ok(()),
                 };
-                told(snapshot);
+                hand_over(snapshot);
                 done
             })
         });
@@ -366,7 +316,7 @@ impl Worker {
         done
     }
 
-    /// Checks that there is a process with this number.
+    /// Checks that the number is that of a process.
     pub(super) fn leader(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Result<(), Lost> {
         self.buffer.used = 0;
         if Only::Leader.admits(&look(&mut self.buffer, &Place::process(proc, pid))?) {
@@ -376,7 +326,7 @@ impl Worker {
         }
     }
 
-    /// The real user of a process; none if that can't be had.
+    /// The real user of a process; `None` if that can't be read.
     pub(super) fn user(&mut self, proc: BorrowedFd<'_>, pid: u32) -> Option<u32> {
         self.buffer.used = 0;
         let file = Place::process(proc, pid).open("status").ok()?;
@@ -385,10 +335,12 @@ impl Worker {
         status.ids(Line::Uid).next()
     }
 
-    /// Appends the record of one task, with what `plan` reads. Says whether all that was to be read has been.
+    /// Appends the record of one task, with what `plan` reads. Returns false if a file could not be
+    /// read within the patience.
     ///
-    /// In an exec by another thread than the first, the first one is released, and its number is that other thread's from then
-    /// on; what was opened just before may be that of a number that is no more. So one whose task seems to be gone is looked at again.
+    /// If another thread than the first calls execve(2), the first one is released and the other
+    /// one gets its number. A file that was opened just before is then of a task that is gone. So a
+    /// task that seems to be gone is read again.
     pub(super) fn task(
         &mut self,
         place: &Place<'_>,
@@ -408,7 +360,7 @@ impl Worker {
         self.try_task(place, pass, plan, with, true, records)
     }
 
-    /// What the last try finds of a task that ends meanwhile is kept.
+    /// Tries to read a task. The last try keeps what it finds of a task that is ending.
     fn try_task(
         &mut self,
         place: &Place<'_>,
@@ -421,12 +373,17 @@ impl Worker {
         let only = with.started.map_or(pass.only, Only::Started);
         self.buffer.used = 0;
         self.buffer.began = Instant::now();
-        if with.held == Files::ALL {
-            self.encoder.encode_nothing(plan, (place.pid, place.tid), records);
+        if with.held == Files::all() {
+            let header = Header {
+                pid: U32::new(place.pid),
+                tid: U32::new(place.tid),
+                ..Header::default()
+            };
+            absences::put(plan.fields, Absent::NoAnswer, header, records);
             return Ok(false);
         }
         with.mark(place.tid, NO_FILE);
-        // Most processes are no child of the one asked about: find that out before more is read.
+        // Most processes are not children of that process: find that out before reading more.
         if matches!(only, Only::ChildOf(_)) && plan.files != Files::STAT {
             if !only.admits(&look(&mut self.buffer, place)?) {
                 return Err(Lost::Other);
@@ -434,133 +391,190 @@ impl Worker {
             self.buffer.used = 0;
         }
 
+        let files = plan.files_but(with.held);
+        let mut found = Found::NOTHING;
+        self.read_files(place, pass, plan, with, &mut found)?;
+        with.mark(place.tid, NO_FILE);
+        self.read_links(place, pass, plan, &mut found)?;
+        self.read_anchor(place, files, with, &mut found)?;
+        if !is_last && found.lacks_a_file(&self.buffer) {
+            return Err(Lost::Gone);
+        }
         let Worker {
             buffer,
             encoder,
             cgroups,
-            fds,
-            fds_have_size,
             ..
         } = self;
-        let mut spans = [Err(Absent::NotAsked); FILES];
-        let mut namespaces = [Err(Absent::NotAsked); NAMESPACES.len()];
-        let files = plan.files_but(with.held);
-        let mut anchor = None;
-        for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
-            if encode::contains(with.held, file) {
-                spans[file] = Err(Absent::NoAnswer);
-            }
-        }
-        for file in (0..FILES).filter(|&file| encode::contains(files, file)) {
-            if encode::contains(pass.missing.files, file) {
-                spans[file] = Err(Absent::Unsupported);
-                continue;
-            }
-            with.mark(place.tid, file);
-            let opened = place.open_file(file);
-            if anchor.is_none() && plan.has_anchor() {
-                match opened {
-                    Ok(opened) => anchor = Some((file, opened)),
-                    Err(errno) => spans[file] = Err(first_reason(errno)?),
-                }
-                continue;
-            }
-            spans[file] = match opened.and_then(|opened| buffer.read(&opened)) {
-                Ok(span) => Ok(span),
-                Err(errno) => Err(reason(errno)?),
-            };
-        }
-        with.mark(place.tid, NO_FILE);
-        for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
-            namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
-                Err(Absent::Unsupported)
-            } else {
-                match place.namespace(NAMESPACE_LINKS[which]) {
-                    Ok(inode) => Ok(inode),
-                    Err(errno) => Err(reason(errno)?),
-                }
-            };
-        }
-        let mut paths = [Err(Absent::NotAsked); PATHS.len()];
-        for which in (0..PATHS.len()).filter(|&which| plan.reads(PATHS[which].0)) {
-            paths[which] = match buffer.read_link(place, PATH_LINKS[which]) {
-                Ok(span) => Ok(span),
-                Err(errno) => Err(reason(errno)?),
-            };
-        }
-        let mut fd_count = Err(Absent::NotAsked);
-        if plan.reads(Files::FD) {
-            fd_count = match place.fd_count(*fds_have_size, fds) {
-                Ok(count) => Ok(count),
-                Err(errno) => Err(reason(errno)?),
-            };
-        }
-        // Empty are the command lines and environments of tasks without memory, and of processes that emptied them; no
-        // executable have tasks without memory, and some that the kernel started. The size of the memory tells which, if
-        // it is looked at afterwards: memory that is gone does not come back. As an anchor, stat was. Else read it then,
-        // and a byte of the anchor once more, to see that the task is still there.
-        let is_unclear = |spans: &[Result<Span, Absent>; FILES]| {
-            let is_empty = |file| spans[encode::index(file)].is_ok_and(|(start, end)| start == end);
-            // Before 6.15 that of a task without memory is empty, later it can't be opened.
-            let environ = is_empty(Files::ENVIRON) || spans[ENVIRON] == Err(Absent::Gone);
-            is_empty(Files::CMDLINE) || environ || paths[0] == Err(Absent::Gone)
-        };
-        let mut no_memory = false;
-        if let Some((file, anchor)) = &anchor {
-            with.mark(place.tid, *file);
-            spans[*file] = match buffer.read(anchor) {
-                Ok(span) => Ok(span),
-                Err(errno) => Err(first_reason(errno)?),
-            };
-            if is_unclear(&spans) && !files.intersects(Files::STAT) {
-                no_memory = !look(buffer, place)?.has_memory();
-                readers::beat();
-                if let Err(errno) = rustix::io::pread(anchor, &mut [0; 1][..], 0) {
-                    first_reason(errno)?;
-                }
-            }
-        } else if is_unclear(&spans) {
-            no_memory = !look(buffer, place)?.has_memory();
-        }
-
-        let stat = || process::stat(buffer.text(spans[encode::index(Files::STAT)].ok()?));
-        let lacks_memory = || no_memory || stat().is_some_and(|stat| !stat.has_memory());
-        let is_gone = |file: usize| spans[file] == Err(Absent::Gone) && !(file == ENVIRON && lacks_memory());
-        if !is_last && (0..FILES).any(is_gone) {
-            return Err(Lost::Gone);
-        }
-        let mut evidence = Evidence {
-            texts: spans.map(|span| span.map(|span| buffer.text(span))),
-            namespaces,
-            paths: paths.map(|path| path.map(|span| buffer.text(span))),
-            fd_count,
-            no_memory,
-            ..Evidence::NONE
-        };
-        if !matches!(only, Only::Any) && !only.admits(&evidence.stat().ok_or(Lost::Malformed)?) {
+        let mut raw = found.raw(buffer);
+        if !matches!(only, Only::Any) && !only.admits(&raw.stat().ok_or(Lost::Malformed)?) {
             return Err(Lost::Other);
         }
         if plan.fields.contains(Field::CgroupId) {
-            evidence.cgroup_id = match evidence.text(Files::CGROUP).map(process::cgroup) {
+            raw.cgroup_id = match raw.text(Files::CGROUP).map(process::cgroup) {
                 Ok(Some(path)) => known_cgroup_id(cgroups, pass.mount.as_deref(), path),
                 Ok(None) => Err(Absent::Unsupported),
                 Err(reason) => Err(reason),
             };
         }
-        let has_all = spans.iter().all(|span| *span != Err(Absent::NoAnswer));
-        encoder.encode(plan, (place.pid, place.tid), &evidence, records)?;
-        Ok(has_all)
+        encoder.encode(plan, (place.pid, place.tid), &raw, records)?;
+        Ok(found.texts.iter().all(|text| *text != Err(Absent::NoAnswer)))
+    }
+
+    /// Opens the anchor, and reads the other files.
+    fn read_files(
+        &mut self,
+        place: &Place<'_>,
+        pass: &Pass,
+        plan: &Plan,
+        with: &With<'_>,
+        found: &mut Found,
+    ) -> Result<(), Lost> {
+        for file in (0..FILES).filter(|&file| encode::contains(plan.files, file)) {
+            if encode::contains(with.held, file) {
+                found.texts[file] = Err(Absent::NoAnswer);
+            }
+        }
+        let files = plan.files_but(with.held);
+        for file in (0..FILES).filter(|&file| encode::contains(files, file)) {
+            if encode::contains(pass.missing.files, file) {
+                found.texts[file] = Err(Absent::Unsupported);
+                continue;
+            }
+            with.mark(place.tid, file);
+            let opened = place.open_file(file);
+            if found.anchor.is_none() && plan.has_anchor() {
+                match opened {
+                    Ok(opened) => found.anchor = Some((file, opened)),
+                    Err(errno) => found.texts[file] = Err(first_reason(errno)?),
+                }
+            } else {
+                found.texts[file] = value(opened.and_then(|opened| self.buffer.read(&opened)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads links, and counts open files.
+    fn read_links(&mut self, place: &Place<'_>, pass: &Pass, plan: &Plan, found: &mut Found) -> Result<(), Lost> {
+        for which in (0..NAMESPACES.len()).filter(|which| plan.namespaces >> which & 1 != 0) {
+            found.namespaces[which] = if pass.missing.namespaces >> which & 1 != 0 {
+                Err(Absent::Unsupported)
+            } else {
+                value(place.namespace(NAMESPACE_LINKS[which]))?
+            };
+        }
+        for which in (0..PATHS.len()).filter(|&which| plan.reads(PATHS[which].0)) {
+            found.paths[which] = value(self.buffer.read_link(place, PATH_LINKS[which]))?;
+        }
+        if plan.reads(Files::WCHAN) {
+            // The kernel prints 0 for a task that does not wait, and for one that the caller may not
+            // trace. Links of namespaces tell which, with the same check.
+            let wchan = encode::index(Files::WCHAN);
+            if found.texts[wchan].is_ok_and(|span| process::wchan(self.buffer.text(span)).is_empty()) {
+                if let Err(Absent::Denied) = value(place.namespace(NAMESPACE_LINKS[0]))? {
+                    found.texts[wchan] = Err(Absent::Denied);
+                }
+            }
+        }
+        if plan.reads(Files::FD) {
+            found.fd_count = value(place.fd_count(self.fds_have_size, &mut self.fds))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the anchor, and finds out whether the task has memory where its files do not say so.
+    ///
+    /// Tasks without memory have an empty command line and environment, and so have processes that
+    /// emptied theirs. Tasks without memory have no executable, and neither have some processes
+    /// that the kernel started. The size of the memory decides if it is read after these: memory
+    /// that is gone does not come back. `stat` has it. Unless `stat` is the anchor, it is read now,
+    /// and then a byte of the anchor, to see that the task is still there.
+    fn read_anchor(&mut self, place: &Place<'_>, files: Files, with: &With<'_>, found: &mut Found) -> Result<(), Lost> {
+        let Some((file, anchor)) = found.anchor.take() else {
+            if found.may_lack_memory() {
+                found.no_memory = !look(&mut self.buffer, place)?.has_memory();
+            }
+            return Ok(());
+        };
+        with.mark(place.tid, file);
+        found.texts[file] = match self.buffer.read(&anchor) {
+            Ok(span) => Ok(span),
+            Err(errno) => Err(first_reason(errno)?),
+        };
+        if found.may_lack_memory() && !files.intersects(Files::STAT) {
+            found.no_memory = !look(&mut self.buffer, place)?.has_memory();
+            readers::beat();
+            if let Err(errno) = rustix::io::pread(&anchor, &mut [0; 1][..], 0) {
+                first_reason(errno)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// How a task is to be read.
+/// What has been read of a task: places in the buffer, and numbers.
+struct Found {
+    /// By [`encode::index`].
+    texts: [Result<Span, Absent>; FILES],
+    /// In the order of [`NAMESPACES`].
+    namespaces: [Result<u64, Absent>; NAMESPACES.len()],
+    /// In the order of [`PATHS`].
+    paths: [Result<Span, Absent>; PATHS.len()],
+    fd_count: Result<u32, Absent>,
+    /// The first file and its index, until it is read.
+    anchor: Option<(usize, OwnedFd)>,
+    /// The task is known to have no memory.
+    no_memory: bool,
+}
+
+impl Found {
+    const NOTHING: Found = Found {
+        texts: [Err(Absent::NotAsked); FILES],
+        namespaces: [Err(Absent::NotAsked); NAMESPACES.len()],
+        paths: [Err(Absent::NotAsked); PATHS.len()],
+        fd_count: Err(Absent::NotAsked),
+        anchor: None,
+        no_memory: false,
+    };
+
+    /// Whether something was found that tasks without memory have, and others may have.
+    fn may_lack_memory(&self) -> bool {
+        let is_empty = |file| self.texts[encode::index(file)].is_ok_and(|(start, end)| start == end);
+        // Before 6.15 the environment of a task without memory is empty. Since then it can't be
+        // opened.
+        let environ = is_empty(Files::ENVIRON) || self.texts[ENVIRON] == Err(Absent::Gone);
+        is_empty(Files::CMDLINE) || environ || self.paths[0] == Err(Absent::Gone)
+    }
+
+    /// Whether a file that every such task has could not be found.
+    fn lacks_a_file(&self, buffer: &Buffer) -> bool {
+        let stat = || process::stat(buffer.text(self.texts[encode::index(Files::STAT)].ok()?));
+        let lacks_memory = || self.no_memory || stat().is_some_and(|stat| !stat.has_memory());
+        let is_gone = |file: usize| self.texts[file] == Err(Absent::Gone) && !(file == ENVIRON && lacks_memory());
+        (0..FILES).any(is_gone)
+    }
+
+    fn raw<'a>(&self, buffer: &'a Buffer) -> RawTask<'a> {
+        RawTask {
+            texts: self.texts.map(|text| text.map(|span| buffer.text(span))),
+            namespaces: self.namespaces,
+            paths: self.paths.map(|path| path.map(|span| buffer.text(span))),
+            fd_count: self.fd_count,
+            no_memory: self.no_memory,
+            ..RawTask::NONE
+        }
+    }
+}
+
+/// How one task is to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct With<'a> {
-    /// Files that it does not let be read: a reader hangs on one of them.
+    /// Files that must not be read: a reader is held there.
     pub(super) held: Files,
-    /// When it started, in clock ticks; another one is not meant.
+    /// When it started, in clock ticks. Another task with its number is not meant.
     pub(super) started: Option<u64>,
-    /// Where its reader tells how far it is, and which of the tasks it was given this is.
+    /// The pulse of its reader, and the index of the task among those that the reader was given.
     pub(super) pulse: Option<(&'a Pulse, usize)>,
 }
 
@@ -576,7 +590,7 @@ impl Default for With<'_> {
 
 const ENVIRON: usize = encode::index(Files::ENVIRON);
 
-/// In a mark: no file that may keep its reader waiting.
+/// In a mark: no file that may keep a reader waiting.
 const NO_FILE: usize = 0xff;
 
 impl With<'_> {
@@ -587,12 +601,12 @@ impl With<'_> {
     }
 }
 
-/// Which of the tasks, which thread and which file a mark is of.
+/// The index of the task, the thread and the file in a mark.
 pub(super) fn unmark(mark: u64) -> (usize, u32, usize) {
     ((mark >> 40) as usize, (mark >> 8) as u32, (mark & 0xff) as usize)
 }
 
-/// Reads `stat` behind what is in the buffer, which stays.
+/// Reads `stat`, behind what is in the buffer.
 fn look<'a>(buffer: &'a mut Buffer, place: &Place<'_>) -> Result<Stat<'a>, Lost> {
     let read = place.open("stat").and_then(|file| buffer.read(&file));
     let span = match read {

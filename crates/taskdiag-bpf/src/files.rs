@@ -1,0 +1,430 @@
+//! Passes over open files: loads and runs the program of `bpf/files.bpf.c`, and decodes its
+//! records.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::support::Verdict;
+use taskdiag_sys::bpf::{self, SharedMemory, TaskScope};
+use taskdiag_sys::owner::Owner;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::load::{built, kernel_btf, load_error};
+use crate::recipe;
+use crate::relocate::Linker;
+use crate::rights;
+
+/// What a record is about: `enum td_file_use`.
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub mod used_as {
+    pub const FD: u16 = 0;
+    pub const CWD: u16 = 1;
+    pub const ROOT: u16 = 2;
+    pub const EXE: u16 = 3;
+    pub const PROCESS: u16 = 16;
+    pub const END: u16 = 17;
+}
+
+/// How a text becomes a name: `enum td_file_name`.
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub mod name {
+    pub const NONE: u8 = 0;
+    pub const WHOLE: u8 = 1;
+    pub const SOCKET: u8 = 2;
+    pub const PIPE: u8 = 3;
+    pub const ANON: u8 = 4;
+    pub const SIMPLE: u8 = 5;
+}
+
+/// `enum td_files_state`.
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub mod state {
+    pub const NOWHERE: u32 = 0;
+    pub const GOES_ON: u32 = 1;
+    pub const ENDED: u32 = 2;
+}
+
+/// A flag of a [`Record`]: only procfs has the right stat(2).
+pub const DEFER_STAT: u16 = 1;
+/// A flag of a [`Record`]: only procfs has the right name.
+pub const DEFER_NAME: u16 = 2;
+/// A flag of a [`Record`]: only procfs has the right values. Of a process: of all its files, and no
+/// records follow.
+pub const DEFER_ALL: u16 = 4;
+/// A flag of a [`Record`]: only procfs knows what it occupies.
+pub const DEFER_SPACE: u16 = 8;
+
+/// What of a file to read.
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub mod wants {
+    pub const NAMES: u32 = 1;
+    pub const FLAGS: u32 = 2;
+    pub const STAT: u32 = 4;
+    pub const SPACE: u32 = 16;
+}
+
+/// `struct td_file`: a file that a process uses, followed by a text.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub struct Record {
+    pub len: u32,
+    pub index: u32,
+    pub fd: u32,
+    pub used_as: u16,
+    pub flags: u16,
+    pub open_flags: u32,
+    pub mnt_id: u32,
+    pub offset: i64,
+    pub size: u64,
+    pub inode: u64,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub nlink: u32,
+    pub mode: u16,
+    pub name: u8,
+    pub reserved: u8,
+    pub name_len: u32,
+    pub reserved2: u32,
+    pub start_ns: u64,
+}
+
+impl Record {
+    /// The record at the start of `bytes`, its text, and the bytes after it. `None` unless there is
+    /// a whole record.
+    pub fn split_first(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
+        let (record, _) = Record::read_from_prefix(bytes).ok()?;
+        let (whole, rest) = bytes.split_at_checked(record.len as usize)?;
+        let text = whole.get(size_of::<Record>()..)?.get(..record.name_len as usize)?;
+        Some((record, text, rest))
+    }
+}
+
+/// `struct td_file_match`: a file that is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub struct Match {
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub inode: u64,
+}
+
+/// The maximum number of files that are looked for: `TD_FILES_MATCHES`.
+pub const MATCHES: usize = 8;
+
+/// What to read, and which files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// A bit for each of [`used_as`].
+    pub uses: u32,
+    /// Of [`wants`].
+    pub wants: u32,
+    /// A bit for each type of file, `st_mode >> 12`; 0: all types.
+    pub types: u32,
+    /// Only files without a name.
+    pub deleted: bool,
+    /// Files that are looked for; the first with a device and inode number of 0 ends the list. If
+    /// the first one does, all files are meant.
+    pub matches: [Match; MATCHES],
+}
+
+/// `struct td_files_walk`, up to its larger arrays.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+#[allow(missing_docs)] // bpf/files.h has the meanings
+pub struct Position {
+    pub wants: u32,
+    pub uses: u32,
+    pub listed: u32,
+    pub check_every: u32,
+    pub max_run_ns: u64,
+    pub types: u32,
+    pub deleted: u32,
+    pub matches_count: u32,
+    pub has_advanced: u32,
+    pub matches: [Match; MATCHES],
+    pub next: u32,
+    pub fd: u32,
+    pub has_links: u32,
+    pub state: u32,
+    pub filled: u32,
+    pub steps: u32,
+    pub next_check: u32,
+    pub attempts: u32,
+    pub run_start_ns: u64,
+    pub longest_run_ns: u64,
+    pub address: u64,
+    pub task: u64,
+    pub files: u64,
+    pub table: u64,
+    pub slots: u64,
+    pub open_fds: u64,
+    pub close_on_exec: u64,
+    pub word: u64,
+    pub max_fds: u32,
+    pub leaf_end: u32,
+    pub process_filled: u32,
+    pub process_fd: u32,
+    pub process_has_links: u32,
+    pub position: u32,
+    pub mount: u64,
+    pub dentry: u64,
+    pub root_mount: u64,
+    pub root_dentry: u64,
+    pub arrived: u32,
+    pub reserved: u32,
+}
+
+/// The maximum number of processes in a list: `TD_FILES_LISTED`.
+pub const LISTED: usize = 1024;
+/// The size of the memory for records: `TD_FILES_RECORDS`.
+pub const RECORDS: usize = 512 << 10;
+
+/// The offset of `list` in `struct td_files_walk`.
+pub const LIST_AT: usize = size_of::<Position>() + 1024 + 256;
+/// The offset of `records` there.
+pub const RECORDS_AT: usize = LIST_AT + LISTED * size_of::<u32>();
+/// The size of that structure.
+pub const WALK_SIZE: usize = RECORDS_AT + RECORDS;
+
+/// How long one run may keep RCU waiting, in nanoseconds.
+const MAX_RUN_NS: u64 = 400_000;
+
+/// The number of steps between two looks at the clock. A file takes one step or more.
+const CHECK_EVERY: u32 = 64;
+
+const LAID_OUT: &str = "all offsets are aligned and less than WALK_SIZE, the size of the memory";
+
+/// The loaded program of one handle.
+#[derive(Debug)]
+pub struct FilesWalk {
+    link: OwnedFd,
+    _program: OwnedFd,
+    memory: SharedMemory,
+    /// The process that loaded it. A child of it shares the memory, so it must not use the program.
+    owner: Owner,
+    max_run_ns: u64,
+    check_every: u32,
+}
+
+impl FilesWalk {
+    /// Loads the program.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` or `Unsupported`, with the reason.
+    pub fn load() -> Result<FilesWalk> {
+        let recipe = built(&recipe::FILES_WALK)?;
+        let right = rights::bpf_load();
+        if right.verdict == Verdict::No {
+            let message = format!("BPF programs can't be loaded: {}", right.sentence());
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        let btf = kernel_btf()?;
+        let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
+        let not_created = |error| Error::io("creating a BPF map", error);
+        let section = match recipe.data {
+            [section] if section.size as usize == WALK_SIZE => section,
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    "the variables of the BPF program do not match files.h",
+                ))
+            }
+        };
+        let data = section.create(section.content).map_err(not_created)?;
+        let memory = data.share(WALK_SIZE).map_err(not_created)?;
+        let program = linker.load("files_walk", &|_| Some(data.as_fd())).map_err(load_error)?;
+        let link = bpf::link_tasks(program.as_fd(), TaskScope::Thread(std::process::id()))
+            .map_err(|error| Error::io("attaching a BPF iterator (it takes Linux 6.1)", error))?;
+        let mut walk = FilesWalk {
+            link,
+            _program: program,
+            memory,
+            owner: Owner::this_process(),
+            max_run_ns: MAX_RUN_NS,
+            check_every: CHECK_EVERY,
+        };
+        walk.begin(&[], &Asked::default());
+        match walk.run()?.state {
+            state::ENDED => Ok(walk),
+            other => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("the BPF program can't read this kernel's IDR of pid numbers (state {other})"),
+            )),
+        }
+    }
+
+    /// Whether this process may use it.
+    pub fn is_ours(&self) -> bool {
+        self.owner.is_this_process()
+    }
+
+    /// Lists processes, at most [`LISTED`], whose files are to be read.
+    pub fn begin(&mut self, pids: &[u32], asked: &Asked) {
+        let pids = &pids[..pids.len().min(LISTED)];
+        for (offset, &pid) in (LIST_AT..).step_by(size_of::<u32>()).zip(pids) {
+            self.memory.write(offset, pid).expect(LAID_OUT);
+        }
+        let is_last = |one: &Match| *one == Match::default();
+        let matches = asked.matches.iter().position(is_last).unwrap_or(MATCHES);
+        let start = Position {
+            wants: asked.wants,
+            uses: asked.uses,
+            types: asked.types,
+            deleted: asked.deleted.into(),
+            matches_count: matches as u32,
+            matches: asked.matches,
+            listed: pids.len() as u32,
+            check_every: self.check_every,
+            max_run_ns: self.max_run_ns,
+            ..Position::default()
+        };
+        self.memory.write(0, start).expect(LAID_OUT);
+    }
+
+    /// Makes one run, and passes its records to `each`. Returns whether there is more.
+    ///
+    /// # Errors
+    ///
+    /// `System`, and `Malformed` for a record that can't be.
+    pub fn more(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<bool> {
+        let position = self.run()?;
+        let len = (position.filled as usize).min(RECORDS);
+        // SAFETY: only our program writes there, and it runs only in run().
+        let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
+        let mut bytes = records.expect(LAID_OUT);
+        while !bytes.is_empty() {
+            let (record, text, rest) = Record::split_first(bytes).ok_or_else(torn)?;
+            each(&record, text);
+            bytes = rest;
+        }
+        match position.state {
+            state::GOES_ON => Ok(true),
+            state::ENDED => Ok(false),
+            other => Err(Error::new(
+                ErrorKind::Malformed,
+                format!("the BPF program that reads open files stopped in state {other}; use the source procfs"),
+            )),
+        }
+    }
+
+    /// How long the longest run took, in nanoseconds.
+    pub fn longest_run_ns(&self) -> u64 {
+        self.memory.read::<Position>(0).expect(LAID_OUT).longest_run_ns
+    }
+
+    /// Runs the program once. It runs when an iterator over a single task is read to its end.
+    fn run(&mut self) -> Result<Position> {
+        let pass = bpf::iterate(self.link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+        loop {
+            match rustix::io::read(&pass, &mut [0; 8][..]) {
+                Ok(_) => break,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
+            }
+        }
+        Ok(self.memory.read(0).expect(LAID_OUT))
+    }
+}
+
+/// The error for records that can't be decoded.
+fn torn() -> Error {
+    Error::new(
+        ErrorKind::Malformed,
+        "the BPF program wrote an incomplete record of an open file",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Check that a record is decoded with its text, and that a part of one is not.
+    #[test]
+    fn records_are_decoded() {
+        let record = Record {
+            len: 88,
+            index: 1,
+            fd: 2,
+            used_as: used_as::CWD,
+            flags: DEFER_STAT,
+            open_flags: 3,
+            mnt_id: 4,
+            offset: -5,
+            size: 6,
+            inode: 7,
+            dev_major: 8,
+            dev_minor: 9,
+            nlink: 10,
+            mode: 11,
+            name: name::WHOLE,
+            reserved: 0,
+            name_len: 3,
+            reserved2: 0,
+            start_ns: 12,
+        };
+        let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
+        let (read, text, rest) = Record::split_first(&bytes).expect("a record");
+        assert_eq!(
+            (read.as_bytes(), text, rest),
+            (record.as_bytes(), &b"abc"[..], &b"rest"[..])
+        );
+        assert!((0..88).all(|len| Record::split_first(&bytes[..len]).is_none()));
+    }
+
+    proptest! {
+        /// Check that any bytes can be decoded, and that decoding ends.
+        #[test]
+        fn any_bytes_decode(bytes: Vec<u8>) {
+            let mut rest = &bytes[..];
+            while let Some((_, _, after)) = Record::split_first(rest) {
+                prop_assert!(after.len() < rest.len());
+                rest = after;
+            }
+        }
+    }
+
+    /// Check that a pass in many short runs has each descriptor of a process once and in order, and
+    /// its beginning and end.
+    #[cfg(feature = "programs")]
+    #[test]
+    fn pauses_lose_nothing() {
+        let held: Vec<_> = (0..500)
+            .map(|_| std::fs::File::open("/dev/null").expect("it exists"))
+            .collect();
+        let mut walk = FilesWalk::load().expect("these tests need BPF");
+        for (max_run_ns, check_every) in [(0, 1), (0, 7), (MAX_RUN_NS, CHECK_EVERY)] {
+            (walk.max_run_ns, walk.check_every) = (max_run_ns, check_every);
+            let asked = Asked {
+                uses: 0xf,
+                wants: wants::NAMES,
+                ..Asked::default()
+            };
+            walk.begin(&[std::process::id(), 0x3fff_ffff, 1], &asked);
+            let (mut own, mut ends, mut runs) = (Vec::new(), Vec::new(), 0);
+            let mut goes_on = true;
+            while goes_on {
+                runs += 1;
+                goes_on = walk
+                    .more(|record, _| match record.used_as {
+                        used_as::FD if record.index == 0 => own.push(record.fd),
+                        used_as::END => ends.push(record.index),
+                        _ => {}
+                    })
+                    .expect("a run");
+            }
+            assert!(own.is_sorted_by(|one, next| one < next), "{own:?}");
+            for file in &held {
+                use std::os::fd::AsRawFd as _;
+                assert!(own.contains(&(file.as_raw_fd() as u32)));
+            }
+            assert_eq!(ends, [0, 2], "{max_run_ns} {check_every}");
+            assert!(max_run_ns > 0 || runs > 500 / check_every as usize, "{runs}");
+        }
+    }
+}

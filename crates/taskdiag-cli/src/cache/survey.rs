@@ -1,0 +1,456 @@
+//! One run of `taskdiag cache`: what is asked, and what is missing from the answer.
+
+use std::error::Error as _;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use taskdiag::memory::system::MemInfo;
+use taskdiag::pagecache::processes::{self, Finder, Held};
+use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Walk};
+use taskdiag::{Absent, Error, ErrorKind};
+
+use super::directories::Directories;
+use super::names::Names;
+use super::report::{Cached, Report, Style};
+use super::row::{Column, Entry};
+use super::Args;
+use crate::outcome::{message, no_answer_from, say, who_may, Failure, Outcome};
+use crate::output::{people, text, Key as _};
+
+/// The most failures that have a message each. Of the others only the number is reported.
+const MOST_SAID: u64 = 20;
+
+/// What is asked in one run, and what has come of it so far.
+pub struct Survey {
+    source: Source,
+    walk: Walk,
+    /// If directories have rows rather than files: down to which level.
+    depth: Option<usize>,
+    report: Report,
+    /// The columns that were chosen, if any were.
+    columns: Vec<Column>,
+    totals: Totals,
+    seen: Seen,
+    cancel: Arc<AtomicBool>,
+    progress: Progress,
+    /// Set when nothing more is to be done: the limit is reached, or the output can't be written.
+    ended: Option<io::Result<()>>,
+    outcome: Outcome,
+    /// How many files or directories failed.
+    failed: u64,
+    /// Processes whose files the caller may not see.
+    denied_processes: u64,
+    /// `None` while it is in use.
+    finder: Option<Finder>,
+    /// Processes whose mappings could not be read for want of an answer.
+    silent: Vec<u32>,
+    /// How many files did not answer.
+    silent_files: u64,
+    /// Whether to report how much of the machine's page cache the files are.
+    explains: bool,
+}
+
+impl Survey {
+    /// A run that has not begun.
+    pub fn new(args: &Args, style: Style) -> Result<Survey, Failure> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        // The first Ctrl-C sets the flag, the second ends the program: handlers run in the order of
+        // their registration.
+        signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, cancel.clone())?;
+        signal_hook::flag::register(signal_hook::consts::SIGINT, cancel.clone())?;
+        let depth = if args.summarize { Some(0) } else { args.depth };
+        let columns = style.chosen.items().to_vec();
+        let walk = Walk::new()
+            .source(style.source)
+            .range(style.range)
+            .one_file_system(args.one_file_system)
+            .each_file(depth.is_none());
+        // Rows that are written all the time show the progress themselves.
+        let streams = style.sort.is_empty() && depth.is_none();
+        Ok(Survey {
+            finder: Some(Finder::new(style.source, style.range, args.options.patience.patience)),
+            silent: Vec::new(),
+            silent_files: 0,
+            source: style.source,
+            walk,
+            depth,
+            report: Report::new(style),
+            columns,
+            totals: Totals::default(),
+            seen: Seen::default(),
+            cancel,
+            progress: Progress {
+                enabled: io::stderr().is_terminal() && !(io::stdout().is_terminal() && streams),
+                files_before: 0,
+                shown: None,
+            },
+            ended: None,
+            outcome: Outcome::Complete,
+            failed: 0,
+            denied_processes: 0,
+            explains: args.top.is_some(),
+        })
+    }
+
+    fn goes_on(&self) -> bool {
+        self.ended.is_none() && !self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Reports something that makes the answer partial.
+    fn complain(&mut self, message: std::fmt::Arguments<'_>) {
+        self.progress.clear();
+        say(message);
+        self.outcome = Outcome::Partial;
+    }
+
+    /// Reports a file that can't be asked about, or a directory that can't be read.
+    fn failed(&mut self, path: &[u8], why: &str) {
+        self.failed += 1;
+        if self.failed <= MOST_SAID {
+            self.complain(format_args!("{}: {why}", printable(path)));
+        }
+        self.outcome = Outcome::Partial;
+    }
+
+    /// Asks about a file, or about all files below a directory.
+    pub fn path(&mut self, path: &Path) {
+        if !self.goes_on() {
+            return;
+        }
+        if self.depth.is_some() {
+            // Each PATH has a sum of its own, even if another PATH has some of the same files.
+            self.seen = Seen::default();
+        }
+        let cancel = self.cancel.clone();
+        let mut seen = std::mem::take(&mut self.seen);
+        let mut directories = Directories::new(path, self.depth.unwrap_or(0));
+        let walk = self.walk;
+        let result = walk.run(path, &mut seen, &cancel, &mut |found| {
+            self.found(found, &mut directories)
+        });
+        self.seen = seen;
+        match result {
+            Ok(totals) => self.totals += totals,
+            Err(error) => self.failed(path.as_os_str().as_encoded_bytes(), &why(&error)),
+        }
+        for (path, sum) in directories.add_up() {
+            self.row(&Entry::directory(&path, &sum, self.source));
+        }
+        self.progress.files_before = self.totals.sum.files;
+    }
+
+    fn found(&mut self, found: Found<'_>, directories: &mut Directories) -> ControlFlow<()> {
+        match found {
+            Found::File(file) => self.row(&Entry::file(file.path, file.size_bytes, file.usage)),
+            Found::Directory(directory) => directories.add(directory.path, directory.depth, directory.sum),
+            Found::Failed(failed) => self.failed(failed.path, &why(failed.error)),
+            Found::Tick(files) => {
+                if self.report.is_due() {
+                    self.progress.clear();
+                    if let Err(error) = self.report.flush() {
+                        self.ended = Some(Err(error));
+                    }
+                }
+                self.progress.show(files);
+            }
+            _ => {}
+        }
+        match self.ended {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
+        }
+    }
+
+    fn row(&mut self, entry: &Entry<'_>) {
+        if self.ended.is_some() {
+            return;
+        }
+        match self.report.row(entry) {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => self.ended = Some(Ok(())),
+            Err(error) => self.ended = Some(Err(error)),
+        }
+    }
+
+    /// Asks about the files and directories that a list names.
+    pub fn list(&mut self, list: &Path) -> Result<(), Failure> {
+        let failure = |error: io::Error| {
+            let name = printable(list.as_os_str().as_encoded_bytes());
+            Failure::Unanswered(format!("{name}: {}", message(&error)))
+        };
+        let input: Box<dyn Read> = if list.as_os_str() == "-" {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(File::open(list).map_err(failure)?)
+        };
+        for name in Names::new(input) {
+            if !self.goes_on() {
+                break;
+            }
+            self.path(&name.map_err(failure)?);
+        }
+        Ok(())
+    }
+
+    /// Asks about the files of all processes that the caller may see.
+    pub fn all_processes(&mut self) -> Result<(), Failure> {
+        for pid in processes::all()? {
+            if !self.goes_on() {
+                break;
+            }
+            match self.held(pid) {
+                // A process may have ended meanwhile.
+                Ok(()) | Err((ErrorKind::NoSuchTask, _)) => {}
+                Err((ErrorKind::Denied, _)) => self.denied_processes += 1,
+                Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
+                Err((_, message)) => self.complain(format_args!("{message}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks about the files of a process.
+    pub fn process(&mut self, pid: u32) {
+        match self.held(pid) {
+            Ok(()) => {}
+            Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
+            Err((ErrorKind::Denied, message)) => self.complain(format_args!("{message} ({})", who_may())),
+            Err((_, message)) => self.complain(format_args!("{message}")),
+        }
+    }
+
+    fn held(&mut self, pid: u32) -> Result<(), (ErrorKind, String)> {
+        let Some(mut finder) = self.finder.take() else {
+            return Ok(());
+        };
+        let mut seen = std::mem::take(&mut self.seen);
+        let result = finder.held_files(pid, &mut seen, &mut |held| self.held_file(&held));
+        (self.finder, self.seen) = (Some(finder), seen);
+        result.map_err(|error| (error.kind(), format!("{error:#}")))
+    }
+
+    fn held_file(&mut self, held: &Held<'_>) {
+        self.silent_files += u64::from(held.usage == Err(Absent::NoAnswer));
+        self.totals.sum.add(held.size_bytes, held.usage);
+        self.progress.show(self.totals.sum.files);
+        self.row(&Entry::file(held.path, held.size_bytes, held.usage));
+    }
+
+    /// Writes the rest, and reports what is missing.
+    pub fn finish(mut self, started: Instant, stats: bool) -> Result<Outcome, Failure> {
+        self.progress.clear();
+        if let Some(Err(error)) = self.ended.take() {
+            return Err(error.into());
+        }
+        let info = MemInfo::read().ok().filter(|_| self.explains);
+        let machine = info.and_then(|info| info.bytes("Cached"));
+        let mut counters = self.counters();
+        if let Some(bytes) = machine {
+            counters.push(("machine_cached_bytes", bytes));
+        }
+        self.report.finish(&counters)?;
+        self.say_missing();
+        if self.explains {
+            self.say_explained(machine);
+        }
+        if stats {
+            self.say_stats(started);
+        }
+        Ok(self.outcome)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Totals {
+            sum,
+            directories,
+            gone,
+            failed,
+            linked,
+            again,
+            other_file_systems,
+            ..
+        } = self.totals;
+        let mut counters = vec![
+            ("files", sum.files),
+            ("directories", directories),
+            ("denied", sum.denied),
+            ("unsupported", sum.files - sum.answered - sum.denied - self.silent_files),
+            ("gone", gone),
+            ("failed", failed),
+            ("linked", linked),
+            ("again", again),
+            ("other_file_systems", other_file_systems),
+            ("denied_processes", self.denied_processes),
+            ("no_answer", self.silent_files + self.silent.len() as u64),
+        ];
+        counters.extend(self.cached_bytes().map(|bytes| ("cached_bytes", bytes)));
+        counters
+    }
+
+    /// What is cached of all files together, if any could be asked about.
+    fn cached_bytes(&self) -> Option<u64> {
+        let usage = self.totals.sum.usage(self.source).ok()?;
+        usage.bytes(Quantity::Cached).ok()
+    }
+
+    fn say_missing(&mut self) {
+        let sum = self.totals.sum;
+        if self.cancel.load(Ordering::Relaxed) {
+            self.complain(format_args!("interrupted: only what was found until then is shown"));
+        }
+        if self.failed > MOST_SAID {
+            let more = self.failed - MOST_SAID;
+            self.complain(format_args!("and {more} more that can't be read"));
+        }
+        if sum.denied > 0 {
+            self.complain(format_args!(
+                "{} of {}: only the owner and those who may write can see what is cached ({})",
+                sum.denied,
+                files(sum.files),
+                who_may()
+            ));
+        }
+        let silent = self.silent_files;
+        if silent > 0 {
+            self.complain(format_args!(
+                "{silent} of {}: the file system does not answer (--patience waits longer)",
+                files(sum.files)
+            ));
+        }
+        if !self.silent.is_empty() {
+            let from = no_answer_from(&self.silent);
+            self.complain(format_args!("{from}: the files that they map are missing"));
+        }
+        let unsupported = sum.files - sum.answered - sum.denied - self.silent_files;
+        if unsupported > 0 {
+            self.complain(format_args!(
+                "{unsupported} of {}: on a file system that the kernel can't be asked about, such as hugetlbfs",
+                files(sum.files)
+            ));
+        }
+        if self.denied_processes > 0 {
+            let count = self.denied_processes;
+            let plural = if count == 1 { "" } else { "es" };
+            self.complain(format_args!(
+                "you may not see the files of {count} process{plural} ({})",
+                who_may()
+            ));
+        }
+        // Chosen columns that the source never has, as opposed to values missing for single files.
+        let source = self.source;
+        let lacking: Vec<&str> = self
+            .columns
+            .iter()
+            .filter(|column| matches!(column, Column::Bytes(quantity) if !source.gives(*quantity)))
+            .map(|column| column.name())
+            .collect();
+        if !lacking.is_empty() {
+            self.complain(format_args!(
+                "{}: {} does not have it (see `taskdiag doctor`)",
+                lacking.join(", "),
+                source.name()
+            ));
+        }
+    }
+
+    /// Reports how much of the machine's page cache the files are.
+    fn say_explained(&self, machine: Option<u64>) {
+        let sum = self.totals.sum;
+        let explained = |cached: Cached| {
+            let of_machine = match machine {
+                Some(machine @ 1..) => format!(" ({:.1} %)", cached.bytes as f64 * 100.0 / machine as f64),
+                _ => String::new(),
+            };
+            match (cached.known, cached.files) {
+                (0, 1..) => "what is cached is not known".to_owned(),
+                (known, all) if known < all => format!("{} cached of {known} of them{of_machine}", human(cached.bytes)),
+                _ => format!("{} cached{of_machine}", human(cached.bytes)),
+            }
+        };
+        let shown = self.report.written();
+        let all = Cached {
+            files: sum.files,
+            known: sum.answered,
+            bytes: self.cached_bytes().unwrap_or(0),
+        };
+        say(format_args!(
+            "the {} shown: {}; all {} looked at: {}; this machine's page cache: {}",
+            files(shown.files),
+            explained(shown),
+            files(all.files),
+            explained(all),
+            machine.map_or("unknown".to_owned(), human),
+        ));
+    }
+
+    fn say_stats(&self, started: Instant) {
+        let Totals { sum, directories, .. } = self.totals;
+        let plural = if directories == 1 { "y" } else { "ies" };
+        let losses: String = self
+            .counters()
+            .into_iter()
+            .filter(|(name, count)| matches!(*name, "gone" | "failed" | "linked" | "again") && *count > 0)
+            .map(|(name, count)| format!(", {count} {name}"))
+            .collect();
+        say(format_args!(
+            "{}, {directories} director{plural}{losses} in {:.1} ms ({})",
+            files(sum.files),
+            started.elapsed().as_secs_f64() * 1e3,
+            self.source.name()
+        ));
+    }
+}
+
+fn files(count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} file{plural}")
+}
+
+fn human(bytes: u64) -> String {
+    let mut out = Vec::new();
+    people::size(&mut out, bytes);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn printable(path: &[u8]) -> String {
+    let mut out = Vec::new();
+    text::escape(&mut out, path);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Why there is no answer about a path.
+fn why(error: &Error) -> String {
+    match error.source() {
+        Some(cause) => message(cause),
+        None => "neither a regular file nor a directory".to_owned(),
+    }
+}
+
+/// A line on a terminal that shows how many files have been looked at.
+struct Progress {
+    enabled: bool,
+    files_before: u64,
+    /// When it was last written, if it is there.
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    fn show(&mut self, files: u64) {
+        const INTERVAL: Duration = Duration::from_millis(100);
+        if self.enabled && self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL) {
+            let _ = write!(io::stderr(), "\r\x1b[K{}", self::files(self.files_before + files));
+            self.shown = Some(Instant::now());
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What `-o` and `--sort` mean, whatever the rows of a command are.
+
+use std::cmp::Ordering;
+
+use crate::outcome::Failure;
+
+/// What `-o` chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen<T> {
+    /// In order, each once.
+    items: Vec<T>,
+    /// Whether they come on top of what is shown without `-o`.
+    adds: bool,
+}
+
+impl<T: Copy + PartialEq> Chosen<T> {
+    /// Parses lists of names, of which `parse` says what each means. A list with `+` in front
+    /// adds to the ones before it, or to what is shown without `-o`.
+    pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<Vec<T>, Failure>) -> Result<Chosen<T>, Failure> {
+        let mut items = Vec::new();
+        let mut adds = lists.is_empty();
+        for (index, list) in lists.iter().enumerate() {
+            let rest = list.strip_prefix('+');
+            adds |= index == 0 && rest.is_some();
+            for name in rest.unwrap_or(list).split(',') {
+                for item in parse(name)? {
+                    if !items.contains(&item) {
+                        items.push(item);
+                    }
+                }
+            }
+        }
+        Ok(Chosen { items, adds })
+    }
+
+    /// The keys for programs, where `usual` are those without `-o`.
+    pub fn keys(&self, usual: &[T]) -> Vec<T> {
+        let usual = usual.iter().filter(|_| self.adds);
+        let mut keys: Vec<T> = usual.copied().collect();
+        for &item in &self.items {
+            if !keys.contains(&item) {
+                keys.push(item);
+            }
+        }
+        keys
+    }
+
+    /// The columns of a table, where `usual` are those without `-o`. What is added comes before
+    /// the last of these, which has the longest text.
+    pub fn columns<C>(&self, usual: impl IntoIterator<Item = C>, column: impl Fn(T) -> C) -> Vec<C> {
+        let mut columns: Vec<C> = usual.into_iter().filter(|_| self.adds).collect();
+        let end = columns.len().saturating_sub(1);
+        columns.splice(end..end, self.items.iter().map(|&item| column(item)));
+        columns
+    }
+
+    /// Whether it chose this.
+    pub fn contains(&self, item: T) -> bool {
+        self.items.contains(&item)
+    }
+
+    /// What it chose or added.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+}
+
+/// One key to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortBy<T> {
+    /// The key.
+    pub key: T,
+    /// Whether the largest comes first.
+    pub descending: bool,
+}
+
+impl<T> SortBy<T> {
+    /// Parses lists of keys, each with a minus in front if the largest is to come first.
+    pub fn parse(lists: &[String], parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<SortBy<T>>, Failure> {
+        let names = lists.iter().flat_map(|list| list.split(','));
+        let by = |name: &str| {
+            Ok(SortBy {
+                key: parse(name.strip_prefix(['-', '+']).unwrap_or(name))?,
+                descending: name.starts_with('-'),
+            })
+        };
+        names.map(by).collect()
+    }
+
+    /// Compares two rows by their values for this key. A row without a value comes last, whichever
+    /// way the others go.
+    pub fn compare<V, E>(&self, a: Result<V, E>, b: Result<V, E>, order: impl Fn(&V, &V) -> Ordering) -> Ordering {
+        match (a, b) {
+            (Ok(a), Ok(b)) if self.descending => order(&b, &a),
+            (Ok(a), Ok(b)) => order(&a, &b),
+            (a, b) => b.is_ok().cmp(&a.is_ok()),
+        }
+    }
+}
+
+/// Says that a name is unknown, and which there are.
+pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
+    let known: Vec<&str> = known.into_iter().collect();
+    Failure::Unanswered(format!("unknown {what} {name:?}; known are {}", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(lists: &[&str]) -> Chosen<usize> {
+        let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
+        let parse = |name: &str| match name {
+            "all" => Ok(vec![0, 1, 2]),
+            name => Ok(vec![name.parse().map_err(|_| unknown("field", name, ["0", "1"]))?]),
+        };
+        Chosen::parse(&lists, parse).expect("numbers")
+    }
+
+    /// Check that names choose, that a plus adds, and that each is there once.
+    #[test]
+    fn names_choose_or_add() {
+        let keys = |lists: &[&str]| chosen(lists).keys(&[7, 8]);
+        assert_eq!(keys(&[]), [7, 8]);
+        assert_eq!(keys(&["1,0", "1"]), [1, 0]);
+        assert_eq!(keys(&["2,all"]), [2, 0, 1]);
+        assert_eq!(keys(&["+1,7"]), [7, 8, 1]);
+        assert_eq!(keys(&["0", "+1"]), [0, 1]);
+        let columns = |lists: &[&str]| chosen(lists).columns(["A", "Z"], |item| ["0", "1", "2"][item]);
+        assert_eq!(columns(&[]), ["A", "Z"]);
+        assert_eq!(columns(&["+1,2"]), ["A", "1", "2", "Z"]);
+        assert_eq!(columns(&["2"]), ["2"]);
+        let none = Chosen::parse(&["x".to_owned()], |name| {
+            Err::<Vec<u8>, _>(unknown("field", name, ["a", "b"]))
+        });
+        assert!(
+            format!("{none:?}").contains("unknown field \\\"x\\\"; known are a, b"),
+            "{none:?}"
+        );
+    }
+
+    /// Check the order of values, and that rows without one come last either way.
+    #[test]
+    fn rows_without_a_value_come_last() {
+        let parse = |name: &str| name.parse::<u8>().map_err(|_| unknown("key", name, []));
+        let keys = SortBy::parse(&["1,-2".to_owned(), "+3".to_owned()], parse).expect("numbers");
+        let expected = [(1, false), (2, true), (3, false)];
+        assert_eq!(
+            keys.iter().map(|by| (by.key, by.descending)).collect::<Vec<_>>(),
+            expected
+        );
+        let compare = |by: &SortBy<u8>, a, b| by.compare(a, b, u8::cmp);
+        assert_eq!(compare(&keys[0], Ok(1), Ok::<_, ()>(2)), Ordering::Less);
+        assert_eq!(compare(&keys[1], Ok(1), Ok::<_, ()>(2)), Ordering::Greater);
+        for by in &keys {
+            assert_eq!(compare(by, Err(()), Ok(2)), Ordering::Greater);
+            assert_eq!(compare(by, Ok(2), Err(())), Ordering::Less);
+            assert_eq!(compare(by, Err(()), Err(())), Ordering::Equal);
+        }
+    }
+}

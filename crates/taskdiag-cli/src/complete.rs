@@ -1,0 +1,346 @@
+//! Completion in shells, and `taskdiag completions`, which prints the script that a shell loads.
+//!
+//! The script runs taskdiag itself for each completion, with [`VARIABLE`] set. So options come from
+//! the command line as clap has it, fields from the field table, and users, processes and units
+//! from what runs.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::builder::StyledStr;
+use clap::{Arg, Args as ClapArgs, Command, ValueEnum};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Shells, Zsh};
+use taskdiag::{EventField, Field, Group, Handle, Kind, Query, Value};
+use taskdiag_core::names;
+
+use crate::outcome::{Failure, Outcome};
+use crate::output::named::RowKey;
+use crate::output::{text, Key as _, Output};
+use crate::ps::specifiers;
+use crate::watch::Rate;
+use crate::{cache, fields, files, maps, normalize};
+
+/// Print the script that completes taskdiag's command line in a shell
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// A shell that has completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    /// A file in /usr/share/bash-completion/completions, or ~/.bashrc
+    Bash,
+    /// _taskdiag in a directory of $fpath
+    Zsh,
+    /// A file in ~/.config/fish/completions
+    Fish,
+}
+
+/// The variable with which a script asks for completions. The value is the name of the shell.
+const VARIABLE: &str = "TASKDIAG_COMPLETE";
+
+const NAME: &str = "taskdiag";
+
+/// Runs `taskdiag completions`.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let shell: &dyn EnvCompleter = match args.shell {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+    };
+    let mut output = Output::new();
+    shell.write_registration(VARIABLE, NAME, NAME, NAME, output.buffer())?;
+    if args.shell == Shell::Zsh {
+        // zsh loads the script when it first needs it, and takes it for the function itself.
+        let call = b"[ \"$funcstack[1]\" = \"_taskdiag\" ] && _clap_dynamic_completer_taskdiag \"$@\"\n";
+        output.buffer().extend_from_slice(call);
+    }
+    output.finish()?;
+    Ok(Outcome::Complete)
+}
+
+/// Answers the script of a shell. Returns whether a script asked.
+pub fn answer(command: impl Fn() -> Command) -> bool {
+    let shells = Shells(&[&Bash, &Fish, &Zsh]);
+    let environment = CompleteEnv::with_factory(|| with_values(command()))
+        .var(VARIABLE)
+        .bin(NAME)
+        .completer(NAME)
+        .shells(shells);
+    let directory = std::env::current_dir().ok();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    if std::env::var_os(VARIABLE).is_some_and(|shell| shell == "bash") {
+        join_values(&mut arguments);
+    }
+    environment
+        .try_complete(arguments, directory.as_deref())
+        .unwrap_or_else(|error| error.exit())
+}
+
+/// Makes two words of the three that bash makes of `--sort=pid`: it takes the sign for a word.
+fn join_values(arguments: &mut Vec<OsString>) {
+    /// Where bash says which word is completed, counted from the one behind `--`.
+    const INDEX: &str = "_CLAP_COMPLETE_INDEX";
+    let index = std::env::var(INDEX).ok().and_then(|text| text.parse::<usize>().ok());
+    let (Some(begin), Some(mut index)) = (arguments.iter().position(|word| word == "--"), index) else {
+        return;
+    };
+    let mut position = begin + 2;
+    while position + 1 < arguments.len() && position < begin + 1 + index {
+        let is_option = arguments[position - 1].as_bytes().starts_with(b"--");
+        if is_option && arguments[position] == "=" {
+            arguments.remove(position);
+            index -= 1;
+        }
+        position += 1;
+    }
+    std::env::set_var(INDEX, index.to_string());
+}
+
+/// What a value names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    /// A process.
+    Pid,
+    /// The name of a process.
+    Name,
+    /// A user.
+    User,
+    /// A group of users.
+    UserGroup,
+    /// A cgroup.
+    Cgroup,
+    /// A systemd unit.
+    Unit,
+    /// A container.
+    Container,
+    /// A signal.
+    Signal,
+    /// What a command can show.
+    Column,
+    /// A field, for a filter.
+    Field,
+}
+
+/// What the value of an option or operand names: by the option, or else by the value's name in the
+/// help.
+#[rustfmt::skip]
+const VALUES: &[(&str, Values)] = &[
+    ("--cgroup", Values::Cgroup),
+    ("--container", Values::Container),
+    ("--unit", Values::Unit),
+    ("--group", Values::UserGroup),
+    ("--Group", Values::UserGroup),
+    ("--User", Values::User),
+    ("--ppid", Values::Pid),
+    ("--quick-pid", Values::Pid),
+    ("-C", Values::Name),
+    ("-O FORMAT", Values::Column),
+    ("PID", Values::Pid),
+    ("USER", Values::User),
+    ("SIGNAL", Values::Signal),
+    ("FIELD", Values::Column),
+    ("KEY", Values::Column),
+    ("EXPR", Values::Field),
+    ("PATTERN", Values::Name),
+];
+
+impl Values {
+    /// What an option or operand takes, if that can be listed.
+    fn of(arg: &Arg) -> Option<Values> {
+        // Those that clap knows.
+        if !arg.get_possible_values().is_empty() {
+            return None;
+        }
+        let value = arg.get_value_names().and_then(<[_]>::first);
+        let value = value.map_or(arg.get_id().as_str(), |name| name.as_str());
+        let value = value
+            .trim_start_matches(['[', '+', '-', ']'])
+            .trim_end_matches([',', '…']);
+        let long = arg.get_long().map(|name| format!("--{name}"));
+        let short = arg.get_short().map(|letter| format!("-{letter}"));
+        let both = short.as_ref().map(|short| format!("{short} {value}"));
+        let names = [long, both, short, Some(value.to_uppercase())];
+        names.into_iter().flatten().find_map(|name| {
+            let (_, values) = VALUES.iter().find(|(wanted, _)| *wanted == name)?;
+            Some(*values)
+        })
+    }
+
+    /// The candidates, with a word about each.
+    fn list(self, command: &str) -> Vec<(String, String)> {
+        match self {
+            Values::Pid => running(Field::Pid),
+            Values::Name => running(Field::Comm),
+            Values::User => running(Field::Euid),
+            Values::UserGroup => running(Field::Egid),
+            Values::Cgroup => running(Field::Cgroup),
+            Values::Unit => [running(Field::Unit), running(Field::UserUnit)].concat(),
+            Values::Container => running(Field::ContainerName),
+            Values::Signal => names::SIGNALS
+                .iter()
+                .map(|&name| (name.to_owned(), String::new()))
+                .collect(),
+            Values::Column => columns(command),
+            Values::Field => task_fields(),
+        }
+    }
+
+    /// The candidates for a value that has been begun. Lists are completed member by member.
+    fn complete(self, command: &str, begun: &OsStr) -> Vec<CompletionCandidate> {
+        let Some(begun) = begun.to_str() else {
+            return Vec::new();
+        };
+        let (before, member) = begun
+            .rsplit_once(',')
+            .map_or(("", begun), |(before, member)| (&begun[..=before.len()], member));
+        let sign = if self == Values::Column && member.starts_with(['+', '-']) {
+            1
+        } else {
+            0
+        };
+        let (sign, member) = member.split_at(sign);
+        let candidates = self.list(command).into_iter();
+        candidates
+            .filter(|(value, _)| value.starts_with(member) && is_safe(value))
+            .map(|(value, help)| {
+                let help = (!help.is_empty()).then(|| StyledStr::from(help));
+                CompletionCandidate::new(format!("{before}{sign}{value}")).help(help)
+            })
+            .collect()
+    }
+}
+
+/// Whether a shell takes a word as it is. Names of processes, units and containers come from
+/// anybody, and shells insert a candidate unquoted: others are left out.
+fn is_safe(word: &str) -> bool {
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+".contains(&byte);
+    !word.is_empty() && !word.starts_with('-') && word.bytes().all(is_safe)
+}
+
+/// The command line, with what completes its values.
+fn with_values(command: Command) -> Command {
+    command.mut_subcommands(|command| {
+        let name = command.get_name().to_owned();
+        command.mut_args(|arg| match Values::of(&arg) {
+            Some(values) => {
+                let name = name.clone();
+                arg.add(ArgValueCompleter::new(move |begun: &OsStr| {
+                    values.complete(&name, begun)
+                }))
+            }
+            None => arg,
+        })
+    })
+}
+
+/// What `-o` and `--sort` of a command take.
+fn columns(command: &str) -> Vec<(String, String)> {
+    let of_rows = |keys: &[RowKey]| {
+        let candidate = |key: &RowKey| (key.name.to_owned(), key.meaning.to_owned());
+        keys.iter().map(candidate).collect()
+    };
+    match command {
+        "cache" => {
+            let candidate = |column: &cache::Column| (column.name().to_owned(), column.meaning().to_owned());
+            cache::Column::ALL.iter().map(candidate).collect()
+        }
+        "events" => {
+            let candidate = |field: &EventField| (field.name().to_owned(), first_sentence(field.meaning()));
+            EventField::ALL.iter().map(candidate).collect()
+        }
+        "files" => of_rows(&files::KEYS),
+        "maps" => of_rows(&maps::KEYS),
+        "normalize" => of_rows(&normalize::KEYS),
+        "fields" => of_rows(&fields::KEYS),
+        _ => {
+            let mut all = task_fields();
+            let named = |name: &str, help: String| (name.to_owned(), help);
+            match command {
+                "ps" => all.extend(
+                    specifiers::TABLE
+                        .iter()
+                        .map(|one| named(one.name, "as ps(1) shows it".to_owned())),
+                ),
+                "watch" => all.extend(Rate::ALL.iter().map(|rate| named(rate.name(), "rate".to_owned()))),
+                _ => {}
+            }
+            for group in Group::ALL {
+                all.push(named(group.name(), "group of fields".to_owned()));
+            }
+            all.push(named("all", "every field that is cheap".to_owned()));
+            // A name that stands for several of these means the first one.
+            let mut seen = std::collections::HashSet::new();
+            all.retain(|(name, _)| seen.insert(name.clone()));
+            all
+        }
+    }
+}
+
+fn task_fields() -> Vec<(String, String)> {
+    let candidate = |field: &Field| (field.name().to_owned(), first_sentence(field.info().meaning));
+    Field::ALL.iter().map(candidate).collect()
+}
+
+fn first_sentence(text: &str) -> String {
+    text.split_inclusive(". ")
+        .next()
+        .unwrap_or(text)
+        .trim_end_matches(['.', ' '])
+        .to_owned()
+}
+
+/// The values that a field has in the processes that run, each once; ids of processes with their
+/// names. Nothing if they can't be read: a shell has no place for messages.
+fn running(field: Field) -> Vec<(String, String)> {
+    let query = Query::processes().fields(Field::Comm | Field::Pid | field);
+    let Ok(snapshot) = Handle::new().query(&query) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for task in snapshot.tasks() {
+        let Ok(value) = task.value(field) else {
+            continue;
+        };
+        let word = match (value, field.info().kind) {
+            (Value::Unsigned(id), Kind::User) => {
+                name_or_number(id, |id| uzers::get_user_by_uid(id).map(|user| user.name().to_owned()))
+            }
+            (Value::Unsigned(id), Kind::GroupId) => name_or_number(id, |id| {
+                uzers::get_group_by_gid(id).map(|group| group.name().to_owned())
+            }),
+            (Value::Unsigned(number), _) => number.to_string(),
+            (Value::Text(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => continue,
+        };
+        let help = match (field, task.comm()) {
+            (Field::Pid, Ok(comm)) => harmless(comm),
+            _ => String::new(),
+        };
+        found.push((word, help));
+    }
+    if field != Field::Pid {
+        found.sort();
+        found.dedup();
+    }
+    found
+}
+
+fn name_or_number(id: u64, name: impl Fn(u32) -> Option<std::ffi::OsString>) -> String {
+    let name = u32::try_from(id)
+        .ok()
+        .and_then(name)
+        .and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| id.to_string())
+}
+
+/// A text without what ends a line, or what a terminal obeys.
+fn harmless(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    text::escape(&mut out, bytes);
+    String::from_utf8_lossy(&out).into_owned()
+}

@@ -1,0 +1,190 @@
+//! `taskdiag events`.
+
+mod filter;
+mod stop;
+mod writer;
+
+use std::time::{Duration, Instant};
+
+use clap::{Args as ClapArgs, ValueEnum};
+use taskdiag::events::{EventSource, Lost, Options};
+use taskdiag::{Absent, EventField, EventKind, Events};
+
+use crate::choice::Chosen;
+use crate::listing::Formats;
+use crate::outcome::{say, Failure, Outcome};
+use crate::output::{Absences, Output};
+use crate::quantity;
+use crate::source::{parser, Choices, Only};
+use filter::Filter;
+use stop::Stop;
+use writer::Writer;
+
+/// Show processes as they begin (fork), run another program (exec) and end (exit), until Ctrl-C
+///
+/// However short-lived a process is, its events are shown or counted as lost: the last line on
+/// standard error says how many were lost, and the exit status is 1 if any were. Rows come out
+/// within some hundredths of a second, in the order of the events on each processor. Scripts should
+/// use -o with --jsonl or --csv: the default columns may change.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag events --kind exec\n  \
+    taskdiag events -p $$ --for 60\n  \
+    taskdiag events -o pid,start_ns,exit_code,runtime_ns --kind exit --jsonl | jq …")]
+pub struct Args {
+    /// Only these kinds of events
+    #[arg(long = "kind", value_enum, value_name = "KIND,…", value_delimiter = ',')]
+    kinds: Vec<Kind>,
+    /// Events of threads too
+    #[arg(short = 'T', long)]
+    threads: bool,
+    /// Only these processes and the descendants they have from now on; ends when none of them is
+    /// left
+    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
+    pids: Vec<u32>,
+    /// Only tasks of these effective users, by name or number
+    #[arg(short = 'u', long = "user", value_name = "USER,…", value_delimiter = ',')]
+    users: Vec<String>,
+    /// End after this many events
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this time
+    #[arg(long = "for", value_name = "SECONDS", value_parser = quantity::duration)]
+    duration: Option<Duration>,
+    /// Fields to show, in this order, or `all`; a plus in front adds to those shown without. See
+    /// docs/events.md
+    #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
+    fields: Vec<String>,
+    /// The source to ask. If it can't answer, that is an error
+    #[arg(long, value_name = "SOURCE", value_parser = parser(SOURCES), default_value = "auto")]
+    source: Only<EventSource>,
+    #[command(flatten, next_help_heading = "Output")]
+    formats: Formats,
+    /// Exact numbers in tables: bytes and nanoseconds
+    #[arg(long, help_heading = "Output")]
+    bytes: bool,
+    /// Names of users: instead of numbers in tables, beside them in JSON and CSV
+    #[arg(long, help_heading = "Output")]
+    names: bool,
+    /// No header above tables and CSV
+    #[arg(long, visible_alias = "no-headers", help_heading = "Output")]
+    no_header: bool,
+}
+
+/// What `--kind` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A process or thread began
+    Fork,
+    /// A process runs another program
+    Exec,
+    /// A process or thread ended
+    Exit,
+}
+
+impl From<Kind> for EventKind {
+    fn from(kind: Kind) -> EventKind {
+        match kind {
+            Kind::Fork => EventKind::Fork,
+            Kind::Exec => EventKind::Exec,
+            Kind::Exit => EventKind::Exit,
+        }
+    }
+}
+
+/// The sources.
+const SOURCES: &Choices<Only<EventSource>> = &[
+    ("auto", Only(None), "Tracepoints if allowed, else the proc connector"),
+    (
+        "bpf",
+        Only(Some(EventSource::Bpf)),
+        "BPF programs on tracepoints; needs CAP_BPF and CAP_PERFMON",
+    ),
+    ("connector", Only(Some(EventSource::Connector)), "The proc connector"),
+];
+
+fn chosen(lists: &[String]) -> Result<Chosen<EventField>, Failure> {
+    Chosen::parse(lists, |name| match name {
+        "all" => Ok(EventField::ALL.to_vec()),
+        name => Ok(vec![name
+            .parse()
+            .map_err(|error| Failure::Unanswered(format!("{error}")))?]),
+    })
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let chosen = chosen(&args.fields)?;
+    let mut filter = Filter::new(&args)?;
+    let mut writer = Writer::new(&args, &chosen);
+    let stop = Stop::new()?;
+    if filter.has_nobody() {
+        return Ok(Outcome::Partial);
+    }
+    let mut events = Events::open(
+        &Options::default()
+            .kinds(filter.kinds_to_watch())
+            .threads(args.threads)
+            .source(args.source.0),
+    )?;
+    let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
+    let most = args.count.unwrap_or(u64::MAX);
+    let mut output = Output::new();
+    let mut told = 0;
+    writer.begin(&mut output, events.source())?;
+    loop {
+        // This comes before the last batch, so that all that happened until now is in it.
+        let is_over = stop.was_asked()? || end.is_some_and(|end| end <= Instant::now());
+        for event in events.read()? {
+            if filter.admits(&event) {
+                writer.row(&mut output, &event)?;
+                told += 1;
+            }
+            if told == most || filter.has_nobody() {
+                break;
+            }
+        }
+        writer.flush(&mut output)?;
+        if is_over || told == most || filter.has_nobody() {
+            break;
+        }
+        let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
+        events.wait(rest, Some(stop.as_fd()))?;
+    }
+    let lost = events.lost();
+    let absences = writer.end(&mut output, told, lost)?;
+    Ok(report(told, lost, events.source(), &filter, &absences))
+}
+
+fn report(told: u64, lost: Lost, source: EventSource, filter: &Filter, absences: &Absences<EventField>) -> Outcome {
+    let mut outcome = filter.outcome;
+    for (fields, reason, count) in absences.summary() {
+        let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+        let next_step = match reason {
+            Absent::Unsupported => "only tracepoints have it: --source bpf says why they can't be used",
+            _ => "longer than there was room for",
+        };
+        say(format_args!(
+            "{}: {reason} for {count} of {told} events ({next_step})",
+            names.join(", ")
+        ));
+        outcome = Outcome::Partial;
+    }
+    if filter.undecided > 0 {
+        say(format_args!(
+            "{} events left out: their user could not be found out any more",
+            filter.undecided
+        ));
+        outcome = Outcome::Partial;
+    }
+    if lost.count > 0 {
+        outcome = Outcome::Partial;
+    }
+    let plural = if told == 1 { "" } else { "s" };
+    let at_least = if lost.is_exact { "" } else { "at least " };
+    say(format_args!(
+        "{told} event{plural}, {at_least}{} lost ({source})",
+        lost.count
+    ));
+    outcome
+}

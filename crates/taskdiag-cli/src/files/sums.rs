@@ -1,0 +1,280 @@
+//! Files added up: by user, program, unit, container or path, and those that are deleted.
+
+use std::collections::{HashMap, HashSet};
+
+use clap::ValueEnum;
+use taskdiag::files::{Device, OpenFile};
+use taskdiag::{Absent, Field, Task, Value};
+
+use crate::choice::{unknown, SortBy};
+use crate::outcome::Failure;
+use crate::output::named::Cell;
+
+/// What files are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Effective user of the process
+    User,
+    /// File name of the process's executable; the name of the process where that is denied
+    Program,
+    /// The process's systemd unit, of the system or of a user
+    Unit,
+    /// The process's container
+    Container,
+    /// Name of the file
+    Path,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 5] = [By::User, By::Program, By::Unit, By::Container, By::Path];
+
+    /// Its name for `--sort`.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::User => "user",
+            By::Program => "program",
+            By::Unit => "unit",
+            By::Container => "container",
+            By::Path => "name",
+        }
+    }
+
+    /// The keys in JSON and CSV.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            By::User => &["euid", "user"],
+            By::Program => &["program"],
+            By::Unit => &["unit"],
+            By::Container => &["container"],
+            By::Path => &["name"],
+        }
+    }
+
+    /// The heading in tables.
+    pub fn heading(self) -> &'static str {
+        match self {
+            By::User => "USER",
+            By::Program => "PROGRAM",
+            By::Unit => "UNIT",
+            By::Container => "CONTAINER",
+            By::Path => "NAME",
+        }
+    }
+
+    /// The fields of processes that decide the group.
+    pub fn fields(self) -> &'static [Field] {
+        match self {
+            By::User => &[Field::Euid],
+            By::Program => &[Field::Exe, Field::Comm],
+            By::Unit => &[Field::Unit, Field::UserUnit],
+            By::Container => &[Field::ContainerName, Field::ContainerId],
+            By::Path => &[],
+        }
+    }
+
+    /// The group of a file of a process.
+    fn of(self, task: &Task<'_>, file: &OpenFile<'_>) -> Result<Name, Absent> {
+        match self {
+            By::User => Ok(Name::User(task.euid()?)),
+            By::Unit => first_text([task.user_unit(), task.unit()]),
+            By::Container => first_text([task.container_name(), task.container_id()]),
+            By::Path => Ok(Name::Text(file.name?.to_vec())),
+            By::Program => {
+                let path = match task.exe() {
+                    Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
+                    Err(_) => task.comm()?,
+                };
+                let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+                Ok(Name::Text(name.to_vec()))
+            }
+        }
+    }
+}
+
+/// The first text that is known and not empty; an empty one if that is all there is.
+fn first_text(texts: [Result<&[u8], Absent>; 2]) -> Result<Name, Absent> {
+    let known = texts.iter().find(|text| text.is_ok_and(|text| !text.is_empty()));
+    Ok(Name::Text(known.copied().unwrap_or(texts[1])?.to_vec()))
+}
+
+/// The name of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Name {
+    /// A user id.
+    User(u32),
+    /// Any bytes.
+    Text(Vec<u8>),
+    /// The name is not known.
+    None(Absent),
+}
+
+/// Some files added up.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    /// How many descriptors and other uses there are.
+    opens: u64,
+    processes: HashSet<u32>,
+    /// Each once, however often it is open.
+    files: HashSet<(Device, u64)>,
+    deleted: u64,
+    deleted_bytes: u64,
+    /// How many uses are of files that are not known.
+    unknown: u64,
+}
+
+impl Sum {
+    /// The keys of the numbers of a sum.
+    pub const KEYS: [&'static str; 5] = [
+        "opens_count",
+        "processes_count",
+        "files_count",
+        "deleted_count",
+        "deleted_bytes",
+    ];
+
+    /// Adds a file.
+    pub fn add(&mut self, task: &Task<'_>, file: &OpenFile<'_>) {
+        self.opens += 1;
+        if let Ok(pid) = task.pid() {
+            self.processes.insert(pid);
+        }
+        let (Ok(device), Ok(inode)) = (file.device, file.inode) else {
+            self.unknown += 1;
+            return;
+        };
+        let is_new = self.files.insert((device, inode));
+        if is_new && file.is_deleted() == Ok(true) {
+            self.deleted += 1;
+            self.deleted_bytes += file.allocated_bytes.unwrap_or(0);
+        }
+    }
+
+    /// The numbers under [`Sum::KEYS`].
+    pub fn numbers(&self) -> [u64; 5] {
+        [
+            self.opens,
+            self.processes.len() as u64,
+            self.files.len() as u64,
+            self.deleted,
+            self.deleted_bytes,
+        ]
+    }
+
+    /// The same, for programs.
+    pub fn cells(&self) -> [Cell<'static>; 5] {
+        self.numbers().map(|number| Ok(Value::Unsigned(number)))
+    }
+
+    /// How many uses are of files whose device and inode number are not known. They are in no
+    /// number but the first two.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+}
+
+/// The sums of groups.
+pub struct Sums {
+    by: By,
+    groups: HashMap<Name, Sum>,
+}
+
+impl Sums {
+    /// Sums of nothing.
+    pub fn new(by: By) -> Sums {
+        Sums {
+            by,
+            groups: HashMap::new(),
+        }
+    }
+
+    /// Adds a file to its group.
+    pub fn add(&mut self, task: &Task<'_>, file: &OpenFile<'_>) {
+        let name = self.by.of(task, file).unwrap_or_else(Name::None);
+        self.groups.entry(name).or_default().add(task, file);
+    }
+
+    /// The groups, sorted.
+    pub fn sorted(self, orders: &[SortBy<SumKey>]) -> Vec<(Name, Sum)> {
+        let mut sums: Vec<(Name, Sum)> = self.groups.into_iter().collect();
+        sums.sort_by(|a, b| {
+            let by_key = |by: &SortBy<SumKey>| match by.key {
+                SumKey::Number(index) => by.compare(
+                    Ok::<_, Absent>(a.1.numbers()[index]),
+                    Ok(b.1.numbers()[index]),
+                    Ord::cmp,
+                ),
+                SumKey::Name => by.compare(Ok::<_, Absent>(&a.0), Ok(&b.0), Ord::cmp),
+            };
+            let order = orders.iter().map(by_key).find(|order| order.is_ne());
+            order.unwrap_or_else(|| a.0.cmp(&b.0))
+        });
+        sums
+    }
+}
+
+/// What sums are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumKey {
+    /// One of the numbers, by its index among [`Sum::KEYS`].
+    Number(usize),
+    /// The name of the group.
+    Name,
+}
+
+/// The keys that `--sort` options name; without, the group with the most uses comes first.
+pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
+    let usual = ["-opens_count".to_owned()];
+    let lists = if lists.is_empty() { &usual } else { lists };
+    SortBy::parse(lists, |name| match Sum::KEYS.iter().position(|key| *key == name) {
+        Some(index) => Ok(SumKey::Number(index)),
+        None if name == by.name() => Ok(SumKey::Name),
+        None => Err(unknown("key of sums", name, [by.name()].into_iter().chain(Sum::KEYS))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(opens: u64, deleted_bytes: u64) -> Sum {
+        Sum {
+            opens,
+            deleted_bytes,
+            ..Sum::default()
+        }
+    }
+
+    /// Check the orders of sums, and that unknown keys are errors.
+    #[test]
+    fn sums_are_sorted() {
+        let text = |name: &str| Name::Text(name.into());
+        let sorted = |orders: &[&str]| -> Vec<Name> {
+            let orders: Vec<String> = orders.iter().map(|&order| order.to_owned()).collect();
+            let sums = Sums {
+                by: By::Program,
+                groups: HashMap::from([(text("a"), sum(1, 9)), (text("b"), sum(2, 0)), (text("c"), sum(2, 1))]),
+            };
+            let sorted = sums.sorted(&sort_keys(&orders, By::Program).expect("keys"));
+            sorted.into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(sorted(&[]), ["b", "c", "a"].map(text));
+        assert_eq!(sorted(&["-deleted_bytes"]), ["a", "c", "b"].map(text));
+        assert_eq!(sorted(&["-program"]), ["c", "b", "a"].map(text));
+        assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
+    }
+
+    /// Check that the first text that says something is the name of a group.
+    #[test]
+    fn empty_names_give_way() {
+        let name = |texts| first_text(texts).map(|name| name == Name::Text(b"x".to_vec()));
+        assert_eq!(name([Ok(b"x"), Ok(b"y")]), Ok(true));
+        assert_eq!(name([Ok(b""), Ok(b"x")]), Ok(true));
+        assert_eq!(name([Err(Absent::Denied), Ok(b"x")]), Ok(true));
+        assert_eq!(first_text([Ok(b""), Ok(b"")]), Ok(Name::Text(Vec::new())));
+        assert_eq!(
+            first_text([Err(Absent::Gone), Err(Absent::Denied)]),
+            Err(Absent::Denied)
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! What the header says of the machine: the texts of `/proc` that are not about single processes.
+
+use std::fs;
+
+use taskdiag::memory::system::MemInfo;
+
+/// What the processors did, in clock ticks since boot (proc_stat(5)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// User mode.
+    pub user: u64,
+    /// User mode with a nice value above 0.
+    pub nice: u64,
+    /// Kernel mode.
+    pub system: u64,
+    /// Interrupts, and time that the hypervisor gave to others.
+    pub other: u64,
+    /// Nothing, or waiting for I/O.
+    pub idle: u64,
+}
+
+/// Parts of the time between two samples, from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User mode with a nice value above 0.
+    pub nice: f64,
+    /// User mode.
+    pub user: f64,
+    /// Kernel mode.
+    pub system: f64,
+    /// Interrupts and stolen time.
+    pub other: f64,
+}
+
+impl Usage {
+    /// All but idle time.
+    pub fn busy(&self) -> f64 {
+        self.nice + self.user + self.system + self.other
+    }
+}
+
+impl Times {
+    /// What happened since `before`. A counter that falls, as idle time may, did not grow.
+    pub fn since(&self, before: &Times) -> Usage {
+        let parts = [
+            self.nice.saturating_sub(before.nice),
+            self.user.saturating_sub(before.user),
+            self.system.saturating_sub(before.system),
+            self.other.saturating_sub(before.other),
+            self.idle.saturating_sub(before.idle),
+        ];
+        let whole = parts.iter().sum::<u64>().max(1) as f64;
+        let [nice, user, system, other, _] = parts.map(|part| part as f64 / whole);
+        Usage {
+            nice,
+            user,
+            system,
+            other,
+        }
+    }
+
+    fn parse(words: &mut dyn Iterator<Item = &str>) -> Option<Times> {
+        let mut number = || words.next().map(|word| word.parse::<u64>().unwrap_or(0));
+        let (user, nice, system, idle) = (number()?, number()?, number()?, number()?);
+        let mut rest = || number().unwrap_or(0);
+        let [iowait, irq, softirq, steal] = [rest(), rest(), rest(), rest()];
+        Some(Times {
+            user,
+            nice,
+            system,
+            other: irq.saturating_add(softirq).saturating_add(steal),
+            idle: idle.saturating_add(iowait),
+        })
+    }
+}
+
+/// What `/proc/stat` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// All processors together.
+    pub all: Times,
+    /// Each processor that is online, with its number.
+    pub each: Vec<(u32, Times)>,
+    /// Forks since boot, of threads too.
+    pub forks: Option<u64>,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Stat {
+        let mut stat = Stat::default();
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("cpu") => stat.all = Times::parse(&mut words).unwrap_or_default(),
+                Some("processes") => stat.forks = words.next().and_then(|word| word.parse().ok()),
+                Some(word) => {
+                    let number = word.strip_prefix("cpu").and_then(|number| number.parse().ok());
+                    if let (Some(number), Some(times)) = (number, Times::parse(&mut words)) {
+                        stat.each.push((number, times));
+                    }
+                }
+                None => {}
+            }
+        }
+        stat
+    }
+}
+
+/// What `/proc/meminfo` says, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All of the machine's memory that the kernel can use.
+    pub total: u64,
+    /// What is neither free nor page cache.
+    pub used: u64,
+    /// Page cache and buffers, without shared memory, which can't be dropped.
+    pub cache: u64,
+    /// What new programs could get without swapping, as the kernel estimates it.
+    pub available: u64,
+    /// Swap space.
+    pub swap_total: u64,
+    /// Swap space in use.
+    pub swap_used: u64,
+}
+
+impl Memory {
+    fn new(info: &MemInfo) -> Option<Memory> {
+        let total = info.bytes("MemTotal")?;
+        let bytes = |name| info.bytes(name).unwrap_or(0);
+        let cache = (bytes("Cached").saturating_add(bytes("Buffers"))).saturating_sub(bytes("Shmem"));
+        let free = bytes("MemFree");
+        let swap_total = bytes("SwapTotal");
+        Some(Memory {
+            total,
+            used: total.saturating_sub(free).saturating_sub(cache),
+            cache,
+            available: bytes("MemAvailable"),
+            swap_total,
+            swap_used: swap_total.saturating_sub(bytes("SwapFree")),
+        })
+    }
+}
+
+/// What `/proc/loadavg` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Averages over 1, 5 and 15 minutes, as the kernel writes them.
+    pub averages: [String; 3],
+    /// Threads that run or want to.
+    pub runnable: u64,
+    /// All threads.
+    pub threads: u64,
+}
+
+impl Load {
+    fn parse(text: &str) -> Option<Load> {
+        let mut words = text.split_ascii_whitespace();
+        let mut average = || {
+            words
+                .next()
+                .filter(|word| word.parse::<f64>().is_ok())
+                .map(str::to_owned)
+        };
+        let averages = [average()?, average()?, average()?];
+        let (runnable, threads) = words.next()?.split_once('/')?;
+        Some(Load {
+            averages,
+            runnable: runnable.parse().ok()?,
+            threads: threads.parse().ok()?,
+        })
+    }
+}
+
+/// What pressure stall information is about.
+pub const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
+
+/// What the header says of the machine, at one moment. What could not be read is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// Seconds since boot.
+    pub uptime_s: Option<u64>,
+    /// Load.
+    pub load: Option<Load>,
+    /// Processors.
+    pub stat: Stat,
+    /// Memory.
+    pub memory: Option<Memory>,
+    /// For each of [`PRESSURES`], the percentage of the last ten seconds in which some task had to
+    /// wait for it (Linux 4.20).
+    pub pressure: [Option<f64>; 3],
+}
+
+impl Host {
+    /// Reads it.
+    pub fn read() -> Host {
+        let text = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Host {
+            uptime_s: text("/proc/uptime").ok().and_then(|text| uptime(&text)),
+            load: text("/proc/loadavg").ok().and_then(|text| Load::parse(&text)),
+            stat: text("/proc/stat").map_or_else(|_| Stat::default(), |text| Stat::parse(&text)),
+            memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
+            pressure: PRESSURES.map(|name| pressure(&text(&format!("/proc/pressure/{name}")).ok()?)),
+        }
+    }
+}
+
+fn uptime(text: &str) -> Option<u64> {
+    text.split(['.', ' ']).next()?.parse().ok()
+}
+
+/// The average over ten seconds of the line `some`.
+fn pressure(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split(' ')
+        .find_map(|word| word.strip_prefix("avg10="))?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the lines of /proc/stat, with processors that are offline, and kernels that write
+    /// fewer numbers.
+    #[test]
+    fn processors_have_times() {
+        let text = "cpu  10 1 5 100 4 1 2 3 9 0\ncpu0 10 1 5 100\ncpu3 1 0 0 0 0 0 0 7\nintr 1 2\nprocesses 77\n";
+        let stat = Stat::parse(text);
+        let all = Times {
+            user: 10,
+            nice: 1,
+            system: 5,
+            other: 6,
+            idle: 104,
+        };
+        assert_eq!((stat.all, stat.forks), (all, Some(77)));
+        assert_eq!(stat.each.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(stat.each[1].1.other, 7);
+        assert_eq!(Stat::parse("cpu\ncpux 1 2 3 4\n\n"), Stat::default());
+    }
+
+    /// Check that parts add up to one, that a counter that falls has not grown, and that no time is
+    /// no usage.
+    #[test]
+    fn usage_is_of_the_time_between() {
+        let before = Times {
+            user: 10,
+            idle: 100,
+            ..Times::default()
+        };
+        let now = Times {
+            user: 30,
+            system: 20,
+            idle: 160,
+            ..Times::default()
+        };
+        let usage = now.since(&before);
+        assert_eq!((usage.user, usage.system, usage.busy()), (0.2, 0.2, 0.4));
+        let fallen = Times { idle: 99, ..before };
+        assert_eq!(fallen.since(&before), Usage::default());
+    }
+
+    /// Check the other texts, and that nonsense is no value.
+    #[test]
+    fn texts_are_parsed() {
+        let load = Load::parse("0.50 0.40 0.30 2/253 4711\n").expect("a load");
+        assert_eq!(load.averages, ["0.50", "0.40", "0.30"]);
+        assert_eq!((load.runnable, load.threads), (2, 253));
+        assert_eq!(Load::parse("a b c 2/3 4"), None);
+        assert_eq!(uptime("12345.67 8910.11\n"), Some(12345));
+        let text = "some avg10=1.25 avg60=0.10 avg300=0.00 total=1\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=1\n";
+        assert_eq!(pressure(text), Some(1.25));
+        assert_eq!(pressure("full avg10=1"), None);
+    }
+
+    /// Check that this machine has all that every Linux has.
+    #[test]
+    fn this_machine_answers() {
+        let host = Host::read();
+        assert!(host.load.is_some() && host.uptime_s.is_some());
+        assert!(!host.stat.each.is_empty() && host.stat.forks > Some(0));
+        let memory = host.memory.expect("meminfo");
+        assert!(memory.total > 0 && memory.used + memory.cache <= memory.total);
+    }
+}

@@ -1,0 +1,224 @@
+//! What comes before and after rows for programs: the members of a JSON document, the header of CSV, the
+//! lines of samples.
+
+use jiff::Timestamp;
+use taskdiag::Value;
+
+use super::format::Machine;
+use super::{csv, json, people, Extra};
+
+/// What a JSON document says about its rows. Its other members are the same for all commands.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    /// The command.
+    pub command: &'a str,
+    /// Which source answered what.
+    pub sources: Vec<(&'a str, &'a str)>,
+    /// What was counted, if that is known before the rows are.
+    pub counters: Option<Vec<(&'static str, Value<'a>)>>,
+}
+
+impl<'a> Head<'a> {
+    /// The head of a document whose counters are known.
+    pub fn new(
+        command: &'a str,
+        sources: Vec<(&'a str, &'a str)>,
+        counters: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> Head<'a> {
+        let counters = counters.into_iter().map(|(name, count)| (name, Value::Unsigned(count)));
+        Head {
+            command,
+            sources,
+            counters: Some(counters.collect()),
+        }
+    }
+
+    /// The head of a document whose counters come after its rows.
+    pub fn streaming(command: &'a str, sources: Vec<(&'a str, &'a str)>) -> Head<'a> {
+        Head {
+            command,
+            sources,
+            counters: None,
+        }
+    }
+}
+
+/// Rows for programs that are being written: in a JSON document, as lines of JSON, or as CSV.
+#[derive(Debug)]
+pub struct Document {
+    machine: Machine,
+    has_rows: bool,
+}
+
+impl Document {
+    /// Appends what comes before the rows. `header` has the names of the columns, for CSV that is
+    /// to have them.
+    pub fn begin(
+        out: &mut Vec<u8>,
+        machine: Machine,
+        head: &Head<'_>,
+        header: Option<impl IntoIterator<Item = impl AsRef<str>>>,
+    ) -> Document {
+        match (machine, header) {
+            (Machine::Json, _) => begin_document(out, head),
+            (Machine::Csv, Some(names)) => csv::header(out, names),
+            (Machine::Csv | Machine::Jsonl, _) => {}
+        }
+        Document {
+            machine,
+            has_rows: false,
+        }
+    }
+
+    /// Appends a row: `write` appends the row itself, an object or cells.
+    #[inline]
+    pub fn row(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.machine == Machine::Json {
+            out.extend_from_slice(if self.has_rows { b",\n" } else { b"\n" });
+            write(out);
+        } else {
+            write(out);
+            out.push(b'\n');
+        }
+        self.has_rows = true;
+    }
+
+    /// Appends what comes after the rows. `write` appends further members of a JSON document,
+    /// each with a comma in front.
+    pub fn end(self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.machine == Machine::Json {
+            out.extend_from_slice(b"\n]");
+            write(out);
+            out.extend_from_slice(b"}\n");
+        }
+    }
+}
+
+/// Appends the part of a document before its rows.
+fn begin_document(out: &mut Vec<u8>, head: &Head<'_>) {
+    let system = rustix::system::uname();
+    out.extend_from_slice(b"{\"schema\":1");
+    member(out, "command", |out| json::string(out, head.command));
+    member(out, "time", |out| json::string(out, &now()));
+    member(out, "host", |out| json::text(out, system.nodename().to_bytes()));
+    if let Some(id) = boot_id() {
+        member(out, "boot_id", |out| json::string(out, &id));
+    }
+    member(out, "kernel", |out| json::text(out, system.release().to_bytes()));
+    member(out, "sources", |out| {
+        json::object(out, &head.sources, |&(what, source)| {
+            (what, move |out: &mut Vec<u8>| json::string(out, source))
+        });
+    });
+    if let Some(counters) = &head.counters {
+        self::counters(out, counters);
+    }
+    out.extend_from_slice(b",\"rows\":[");
+}
+
+/// Appends a member of an object that has members already.
+pub fn member(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(b',');
+    json::string(out, name);
+    out.push(b':');
+    write(out);
+}
+
+/// Appends the counters of a document.
+pub fn counters(out: &mut Vec<u8>, counters: &[(&str, Value<'_>)]) {
+    member(out, "counters", |out| {
+        json::object(out, counters, |&(name, value)| {
+            (name, move |out: &mut Vec<u8>| json::write_value(out, value))
+        });
+    });
+}
+
+/// One of several samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Its number, from 0.
+    pub number: u64,
+    /// When it was taken, as [`now`] says it.
+    pub time: &'a str,
+}
+
+impl<'a> Sample<'a> {
+    /// What the rows of a sample have in CSV. In lines of JSON they have the number alone.
+    pub fn extras(self) -> [(&'static str, Result<Extra<'a>, &'static str>); 2] {
+        [
+            ("sample", Ok(Extra::Count(self.number))),
+            ("time", Ok(Extra::Text(self.time))),
+        ]
+    }
+}
+
+/// Appends the line before the rows of a sample in lines of JSON. No row has a key
+/// `rows`.
+pub fn sample(out: &mut Vec<u8>, sample: Sample<'_>, rows: usize) {
+    out.extend_from_slice(b"{\"sample\":");
+    people::number(out, sample.number);
+    member(out, "time", |out| json::string(out, sample.time));
+    member(out, "rows", |out| people::number(out, rows));
+    out.extend_from_slice(b"}\n");
+}
+
+/// The time as RFC 3339 has it, in UTC, to the millisecond.
+pub fn now() -> String {
+    format!("{:.3}", Timestamp::now())
+}
+
+/// The random id of this boot of the kernel (random(4)); `None` where /proc/sys is not mounted.
+fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(machine: Machine, head: &Head<'_>) -> String {
+        let mut out = Vec::new();
+        let mut document = Document::begin(&mut out, machine, head, Some(["a"]));
+        for row in ["1", "2"] {
+            document.row(&mut out, |out| out.extend_from_slice(row.as_bytes()));
+        }
+        document.end(&mut out, |out| member(out, "total", |out| out.push(b'3')));
+        String::from_utf8(out).expect("made of UTF-8")
+    }
+
+    /// Check that rows have around them what each form has, and that a document says what it is
+    /// about.
+    #[test]
+    fn rows_have_three_surroundings() {
+        let head = Head::new("ps", vec![("base", "bpf")], [("tasks", 2)]);
+        assert_eq!(written(Machine::Csv, &head), "a\n1\n2\n");
+        assert_eq!(written(Machine::Jsonl, &head), "1\n2\n");
+        let text = written(Machine::Json, &head);
+        let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let members: Vec<&str> = document
+            .as_object()
+            .expect("an object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        for name in [
+            "schema", "command", "time", "host", "kernel", "sources", "counters", "rows", "total",
+        ] {
+            assert!(members.contains(&name), "{name}: {text}");
+        }
+        assert_eq!(document["sources"], serde_json::json!({"base": "bpf"}));
+        assert_eq!(document["counters"], serde_json::json!({"tasks": 2}));
+        assert_eq!(document["rows"], serde_json::json!([1, 2]));
+        let streaming = written(Machine::Json, &Head::streaming("cache", Vec::new()));
+        assert!(!streaming.contains("counters"), "{streaming}");
+    }
+
+    /// Check that times are in UTC and have the form that RFC 3339 gives them.
+    #[test]
+    fn times_are_utc() {
+        let time = now();
+        assert_eq!((time.len(), &time[23..]), (24, "Z"), "{time}");
+        assert!(time.parse::<Timestamp>().is_ok_and(|then| then <= Timestamp::now()));
+    }
+}

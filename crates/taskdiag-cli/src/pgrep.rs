@@ -1,0 +1,587 @@
+//! `taskdiag pgrep`, and the criteria that it shares with `pkill`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use regex::bytes::{Regex, RegexBuilder};
+use rustix::process::getpid;
+use rustix::time::ClockId;
+use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Query, Task, Value};
+use taskdiag_sys::host::now_ns;
+
+use crate::listing::Answers;
+use crate::outcome::{message, say, who_may, Failure, Outcome};
+use crate::output::{text, Output};
+use crate::ps;
+use crate::selection;
+use crate::source::SourceOptions;
+use crate::version;
+
+/// The criteria of pgrep(1). A process matches if it meets all of them.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Criteria {
+    /// Print how many match instead of their ids; pkill signals them all the same
+    #[arg(short, long)]
+    pub count: bool,
+    /// Match the whole command line rather than the name
+    #[arg(short, long)]
+    full: bool,
+    /// Only of these process groups; 0 is that of this command
+    #[arg(short = 'g', long, value_name = "PGID,…", value_delimiter = ',')]
+    pgroup: Vec<u32>,
+    /// Only of these real groups, by name or number
+    #[arg(short = 'G', long, value_name = "GROUP,…", value_delimiter = ',')]
+    group: Vec<String>,
+    /// Match without regard to case
+    #[arg(short, long)]
+    ignore_case: bool,
+    /// Only the one that started last
+    #[arg(short, long, conflicts_with_all = ["oldest", "inverse"])]
+    newest: bool,
+    /// Only the one that started first
+    #[arg(short, long, conflicts_with = "inverse")]
+    oldest: bool,
+    /// Only those that started so many seconds ago or earlier
+    #[arg(short = 'O', long, value_name = "SECONDS")]
+    older: Option<u64>,
+    /// Only children of these processes
+    #[arg(short = 'P', long, value_name = "PID,…", value_delimiter = ',')]
+    parent: Vec<u32>,
+    /// Only of these sessions; 0 is that of this command
+    #[arg(short, long, value_name = "SID,…", value_delimiter = ',')]
+    session: Vec<u32>,
+    /// Only on these terminals: pts/0, tty1
+    #[arg(short, long, value_name = "TERMINAL,…", value_delimiter = ',')]
+    terminal: Vec<String>,
+    /// Only of these effective users, by name or number
+    #[arg(short = 'u', long, value_name = "USER,…", value_delimiter = ',')]
+    euid: Vec<String>,
+    /// Only of these real users, by name or number
+    #[arg(short = 'U', long, value_name = "USER,…", value_delimiter = ',')]
+    uid: Vec<String>,
+    /// All but those that match
+    #[arg(long)]
+    pub inverse: bool,
+    /// Match the whole name or command line
+    #[arg(short = 'x', long)]
+    exact: bool,
+    /// Only the process whose id is in this file
+    #[arg(short = 'F', long, value_name = "FILE")]
+    pidfile: Option<PathBuf>,
+    /// Fail if the file with the id is not locked, as it is while its process runs
+    #[arg(short = 'L', long, requires = "pidfile")]
+    logpidfile: bool,
+    /// Only in these states: R, S, D, I, T, t, Z …
+    #[arg(short, long, value_name = "STATE,…")]
+    runstates: Option<String>,
+    /// Leave out this command's own ancestors
+    #[arg(short = 'A', long)]
+    ignore_ancestors: bool,
+    /// Only in these cgroups of the unified hierarchy: paths as the field cgroup has them
+    #[arg(long, value_name = "PATH,…", value_delimiter = ',')]
+    cgroup: Vec<OsString>,
+    /// Only in the same namespaces as this process
+    #[arg(long, value_name = "PID")]
+    ns: Option<u32>,
+    /// With --ns: only these namespaces matter: ipc, mnt, net, pid, user, uts, cgroup, time
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "ns")]
+    nslist: Vec<String>,
+    /// Only those that this is true of: see `taskdiag ps`
+    #[arg(long = "where", value_name = "EXPR")]
+    filter: Option<String>,
+    /// Print the version
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// A regular expression for the name
+    pattern: Option<String>,
+    #[command(flatten)]
+    from: SourceOptions,
+}
+
+/// A task that matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Its process.
+    pub pid: u32,
+    /// Its thread, which of a process is the same.
+    pub tid: u32,
+    /// When it started, in nanoseconds since boot.
+    pub start_ns: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its command line; in brackets its name if it has none, or none was asked for.
+    pub cmdline: Vec<u8>,
+}
+
+/// What the command needs besides processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Threads rather than processes.
+    pub threads: bool,
+    /// Command lines.
+    pub cmdline: bool,
+    /// Only those that catch this signal.
+    pub catches: Option<u32>,
+}
+
+/// The kernel keeps so many bytes of a name, except for kernel threads.
+const LONGEST_NAME: usize = 15;
+
+impl Criteria {
+    /// Prints the version if that is asked for.
+    pub fn print_version(&self) -> Result<bool, Failure> {
+        if self.version {
+            let mut output = Output::new();
+            output.buffer().extend_from_slice(version::text().as_bytes());
+            output.finish()?;
+        }
+        Ok(self.version)
+    }
+
+    /// A handle for the command.
+    pub fn handle(&self) -> Handle {
+        self.from.handle()
+    }
+
+    /// Those that match, by their ids.
+    pub fn matches(&self, handle: &mut Handle, wanted: Wanted) -> Result<Vec<Match>, Failure> {
+        let pattern = self.pattern()?;
+        let pid = match &self.pidfile {
+            Some(path) => match pid_in(path, self.logpidfile) {
+                Ok(pid) => Some(pid),
+                Err(message) => {
+                    say(message);
+                    return Ok(Vec::new());
+                }
+            },
+            None => None,
+        };
+        let namespaces = match self.ns {
+            Some(pid) => match same_namespaces(handle, pid, &self.nslist)? {
+                Some(expressions) => expressions,
+                None => {
+                    say(format_args!("--ns {pid}: no such process"));
+                    return Ok(Vec::new());
+                }
+            },
+            None => Vec::new(),
+        };
+        let filter = self.filter(handle, pid, namespaces)?;
+        if pattern.is_none() && filter.is_none() {
+            let message = "nothing says which processes are meant: give a pattern, or an option such as -u";
+            return Err(Failure::Unanswered(message.to_owned()));
+        }
+        let mut fields = Field::Comm | Field::StartNs;
+        if self.full || wanted.cmdline {
+            fields |= Field::Cmdline | Field::State;
+        }
+        if self.ignore_ancestors {
+            fields.insert(Field::Ppid);
+        }
+        if wanted.catches.is_some() {
+            fields.insert(Field::SigCaught);
+        }
+        let mut query = if wanted.threads {
+            Query::threads()
+        } else {
+            Query::processes()
+        };
+        query = query.fields(fields);
+        // With --inverse, the tasks that do not match the filter are needed, too.
+        match (&filter, self.inverse) {
+            (Some(filter), false) => query = query.filter(filter.clone()),
+            (Some(filter), true) => query = query.with_fields_read(filter.fields()),
+            (None, _) => {}
+        }
+        let answers = Answers::ask(handle, &query).map_err(fatal)?;
+        let tasks = answers.tasks();
+        let left_out = self.left_out(&tasks);
+        let is_match = |task: &&Task<'_>| {
+            let pid = task.record().header().pid.get();
+            let by_filter = match (&filter, self.inverse) {
+                (Some(filter), true) => filter.decide(*task) == Some(true),
+                _ => true,
+            };
+            let by_pattern = pattern.as_ref().is_none_or(|pattern| self.has(pattern, task));
+            let catches = wanted.catches.is_none_or(|signal| has_handler(task, signal));
+            catches && !left_out.contains(&pid) && (by_filter && by_pattern) != self.inverse
+        };
+        let mut matches: Vec<Match> = tasks.iter().filter(is_match).map(Match::of).collect();
+        let by_start = |found: &Match| (found.start_ns, found.tid);
+        if self.newest {
+            matches = matches.into_iter().max_by_key(by_start).into_iter().collect();
+        }
+        if self.oldest {
+            matches = matches.into_iter().min_by_key(by_start).into_iter().collect();
+        }
+        // As with pgrep, the exit status only says whether there is a match.
+        answers.report(&[]);
+        Ok(matches)
+    }
+
+    fn pattern(&self) -> Result<Option<Regex>, Failure> {
+        let Some(pattern) = &self.pattern else { return Ok(None) };
+        if pattern.len() > LONGEST_NAME
+            && !self.full
+            && pattern
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        {
+            say(format_args!(
+                "{pattern:?} is longer than any name but those of kernel threads, which have {LONGEST_NAME} bytes at most: -f matches \
+                 command lines"
+            ));
+        }
+        let whole = if self.exact {
+            format!("^(?:{pattern})$")
+        } else {
+            pattern.clone()
+        };
+        let regex = RegexBuilder::new(&whole)
+            .case_insensitive(self.ignore_case)
+            .dot_matches_new_line(true)
+            .build();
+        regex
+            .map(Some)
+            .map_err(|error| Failure::Unanswered(format!("{pattern:?} is no regular expression: {error}")))
+    }
+
+    /// Whether the pattern matches the name, or the command line with --full.
+    fn has(&self, pattern: &Regex, task: &Task<'_>) -> bool {
+        if self.full {
+            return pattern.is_match(&cmdline(task));
+        }
+        task.comm().is_ok_and(|name| pattern.is_match(name))
+    }
+
+    /// This process, and with -A its ancestors.
+    fn left_out(&self, tasks: &[Task<'_>]) -> Vec<u32> {
+        let mut left_out = vec![getpid().as_raw_nonzero().get().unsigned_abs()];
+        let parent_of = |pid: u32| {
+            let task = tasks.iter().find(|task| task.record().header().pid.get() == pid)?;
+            task.ppid().ok().filter(|&parent| parent != 0)
+        };
+        if self.ignore_ancestors {
+            while let Some(parent) = left_out.last().and_then(|&pid| parent_of(pid)) {
+                // Ids are reused: two tasks may look like each other's parent.
+                if left_out.contains(&parent) {
+                    break;
+                }
+                left_out.push(parent);
+            }
+        }
+        left_out
+    }
+
+    /// The criteria other than the pattern. `None` if there are none. `pid` is the one in a file,
+    /// `expressions` is what --ns means.
+    fn filter(
+        &self,
+        handle: &mut Handle,
+        pid: Option<u32>,
+        mut expressions: Vec<String>,
+    ) -> Result<Option<Filter>, Failure> {
+        let wrong = |message: String| Failure::Unanswered(message);
+        let mut filters = Vec::new();
+        let mut one_of = |field: Field, numbers: Vec<u32>| {
+            if !numbers.is_empty() {
+                filters.push(Filter::one_of(field, &numbers));
+            }
+        };
+        one_of(Field::Pgid, or_own(handle, Field::Pgid, &self.pgroup)?);
+        one_of(Field::Sid, or_own(handle, Field::Sid, &self.session)?);
+        one_of(Field::Ppid, self.parent.clone());
+        one_of(Field::Euid, selection::users(&self.euid)?);
+        one_of(Field::Uid, selection::users(&self.uid)?);
+        let groups: Result<Vec<u32>, String> = self.group.iter().map(|name| selection::group(name)).collect();
+        one_of(Field::Gid, groups.map_err(wrong)?);
+        let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(|name| ps::terminal(name)).collect();
+        one_of(Field::TtyNr, terminals.map_err(wrong)?);
+        one_of(Field::Pid, pid.into_iter().collect());
+        expressions.extend(self.runstates.as_deref().map(in_states).transpose().map_err(wrong)?);
+        if let Some(seconds) = self.older {
+            let now = now_ns(ClockId::Boottime) / 1_000_000_000;
+            let boundary = now.saturating_sub(seconds);
+            expressions.push(format!("start_ns <= {}", boundary.saturating_mul(1_000_000_000)));
+        }
+        for expression in expressions {
+            filters.push(Filter::parse(&expression).map_err(|error| wrong(error.to_string()))?);
+        }
+        if !self.cgroup.is_empty() {
+            filters.push(in_cgroups(&self.cgroup)?);
+        }
+        if let Some(expression) = &self.filter {
+            filters.push(selection::filter(expression)?);
+        }
+        Ok(filters.into_iter().reduce(Filter::and))
+    }
+}
+
+impl Match {
+    fn of(task: &Task<'_>) -> Match {
+        let header = task.record().header();
+        Match {
+            pid: header.pid.get(),
+            tid: header.tid.get(),
+            start_ns: header.start_ns.get(),
+            name: task.comm().unwrap_or_default().to_vec(),
+            cmdline: cmdline(task),
+        }
+    }
+}
+
+/// Whether a task catches a signal. Signal 0 is none.
+fn has_handler(task: &Task<'_>, signal: u32) -> bool {
+    match (task.value(Field::SigCaught), signal.checked_sub(1)) {
+        (Ok(Value::Mask(caught)), Some(bit)) => caught >> bit & 1 != 0,
+        _ => false,
+    }
+}
+
+/// The command line. As with pgrep, a task without one has its name in brackets.
+fn cmdline(task: &Task<'_>) -> Vec<u8> {
+    let line = match task.value(Field::Cmdline) {
+        Ok(Value::Texts(arguments)) => joined(arguments),
+        _ => Vec::new(),
+    };
+    if !line.is_empty() {
+        return line;
+    }
+    let end: &[u8] = match task.value(Field::State) {
+        Ok(Value::Letter('Z')) => b"] <defunct>",
+        _ => b"]",
+    };
+    [b"[", task.comm().unwrap_or_default(), end].concat()
+}
+
+fn joined(arguments: Arguments<'_>) -> Vec<u8> {
+    let parts: Vec<&[u8]> = arguments.iter().collect();
+    parts.join(&b' ')
+}
+
+/// The id in a file. With `must_be_locked` a file that no process has locked is refused.
+fn pid_in(path: &Path, must_be_locked: bool) -> Result<u32, String> {
+    let refused = |reason: String| format!("--pidfile {path:?}: {reason}");
+    let file = fs::File::open(path).map_err(|error| refused(message(&error)))?;
+    // It may be any file: read no more than an id takes.
+    let mut text = String::new();
+    io::Read::read_to_string(&mut io::Read::take(&file, 64), &mut text).map_err(|error| refused(message(&error)))?;
+    // Programs in C may write the NUL that ends their text.
+    let mut words = text.split(|c: char| c == '\0' || c.is_whitespace());
+    let pid = words.find(|word| !word.is_empty()).and_then(|word| word.parse().ok());
+    let Some(pid @ 1..) = pid else {
+        return Err(refused("there is no process id in it".to_owned()));
+    };
+    if must_be_locked && !is_locked(&file) {
+        return Err(refused(
+            "nobody has locked it, so its process may have ended".to_owned(),
+        ));
+    }
+    Ok(pid)
+}
+
+/// Whether another process holds a lock on a file, by flock(2) or fcntl(2).
+fn is_locked(file: &fs::File) -> bool {
+    use rustix::fs::{flock, FlockOperation};
+    let by_flock = flock(file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK);
+    by_flock || taskdiag_sys::lock::is_locked(file.as_fd())
+}
+
+/// Ids of process groups or sessions, with the command's own in place of 0. That one is 0, too, if
+/// its leader is outside of the command's pid namespace.
+fn or_own(handle: &mut Handle, field: Field, ids: &[u32]) -> Result<Vec<u32>, Failure> {
+    if !ids.contains(&0) {
+        return Ok(ids.to_vec());
+    }
+    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    let snapshot = handle.query(&Query::these([pid]).fields(field))?;
+    let own = match snapshot.tasks().next().map(|task| task.value(field)) {
+        Some(Ok(Value::Unsigned(id))) => id as u32,
+        _ => return Err(Failure::Unanswered(format!("the {field} of this command is not known"))),
+    };
+    Ok(ids.iter().map(|&id| if id == 0 { own } else { id }).collect())
+}
+
+/// A filter expression for processes in one of these states: letters, with or without commas.
+fn in_states(states: &str) -> Result<String, String> {
+    let is_state = |state: &char| state.is_ascii_alphabetic();
+    let states: Vec<char> = states.chars().filter(|&state| state != ',').collect();
+    match states.iter().find(|state| !is_state(state)) {
+        None if states.is_empty() => {
+            Err("--runstates: there is no state: they are letters such as R, S and Z".to_owned())
+        }
+        None => {
+            let states: Vec<String> = states.iter().map(|state| format!("state == '{state}'")).collect();
+            Ok(states.join(" or "))
+        }
+        Some(state) => Err(format!(
+            "--runstates: {state:?} is no state: they are letters such as R, S and Z"
+        )),
+    }
+}
+
+/// Filter expressions for the namespaces of a process. `None` if there is no such process.
+fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Option<Vec<String>>, Failure> {
+    const NAMED: [(&str, Field); 8] = [
+        ("ipc", Field::NsIpc),
+        ("mnt", Field::NsMnt),
+        ("net", Field::NsNet),
+        ("pid", Field::NsPid),
+        ("user", Field::NsUser),
+        ("uts", Field::NsUts),
+        ("cgroup", Field::NsCgroup),
+        ("time", Field::NsTime),
+    ];
+    // Without a list those that pgrep knows.
+    let fields: Result<Vec<Field>, Failure> = match names {
+        [] => Ok(NAMED[..6].iter().map(|&(_, field)| field).collect()),
+        names => names
+            .iter()
+            .map(|name| match NAMED.iter().find(|(has, _)| has == name) {
+                Some(&(_, field)) => Ok(field),
+                None => Err(Failure::Unanswered(format!(
+                    "--nslist: {name:?} is no namespace: there are ipc, mnt, net, pid, user, uts, cgroup and time"
+                ))),
+            })
+            .collect(),
+    };
+    let fields = fields?;
+    let wanted: Fields = fields.iter().copied().collect();
+    let snapshot = handle
+        .query(&Query::these([pid]).fields(wanted))
+        .map_err(|error| fatal(error.into()))?;
+    let Some(task) = snapshot.tasks().next() else {
+        return Ok(None);
+    };
+    let expression = |field: &Field| match task.value(*field) {
+        Ok(Value::Unsigned(inode)) => Ok(format!("{field} == {inode}")),
+        Ok(_) => Err(Absent::Unsupported),
+        Err(reason) => Err(reason),
+    };
+    let expressions: Result<Vec<String>, Absent> = fields.iter().map(expression).collect();
+    expressions
+        .map(Some)
+        .map_err(|reason| Failure::Fatal(format!("--ns {pid}: its namespaces: {reason} ({})", who_may())))
+}
+
+/// A filter for processes in one of these cgroups, and not below them.
+fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
+    let mut expressions = Vec::new();
+    for path in paths {
+        let text = path.to_str().filter(|text| !text.contains('\''));
+        match text {
+            Some(text) => expressions.push(format!("cgroup == '{text}'")),
+            None => {
+                return Err(Failure::Unanswered(format!(
+                    "--cgroup {path:?}: use --where for names with quotes"
+                )))
+            }
+        }
+    }
+    Filter::parse(&expressions.join(" or ")).map_err(|error| Failure::Unanswered(error.to_string()))
+}
+
+/// Find processes by name and other criteria
+///
+/// Prints the ids of those that match all criteria. Takes the options of pgrep(1); -d -l -a -v and
+/// -w are its own, the others are those of pkill, too. The exit status is 0 if any matches, 1 if
+/// none does, 2 for wrong usage, 3 if processes could not be read.
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Examples:\n  taskdiag pgrep -u root sshd\n  taskdiag pgrep -a -f 'python.*worker'\n  \
+    taskdiag pgrep --where 'rss_bytes > 1G' -l"
+)]
+pub struct Args {
+    /// What stands between ids
+    #[arg(short, long, default_value = "\n", value_name = "TEXT", hide_default_value = true)]
+    delimiter: String,
+    /// Print the name behind the id
+    #[arg(short, long)]
+    list_name: bool,
+    /// Print the command line behind the id
+    #[arg(short = 'a', long)]
+    list_full: bool,
+    /// All but those that match
+    #[arg(short = 'v', conflicts_with_all = ["newest", "oldest"])]
+    is_inverse: bool,
+    /// Threads rather than processes
+    #[arg(short = 'w', long)]
+    lightweight: bool,
+    /// Print nothing: the exit status says whether there is one
+    #[arg(short = 'Q', long)]
+    quiet: bool,
+    #[command(flatten)]
+    criteria: Criteria,
+}
+
+/// Runs the command.
+pub fn run(mut args: Args) -> Result<Outcome, Failure> {
+    args.criteria.inverse |= args.is_inverse;
+    let wanted = Wanted {
+        threads: args.lightweight,
+        cmdline: args.list_full,
+        catches: None,
+    };
+    if args.criteria.print_version()? {
+        return Ok(Outcome::Complete);
+    }
+    let mut handle = args.criteria.handle();
+    let matches = args.criteria.matches(&mut handle, wanted)?;
+    let mut output = Output::new();
+    let out = output.buffer();
+    if args.criteria.count {
+        out.extend_from_slice(format!("{}\n", matches.len()).as_bytes());
+    } else if !args.quiet {
+        for (index, found) in matches.iter().enumerate() {
+            if index > 0 {
+                out.extend_from_slice(args.delimiter.as_bytes());
+            }
+            found.write(out, args.list_name, args.list_full);
+        }
+        if !matches.is_empty() {
+            out.push(b'\n');
+        }
+    }
+    finish(output)?;
+    Ok(found_any(&matches))
+}
+
+/// What is not about the usage has a status of its own.
+pub fn fatal(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unanswered(message) => Failure::Fatal(message),
+        Failure::Output(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Failure::Fatal(format!("writing the output: {}", message(&error)))
+        }
+        failure => failure,
+    }
+}
+
+/// Writes what is left of the output.
+pub fn finish(output: Output) -> Result<(), Failure> {
+    output.finish().map_err(|error| fatal(error.into()))
+}
+
+/// The exit status of pgrep and pkill: whether there was one.
+pub fn found_any(matches: &[Match]) -> Outcome {
+    if matches.is_empty() {
+        Outcome::Partial
+    } else {
+        Outcome::Complete
+    }
+}
+
+impl Match {
+    /// Appends the id, and the name or the command line behind it.
+    pub fn write(&self, out: &mut Vec<u8>, name: bool, cmdline: bool) {
+        out.extend_from_slice(self.tid.to_string().as_bytes());
+        if name || cmdline {
+            out.push(b' ');
+            text::escape(out, if cmdline { &self.cmdline } else { &self.name });
+        }
+    }
+}

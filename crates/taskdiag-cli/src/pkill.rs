@@ -1,0 +1,266 @@
+//! `taskdiag pkill`.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use clap::Args as ClapArgs;
+use rustix::io::Errno;
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use rustix::termios::isatty;
+use taskdiag::{Field, Handle, Query};
+use taskdiag_core::identity::TICK_NS;
+use taskdiag_core::names;
+use taskdiag_sys::signal;
+
+use crate::outcome::{say, Failure, Outcome};
+use crate::output::{text, Output};
+use crate::pgrep::{fatal, finish, found_any, Criteria, Match, Wanted};
+
+/// Signal processes by name and other criteria
+///
+/// Sends a signal, TERM unless another is named, to the processes that match all criteria. Takes
+/// the options of pkill(1), -HUP and -9, too. A process is signalled by a descriptor, after a check
+/// that it is the one that matched: one that took over its number is never hit. Asks first if more
+/// than one matches and there is a terminal to ask at.
+///
+/// The exit status is 0 if at least one was signalled, 1 if none was, 2 for wrong usage, 3 if
+/// processes could not be read.
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Examples:\n  taskdiag pkill -HUP -x rsyslogd\n  taskdiag pkill -u www-data --where 'rss_bytes > 2G' --dry-run\n  \
+    taskdiag pkill --yes -f 'python.*worker'"
+)]
+pub struct Args {
+    /// The signal, by name or number; -NAME and -NUMBER do as well
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    signal: String,
+    /// Print the name and id of each process that is signalled
+    #[arg(short = 'e', long)]
+    echo: bool,
+    /// Queue the signal with this number, as sigqueue(3) does
+    #[arg(short = 'q', long, value_name = "NUMBER", allow_hyphen_values = true)]
+    queue: Option<i32>,
+    /// Only processes that have a handler for the signal
+    #[arg(short = 'H', long)]
+    require_handler: bool,
+    /// Signal nothing: print what would be signalled
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    criteria: Criteria,
+}
+
+/// Turns `-HUP` and `-9` of pkill into `--signal`, which clap can parse.
+pub fn with_signal(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_none_or(|command| command != "pkill") {
+        return arguments;
+    }
+    for index in 2..arguments.len() {
+        let Some(name) = arguments[index].to_str().and_then(|word| word.strip_prefix('-')) else {
+            continue;
+        };
+        // What follows is the pattern.
+        if name == "-" {
+            break;
+        }
+        // `-q -5` is a value, and a single letter is an option. As with pkill, `-io` is a signal.
+        let is_value = arguments[index - 1] == "-q" || arguments[index - 1] == "--queue";
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_name = name.len() > 1 && names::signal(name).is_some();
+        if !is_value && (is_number || is_name) {
+            arguments[index] = format!("--signal={name}").into();
+            break;
+        }
+    }
+    arguments
+}
+
+/// How many processes are opened at a time.
+const AT_ONCE: usize = 256;
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    if args.criteria.print_version()? {
+        return Ok(Outcome::Complete);
+    }
+    let number = match args.signal.as_str() {
+        "0" => 0,
+        name => names::signal(name)
+            .ok_or_else(|| Failure::Unanswered(format!("--signal: {name:?} is no signal: `kill -l` lists them")))?,
+    };
+    let wanted = Wanted {
+        catches: args.require_handler.then_some(number),
+        ..Wanted::default()
+    };
+    let mut handle = args.criteria.handle();
+    let matches = args.criteria.matches(&mut handle, wanted)?;
+    if args.criteria.count {
+        let mut output = Output::new();
+        output
+            .buffer()
+            .extend_from_slice(format!("{}\n", matches.len()).as_bytes());
+        finish(output)?;
+    }
+    if matches.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    if args.dry_run {
+        print(&matches, "would be signalled")?;
+        return Ok(Outcome::Complete);
+    }
+    if matches.len() > 1 && !args.yes && isatty(io::stdin()) && !confirms(&matches, &args.signal)? {
+        say("nothing was signalled");
+        return Ok(Outcome::Partial);
+    }
+    let mut signalled = Vec::new();
+    for matches in matches.chunks(AT_ONCE) {
+        signalled.extend(send(&mut handle, matches, number as i32, args.queue)?);
+    }
+    if args.echo {
+        print(&signalled, "killed")?;
+    }
+    Ok(found_any(&signalled))
+}
+
+/// Sends the signal to the processes that matched and still exist. Returns those that got it.
+fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>) -> Result<Vec<Match>, Failure> {
+    let open = |found: &Match| -> Option<(Match, OwnedFd)> {
+        let pid = Pid::from_raw(found.pid as i32)?;
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => Some((found.clone(), process)),
+            Err(Errno::SRCH) => None,
+            Err(errno) => {
+                say(format_args!("pid {}: {errno}", found.pid));
+                None
+            }
+        }
+    };
+    let opened: Vec<(Match, OwnedFd)> = matches.iter().filter_map(open).collect();
+    // If a process has ended since, its id belongs to a process that started later, or to nobody.
+    let query = Query::these(opened.iter().map(|(found, _)| found.pid)).fields(Field::StartNs);
+    let snapshot = handle.query(&query).map_err(|error| fatal(error.into()))?;
+    let is_same = |found: &Match| {
+        snapshot.tasks().any(|task| {
+            let start = task.start_ns().map(|start| start / TICK_NS);
+            task.record().header().pid.get() == found.pid && start == Ok(found.start_ns / TICK_NS)
+        })
+    };
+    let mut reached = Vec::new();
+    for (found, process) in opened {
+        if !is_same(&found) {
+            continue;
+        }
+        match signal::send(process.as_fd(), number, value) {
+            Ok(()) => reached.push(found),
+            Err(Errno::SRCH) => {}
+            Err(Errno::PERM) => say(format_args!("pid {}: you may not signal it", found.pid)),
+            Err(errno) => say(format_args!("pid {}: {errno}", found.pid)),
+        }
+    }
+    Ok(reached)
+}
+
+fn print(matches: &[Match], what: &str) -> Result<(), Failure> {
+    let mut output = Output::new();
+    for found in matches {
+        let out = output.buffer();
+        text::escape(out, &found.name);
+        out.extend_from_slice(format!(" {what} (pid {})\n", found.pid).as_bytes());
+        output.row_ended()?;
+    }
+    finish(output)
+}
+
+/// Asks at the terminal whether these processes are meant.
+fn confirms(matches: &[Match], signal: &str) -> Result<bool, Failure> {
+    const SHOWN: usize = 20;
+    let mut text = Vec::new();
+    for found in matches.iter().take(SHOWN) {
+        found.write(&mut text, true, false);
+        text.push(b'\n');
+    }
+    if matches.len() > SHOWN {
+        text.extend_from_slice(format!("and {} others\n", matches.len() - SHOWN).as_bytes());
+    }
+    text.extend_from_slice(format!("Send {signal} to these {} processes? [y/N] ", matches.len()).as_bytes());
+    io::stderr().write_all(&text)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Check that a process is not signalled if it has the number of the one that matched, but
+    /// started at another time.
+    #[test]
+    fn another_process_with_the_number_is_left_alone() {
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let mut handle = Handle::new();
+        let query = Query::these([child.id()]).fields(Field::StartNs);
+        let snapshot = handle.query(&query).expect("an answer");
+        let start_ns = snapshot.tasks().next().and_then(|task| task.start_ns().ok());
+        let found = Match {
+            pid: child.id(),
+            tid: child.id(),
+            start_ns: start_ns.expect("it lives"),
+            name: b"sleep".to_vec(),
+            cmdline: Vec::new(),
+        };
+        let earlier = Match {
+            start_ns: found.start_ns - TICK_NS,
+            ..found.clone()
+        };
+        let mut signalled = |found: &Match| send(&mut handle, std::slice::from_ref(found), libc::SIGKILL, None);
+        assert_eq!(signalled(&earlier).expect("an answer"), []);
+        assert!(child.try_wait().expect("a child").is_none());
+        assert_eq!(
+            signalled(&found).expect("an answer").as_slice(),
+            std::slice::from_ref(&found)
+        );
+        child.wait().expect("it was killed");
+        assert_eq!(signalled(&found).expect("an answer"), []);
+    }
+
+    /// Check which words are signals, and that other commands are left alone.
+    #[test]
+    fn some_words_are_signals() {
+        let line = |words: &str| {
+            let arguments = with_signal(words.split(' ').map(OsString::from).collect());
+            let arguments: Vec<String> = arguments
+                .into_iter()
+                .filter_map(|word| word.into_string().ok())
+                .collect();
+            arguments.join(" ")
+        };
+        for (words, expected) in [
+            ("taskdiag pkill -9 x", "taskdiag pkill --signal=9 x"),
+            ("taskdiag pkill -x -HUP x", "taskdiag pkill -x --signal=HUP x"),
+            ("taskdiag pkill -SIGTERM x", "taskdiag pkill --signal=SIGTERM x"),
+            ("taskdiag pkill -q -5 -INT x", "taskdiag pkill -q -5 --signal=INT x"),
+            ("taskdiag pkill -f -- -", "taskdiag pkill -f -- -"),
+            ("taskdiag pkill -f -- -9", "taskdiag pkill -f -- -9"),
+            ("taskdiag pkill -hup x", "taskdiag pkill --signal=hup x"),
+            ("taskdiag pkill -sigterm x", "taskdiag pkill --signal=sigterm x"),
+            ("taskdiag pkill -io x", "taskdiag pkill --signal=io x"),
+            ("taskdiag pkill -ix x", "taskdiag pkill -ix x"),
+            ("taskdiag pkill x -u root", "taskdiag pkill x -u root"),
+            ("taskdiag pgrep -9 x", "taskdiag pgrep -9 x"),
+            ("taskdiag", "taskdiag"),
+        ] {
+            assert_eq!(line(words), expected);
+        }
+    }
+}

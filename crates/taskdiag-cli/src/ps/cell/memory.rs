@@ -1,0 +1,102 @@
+//! Cells of memory: sizes, page faults, addresses, the limit.
+
+use taskdiag::{Absent, Field, Value};
+
+use super::Cell;
+use crate::output::people;
+
+impl Cell<'_> {
+    /// An amount of memory in bytes. Kernel threads and zombies have no memory: 0.
+    pub(super) fn memory(&mut self, field: Field) -> Result<u64, Absent> {
+        match self.unsigned(field) {
+            Err(Absent::NoMemory) => Ok(0),
+            value => value,
+        }
+    }
+
+    /// An amount of memory in bytes.
+    pub fn bytes(&mut self, field: Field) {
+        let value = self.memory(field);
+        self.number_or_dash(value);
+    }
+
+    /// An amount of memory in KiB.
+    pub fn kibibytes(&mut self, field: Field) {
+        let value = self.memory(field).map(|bytes| bytes / 1024);
+        self.number_or_dash(value);
+    }
+
+    /// Two amounts of memory in KiB.
+    pub fn sum_kibibytes(&mut self, a: Field, b: Field) {
+        let sum = self.memory(a).and_then(|a| Ok(a.saturating_add(self.memory(b)?)));
+        self.number_or_dash(sum.map(|bytes| bytes / 1024));
+    }
+
+    /// An amount of memory in pages.
+    pub fn pages(&mut self, field: Field) {
+        let value = self.memory(field).map(|bytes| bytes / self.host.page_bytes);
+        self.number_or_dash(value);
+    }
+
+    /// The size of the code in bytes. The addresses that it takes need the right to trace the task;
+    /// without it, the size is known in whole pages.
+    fn code_bytes(&mut self) -> Result<u64, Absent> {
+        match (self.task.value(Field::StartCode), self.task.value(Field::EndCode)) {
+            (Ok(Value::Mask(start)), Ok(Value::Mask(end))) => Ok(end.saturating_sub(start)),
+            _ => self.memory(Field::TextBytes),
+        }
+    }
+
+    /// The size of the code in KiB.
+    pub fn code_size(&mut self) {
+        let bytes = self.code_bytes();
+        self.number_or_dash(bytes.map(|bytes| bytes / 1024));
+    }
+
+    /// The size of all but the code in KiB.
+    pub fn data_size(&mut self) {
+        let bytes = self
+            .memory(Field::VsizeBytes)
+            .and_then(|all| Ok(all.saturating_sub(self.code_bytes()?)));
+        self.number_or_dash(bytes.map(|bytes| bytes / 1024));
+    }
+
+    /// Resident memory in percent of the machine's memory.
+    pub fn percent_memory(&mut self) {
+        match (self.memory(Field::RssBytes), self.host.memory_kib) {
+            (Ok(_), 0) | (Err(_), _) => self.dash(),
+            (Ok(bytes), total) => {
+                let tenths = ((bytes / 1024).saturating_mul(1000) / total).min(999);
+                self.write(format_args!("{:2}.{}", tenths / 10, tenths % 10));
+            }
+        }
+    }
+
+    /// An address.
+    pub fn address(&mut self, field: Field) {
+        match self.memory(field) {
+            Ok(address) => self.write(format_args!("{address:016x}")),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// Page faults.
+    pub fn faults(&mut self, own: Field, children: Field) {
+        let mut faults = self.unsigned(own);
+        if self.host.modifiers.cumulative {
+            faults = faults.and_then(|own| Ok(own.saturating_add(self.unsigned(children)?)));
+        }
+        self.number_or_dash(faults);
+    }
+
+    /// The limit of resident memory in KiB, `xx` if there is none.
+    pub fn rss_limit(&mut self) {
+        let Ok(Value::Limits(limits)) = self.value(Field::Limits) else {
+            return self.dash();
+        };
+        match limits.iter().find(|(name, ..)| *name == "rss") {
+            Some((_, Some(bytes), _)) => people::number(self.out, bytes / 1024),
+            _ => self.out.extend_from_slice(b"xx"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The cells of ps(1), made from fields.
+//!
+//! Units, rounding and placeholders are those of ps from procps-ng 4.0.2, with one exception: where
+//! ps shows 0 for a value that it could not read, the cell is a dash. Some numbers begin with
+//! spaces: in a row that has shifted to the right, ps keeps these spaces.
+
+mod command;
+mod control_group;
+mod memory;
+mod scheduling;
+#[cfg(test)]
+mod tests;
+mod times;
+mod users;
+
+use std::io::Write as _;
+
+use taskdiag::{Absent, Field, Kind, Value};
+
+use super::host::Host;
+use crate::output::people;
+use crate::output::text::{all, changes_the_display};
+use crate::output::{Absences, HasValues};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A cell that is being made.
+pub struct Cell<'a> {
+    /// Where its text is appended.
+    pub out: &'a mut Vec<u8>,
+    /// The task that it is about.
+    pub task: &'a dyn HasValues<Key = Field>,
+    /// Facts about the host, and the modifiers.
+    pub host: &'a mut Host,
+    /// Counts missing values, if they are to be reported.
+    pub missing: Option<&'a mut Absences>,
+    /// The branches in front of names and commands in a forest.
+    pub branches: &'a [u8],
+}
+impl<'a> Cell<'a> {
+    fn value(&mut self, field: Field) -> Result<Value<'a>, Absent> {
+        let value = self.task.value(field);
+        if let (Err(reason), Some(missing)) = (value, self.missing.as_deref_mut()) {
+            missing.count(field, reason);
+        }
+        value
+    }
+
+    fn unsigned(&mut self, field: Field) -> Result<u64, Absent> {
+        match self.value(field)? {
+            Value::Unsigned(value) | Value::Mask(value) => Ok(value),
+            _ => Err(Absent::Unsupported),
+        }
+    }
+
+    fn signed(&mut self, field: Field) -> Result<i64, Absent> {
+        match self.value(field)? {
+            Value::Signed(value) => Ok(value),
+            Value::Unsigned(value) => Ok(value as i64),
+            _ => Err(Absent::Unsupported),
+        }
+    }
+
+    fn letter(&mut self, field: Field) -> Result<char, Absent> {
+        match self.value(field)? {
+            Value::Letter(letter) => Ok(letter),
+            _ => Err(Absent::Unsupported),
+        }
+    }
+
+    /// Appends a dash, which stands for a missing value.
+    pub fn dash(&mut self) {
+        self.out.push(b'-');
+    }
+
+    fn write(&mut self, arguments: std::fmt::Arguments<'_>) {
+        let _ = self.out.write_fmt(arguments);
+    }
+
+    fn number_or_dash(&mut self, value: Result<impl itoa::Integer, Absent>) {
+        match value {
+            Ok(value) => people::number(self.out, value),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// A number as it is.
+    pub fn number(&mut self, field: Field) {
+        match self.value(field) {
+            Ok(Value::Unsigned(value)) => match field.info().kind {
+                kind @ (Kind::User | Kind::GroupId) if self.host.modifiers.named => self.name_of(kind, value as u32),
+                _ => people::number(self.out, value),
+            },
+            Ok(Value::Signed(value)) => people::number(self.out, value),
+            _ => self.dash(),
+        }
+    }
+
+    /// A set of signals.
+    pub fn mask(&mut self, field: Field) {
+        match self.unsigned(field) {
+            Ok(bits) => self.write(format_args!("{bits:016x}")),
+            Err(_) => self.dash(),
+        }
+    }
+
+    fn text_or_dash(&mut self, text: Option<&[u8]>) {
+        match text {
+            Some(text) => self.plain(text),
+            None => self.dash(),
+        }
+    }
+
+    /// A text, which may be empty.
+    pub fn text(&mut self, field: Field) {
+        match self.value(field) {
+            Ok(Value::Text(text)) if !text.is_empty() => self.plain(text),
+            _ => self.dash(),
+        }
+    }
+
+    /// Appends text that the process chose.
+    fn plain(&mut self, bytes: &[u8]) {
+        plain(self.out, bytes, self.host.is_utf8);
+    }
+}
+
+impl std::fmt::Debug for Cell<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cell").field("out", &self.out).finish_non_exhaustive()
+    }
+}
+
+/// Appends text, with `?` for control characters, invisible characters and bytes that are not
+/// UTF-8.
+fn plain(out: &mut Vec<u8>, bytes: &[u8], is_utf8: bool) {
+    if all(bytes, |byte| (b' '..=b'~').contains(&byte)) {
+        return out.extend_from_slice(bytes);
+    }
+    if !is_utf8 {
+        let is_shown = |byte: &u8| (b' '..=b'~').contains(byte);
+        return out.extend(bytes.iter().map(|byte| if is_shown(byte) { *byte } else { b'?' }));
+    }
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() || changes_the_display(character) {
+                out.push(b'?');
+            } else {
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        out.extend(chunk.invalid().iter().map(|_| b'?'));
+    }
+}

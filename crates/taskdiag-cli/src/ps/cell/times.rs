@@ -1,0 +1,201 @@
+//! Cells of processor time, and of the time since a task started.
+
+use taskdiag::{Absent, Field};
+
+use super::{Cell, SECOND};
+use crate::output::people;
+
+impl Cell<'_> {
+    /// Processor time in clock ticks, each part rounded down as the kernel's text has it.
+    pub fn cpu_time(&mut self) -> Result<u64, Absent> {
+        self.cpu_time_with(self.host.modifiers.cumulative)
+    }
+
+    fn cpu_time_with(&mut self, dead_children: bool) -> Result<u64, Absent> {
+        let parts = [Field::UtimeNs, Field::StimeNs, Field::CutimeNs, Field::CstimeNs];
+        let mut ticks = 0_u64;
+        for part in &parts[..if dead_children { 4 } else { 2 }] {
+            ticks = ticks.saturating_add(self.unsigned(*part)? / self.host.tick_ns);
+        }
+        Ok(ticks)
+    }
+
+    fn cpu_seconds(&mut self) -> Result<u64, Absent> {
+        let ticks = self.cpu_time()?;
+        Ok(ticks / (SECOND / self.host.tick_ns))
+    }
+
+    /// The time since it started, in nanoseconds. The start is in whole clock ticks.
+    pub fn elapsed_ns(&mut self) -> Result<u64, Absent> {
+        let start = self.start_ns()?;
+        Ok(self.host.now_ns.saturating_sub(start))
+    }
+
+    fn start_ns(&mut self) -> Result<u64, Absent> {
+        let start = self.unsigned(Field::StartNs)?;
+        Ok(start - start % self.host.tick_ns)
+    }
+
+    /// Processor time divided by the time since it started, in parts of `whole`.
+    pub fn cpu_share(&mut self, whole: u64) -> Result<u64, Absent> {
+        self.cpu_share_with(whole, self.host.modifiers.cumulative)
+    }
+
+    fn cpu_share_with(&mut self, whole: u64, dead_children: bool) -> Result<u64, Absent> {
+        let used = u128::from(self.cpu_time_with(dead_children)?) * u128::from(self.host.tick_ns);
+        let elapsed = u128::from(self.elapsed_ns()?);
+        let share = (used * u128::from(whole)).checked_div(elapsed).unwrap_or(0);
+        Ok(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+
+    /// Processor time in percent of the time since it started. One decimal below 100 %.
+    pub fn percent_cpu(&mut self) {
+        match self.cpu_share(1000) {
+            Ok(tenths) if tenths < 1000 => self.write(format_args!("{}.{}", tenths / 10, tenths % 10)),
+            Ok(tenths) => people::number(self.out, tenths / 10),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// The same in whole percent, at most 99.
+    pub fn whole_percent_cpu(&mut self) {
+        match self.cpu_share(100) {
+            Ok(share) => self.write(format_args!("{:2}", share.min(99))),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// The same in per mille, at most 999.
+    pub fn per_mille_cpu(&mut self) {
+        match self.cpu_share(1000) {
+            Ok(share) => self.write(format_args!("{:3}", share.min(999))),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// The same in percent with three decimals, at most 99.999.
+    pub fn fine_percent_cpu(&mut self, dead_children: bool) {
+        match self.cpu_share_with(100_000, dead_children) {
+            Ok(share) => {
+                let share = share.min(99_999);
+                self.write(format_args!("{}.{:03}", share / 1000, share % 1000));
+            }
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// Processor time as `[D-]HH:MM:SS`.
+    pub fn time(&mut self) {
+        match self.cpu_seconds() {
+            Ok(seconds) => self.span(seconds, true),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// Processor time in seconds.
+    pub fn seconds(&mut self) {
+        let seconds = self.cpu_seconds();
+        self.number_or_dash(seconds);
+    }
+
+    /// Processor time as `MMM:SS`.
+    pub fn bsd_time(&mut self) {
+        match self.cpu_seconds() {
+            Ok(seconds) => self.write(format_args!("{:3}:{:02}", seconds / 60, seconds % 60)),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// The time since it started as `[[D-]HH:]MM:SS`.
+    pub fn elapsed(&mut self) {
+        match self.elapsed_ns() {
+            Ok(ns) => self.span(ns / SECOND, false),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// The time since it started in seconds.
+    pub fn elapsed_seconds(&mut self) {
+        let seconds = self.elapsed_ns().map(|ns| ns / SECOND);
+        self.number_or_dash(seconds);
+    }
+
+    pub(super) fn span(&mut self, seconds: u64, with_hours: bool) {
+        let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
+        if days > 0 {
+            self.write(format_args!("{days}-"));
+        }
+        if days > 0 || hours > 0 || with_hours {
+            self.write(format_args!("{hours:02}:"));
+        }
+        self.write(format_args!("{:02}:{:02}", seconds / 60 % 60, seconds % 60));
+    }
+
+    /// `HH:MM` of today, `MmmDD` of this year, or the year.
+    pub fn start_time(&mut self) {
+        match self.start_ns() {
+            Ok(ns) => self.host.clock.short_date(self.out, ns - ns % SECOND),
+            Err(_) => self.dash(),
+        }
+    }
+
+    /// `HH:MM:SS` within a day, and then `Mmm DD`.
+    pub fn start(&mut self) {
+        self.dated(|cell, date, is_recent| {
+            if is_recent {
+                cell.write(format_args!(
+                    "{:02}:{:02}:{:02}",
+                    date.hour(),
+                    date.minute(),
+                    date.second()
+                ));
+            } else {
+                cell.write(format_args!("{} {:2}", month(date), date.day()));
+            }
+        });
+    }
+
+    /// `HH:MM` within a day, and then `Mmm DD`.
+    pub fn bsd_start(&mut self) {
+        self.dated(|cell, date, is_recent| {
+            if is_recent {
+                cell.write(format_args!(" {:02}:{:02}", date.hour(), date.minute()));
+            } else {
+                cell.write(format_args!("{} {:2}", month(date), date.day()));
+            }
+        });
+    }
+
+    /// The whole date: `Tue Nov 24 20:26:26 2026`.
+    pub fn long_start(&mut self) {
+        const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+        self.dated(|cell, date, _| {
+            let day = DAYS[date.weekday().to_monday_zero_offset().unsigned_abs() as usize % 7];
+            let (hour, minute, second) = (date.hour(), date.minute(), date.second());
+            cell.write(format_args!(
+                "{day} {} {:2} {hour:02}:{minute:02}:{second:02} {}",
+                month(date),
+                date.day(),
+                date.year()
+            ));
+        });
+    }
+
+    fn dated(&mut self, write: impl FnOnce(&mut Self, jiff::civil::DateTime, bool)) {
+        match self.start_ns() {
+            Ok(ns) => {
+                let date = self.host.clock.civil(ns - ns % SECOND);
+                let is_recent = self.host.now_ns.saturating_sub(ns) < 86_400 * SECOND;
+                write(self, date, is_recent);
+            }
+            Err(_) => self.dash(),
+        }
+    }
+}
+
+fn month(date: jiff::civil::DateTime) -> &'static str {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    MONTHS[usize::from(date.month().unsigned_abs()) - 1]
+}

@@ -1,0 +1,417 @@
+//! The names that `-o` takes: format specifiers of ps(1), fields, and groups of fields.
+//!
+//! Some names are both a specifier and a field. In tables and their order they mean the specifier,
+//! in JSON and CSV the field.
+
+use taskdiag::{Field, Fields};
+
+use super::host::pid_digits;
+use super::lines::Place;
+use super::options::Meant;
+use super::specifiers::{Justify, Specifier, Width};
+use crate::outcome::Failure;
+use crate::output::cell;
+use crate::output::table::Align;
+use crate::selection;
+
+/// What a name means that is both a specifier and a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// The specifier of ps(1): in tables.
+    Ps,
+    /// The field: in JSON and CSV.
+    Fields,
+}
+
+/// What a column shows.
+#[derive(Clone, Copy, Debug)]
+pub enum Shows {
+    /// What ps shows for a specifier.
+    Specifier(&'static Specifier),
+    /// What other tables of taskdiag show.
+    Ours(cell::Column),
+}
+
+impl Shows {
+    /// The fields that it needs.
+    pub fn needs(&self) -> Fields {
+        match self {
+            Shows::Specifier(specifier) => specifier.needs().collect(),
+            Shows::Ours(column) => column.fields().iter().copied().collect(),
+        }
+    }
+}
+
+/// A column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its header.
+    pub header: String,
+    /// The width that was asked for.
+    pub width: Option<usize>,
+    /// What it shows.
+    pub shows: Shows,
+    /// Whether `-o` named it. Values that are missing in a predefined format are not reported.
+    pub is_named: bool,
+}
+
+/// A column of our tables.
+impl From<cell::Column> for Column {
+    fn from(column: cell::Column) -> Column {
+        Column::of(Shows::Ours(column))
+    }
+}
+
+impl Column {
+    fn of(shows: Shows) -> Column {
+        Column {
+            header: match shows {
+                Shows::Specifier(specifier) => specifier.header.to_owned(),
+                Shows::Ours(column) => column.heading.to_owned(),
+            },
+            width: None,
+            shows,
+            is_named: true,
+        }
+    }
+
+    /// Its place on a line.
+    pub fn place(&self, meant: &Meant, pid_digits: usize) -> Place {
+        match self.shows {
+            Shows::Specifier(specifier) => {
+                let (usual, least) = match specifier.width {
+                    Width::Fixed(width) => (width, 0),
+                    Width::AtLeast(width) => (width, width),
+                    Width::Pid => (pid_digits, 0),
+                };
+                let is_number = match specifier.justify {
+                    Justify::Name => meant.modifiers.numeric,
+                    Justify::Right => true,
+                    Justify::Left | Justify::Whole => false,
+                };
+                let width = self.width.unwrap_or(usual.max(self.header.chars().count()));
+                Place {
+                    justify: if is_number { Justify::Right } else { specifier.justify },
+                    width: Some(width.max(least)),
+                }
+            }
+            Shows::Ours(column) => Place {
+                justify: match column.align() {
+                    Align::Left => Justify::Left,
+                    Align::Right => Justify::Right,
+                },
+                width: self.width,
+            },
+        }
+    }
+}
+
+/// The columns that `-o` options name, in order. A list that begins with `+` adds to the `usual`
+/// ones.
+pub fn named(
+    lists: &[String],
+    vocabulary: Vocabulary,
+    usual: impl Fn() -> Vec<Column>,
+) -> Result<Vec<Column>, Failure> {
+    let mut columns = Vec::new();
+    for list in lists {
+        let list = list.strip_prefix('+').unwrap_or(list);
+        if let Some(names) = aix_names(list) {
+            columns.extend(names.into_iter().map(|name| Column::of(Shows::Specifier(name))));
+            continue;
+        }
+        for item in items(list)? {
+            columns.extend(column(item, vocabulary)?);
+        }
+    }
+    if lists.first().is_some_and(|list| list.starts_with('+')) {
+        let mut all = usual();
+        // The last column of a table has the longest text.
+        let end = match vocabulary {
+            Vocabulary::Ps => all.len().saturating_sub(1),
+            Vocabulary::Fields => all.len(),
+        };
+        all.splice(end..end, columns);
+        return Ok(all);
+    }
+    Ok(columns)
+}
+
+/// Whether all names in a list are known.
+pub fn is_list(list: &str) -> bool {
+    named(&[list.to_owned()], Vocabulary::Ps, Vec::new).is_ok()
+}
+
+/// The items of a list, separated by commas or blanks. A comma may follow the last one.
+fn items(list: &str) -> Result<Vec<&str>, Failure> {
+    let mut items = Vec::new();
+    for part in list.strip_suffix(',').unwrap_or(list).split(',') {
+        let mut words = part.split_whitespace().peekable();
+        if words.peek().is_none() {
+            return Err(wrong(format!("-o {list:?}: a name is missing between commas")));
+        }
+        items.extend(words);
+    }
+    Ok(items)
+}
+
+/// The columns of an item: `name`, `name:width`, `name=header` or `name:width=header`. A group of
+/// fields has several columns.
+fn column(item: &str, vocabulary: Vocabulary) -> Result<Vec<Column>, Failure> {
+    let (name, header) = match item.split_once('=') {
+        Some((name, header)) => (name, Some(header)),
+        None => (item, None),
+    };
+    let (name, width) = match name.split_once(':') {
+        Some((name, width)) => match width.parse() {
+            Ok(width @ 1..=MOST) => (name, Some(width)),
+            _ => {
+                return Err(wrong(format!(
+                    "-o {item}: {width:?} is no width: it is a number from 1 to {MOST}"
+                )))
+            }
+        },
+        None => (name, None),
+    };
+    let shown = resolve(name, vocabulary)?;
+    let columns = shown.into_iter().map(|shows| {
+        let mut column = Column::of(shows);
+        if let Some(header) = header {
+            column.header = header.to_owned();
+        }
+        column.width = width;
+        column
+    });
+    Ok(columns.collect())
+}
+
+/// The widest column.
+const MOST: usize = 10_000;
+
+/// What a name stands for.
+fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
+    let specifier = Specifier::named(name).map(Shows::Specifier);
+    let field = name
+        .parse::<Field>()
+        .ok()
+        .map(|field| Shows::Ours(cell::Column::of(field)));
+    let one = match vocabulary {
+        Vocabulary::Ps => specifier.or(field),
+        Vocabulary::Fields => field.or(specifier),
+    };
+    match one {
+        Some(shows) => Ok(vec![shows]),
+        None => {
+            let fields = selection::fields(&[name.to_owned()]).map_err(unknown)?;
+            Ok(fields
+                .into_iter()
+                .map(|field| Shows::Ours(cell::Column::of(field)))
+                .collect())
+        }
+    }
+}
+
+/// Adds to the error about an unknown field where the specifiers are listed.
+pub fn unknown(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unanswered(message) => {
+            Failure::Unanswered(format!("{message}, `taskdiag ps L` the format specifiers of ps"))
+        }
+        failure => failure,
+    }
+}
+
+/// The specifiers of a list of AIX format descriptors, such as `%p %y %x %c` or `%p%c`. `None` for
+/// any other list.
+fn aix_names(list: &str) -> Option<Vec<&'static Specifier>> {
+    let mut names = Vec::new();
+    let mut rest = list.trim_matches([',', ' ']);
+    while !rest.is_empty() {
+        let mut characters = rest.strip_prefix('%')?.chars();
+        names.push(aix(characters.next()?)?);
+        rest = characters.as_str().trim_start_matches([',', ' ']);
+    }
+    (!names.is_empty()).then_some(names)
+}
+
+fn aix(letter: char) -> Option<&'static Specifier> {
+    Specifier::named(match letter {
+        'C' => "pcpu",
+        'G' => "group",
+        'P' => "ppid",
+        'U' => "user",
+        'a' => "args",
+        'c' => "comm",
+        'g' => "rgroup",
+        'n' => "nice",
+        'p' => "pid",
+        'r' => "pgid",
+        't' => "etime",
+        'u' => "ruser",
+        'x' => "time",
+        'y' => "tname",
+        'z' => "vsz",
+        _ => return None,
+    })
+}
+
+/// The field that a specifier stands for in `--where`, or why there is not one. `None` if there is no
+/// such specifier.
+pub fn field_of(name: &str) -> Option<Result<Field, String>> {
+    let specifier = Specifier::named(name)?;
+    Some(match specifier.stands_for {
+        [field] => Ok(*field),
+        [] => Err(format!("{name} has no value on Linux")),
+        fields => {
+            let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+            Err(format!(
+                "{name} stands for several fields: use one of {}",
+                names.join(", ")
+            ))
+        }
+    })
+}
+
+/// The columns of the predefined format.
+pub fn preset(meant: &Meant) -> Vec<Column> {
+    let named = |(name, width): (&str, Option<usize>)| {
+        let shows = Shows::Specifier(Specifier::named(name)?);
+        Some(Column {
+            width,
+            is_named: false,
+            ..Column::of(shows)
+        })
+    };
+    meant
+        .preset
+        .columns(meant.is_bsd)
+        .into_iter()
+        .filter_map(named)
+        .collect()
+}
+
+/// The fields that columns stand for, each once.
+pub fn fields(columns: &[Column]) -> Vec<Field> {
+    let mut fields = Vec::new();
+    for column in columns {
+        let of_column = match &column.shows {
+            Shows::Specifier(specifier) => specifier.stands_for,
+            Shows::Ours(column) => column.fields(),
+        };
+        for &field in of_column {
+            if !fields.contains(&field) {
+                fields.push(field);
+            }
+        }
+    }
+    fields
+}
+
+/// The places of columns on a line.
+pub fn places(columns: &[Column], meant: &Meant) -> Vec<Place> {
+    let digits = pid_digits();
+    columns.iter().map(|column| column.place(meant, digits)).collect()
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::Unanswered(format!("{message}\n`taskdiag ps --help` has examples"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lists: &[&str], vocabulary: Vocabulary) -> Result<Vec<String>, String> {
+        let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
+        let columns =
+            named(&lists, vocabulary, || preset(&Meant::default())).map_err(|failure| format!("{failure:?}"))?;
+        Ok(columns.into_iter().map(|column| column.header).collect())
+    }
+
+    fn ps(lists: &[&str]) -> Result<Vec<String>, String> {
+        headers(lists, Vocabulary::Ps)
+    }
+
+    fn is(names: &[&str]) -> Result<Vec<String>, String> {
+        Ok(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    /// Check that lists have commas and blanks between names, and that names carry headers and
+    /// widths.
+    #[test]
+    fn lists_name_columns() {
+        assert_eq!(ps(&["pid,comm"]), is(&["PID", "COMMAND"]));
+        assert_eq!(ps(&["pid comm", "%cpu,"]), is(&["PID", "COMMAND", "%CPU"]));
+        assert_eq!(ps(&["pid=X,comm=", "user:20=NAME"]), is(&["X", "", "NAME"]));
+        assert_eq!(ps(&["%p %y,%c"]), is(&["PID", "TTY", "COMMAND"]));
+        assert_eq!(ps(&["%p%y%c"]), is(&["PID", "TTY", "COMMAND"]));
+        assert_eq!(ps(&["%cpu,%mem"]), is(&["%CPU", "%MEM"]));
+        assert_eq!(ps(&["+rss"]), is(&["PID", "TTY", "TIME", "RSS", "CMD"]));
+        for wrong in [
+            "pid,,comm",
+            ",pid",
+            "",
+            "pid:",
+            "pid:0",
+            "pid:x",
+            "pid:-3",
+            "nosuch",
+            "%q",
+            "pid:99999999999",
+        ] {
+            assert!(ps(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    /// Check that names which ps and the field table have mean ps's in tables and ours elsewhere,
+    /// and what they stand for.
+    #[test]
+    fn names_of_both_are_told_apart() {
+        let stands_for = |name: &str, vocabulary| {
+            let columns = named(&[name.to_owned()], vocabulary, Vec::new).expect("a name");
+            fields(&columns)
+        };
+        for (name, in_tables, elsewhere) in [
+            ("uid", Field::Euid, Field::Uid),
+            ("gid", Field::Egid, Field::Gid),
+            ("rss", Field::RssBytes, Field::RssBytes),
+            ("rss_bytes", Field::RssBytes, Field::RssBytes),
+        ] {
+            assert_eq!(stands_for(name, Vocabulary::Ps), [in_tables], "{name}");
+            assert_eq!(stands_for(name, Vocabulary::Fields), [elsewhere], "{name}");
+        }
+        assert_eq!(
+            stands_for("time,%cpu", Vocabulary::Fields),
+            [Field::UtimeNs, Field::StimeNs, Field::CpuPercent]
+        );
+        assert!(stands_for("cred", Vocabulary::Ps).len() > 10);
+    }
+
+    /// Check that specifiers for one field can stand for it in expressions.
+    #[test]
+    fn specifiers_stand_for_fields_in_expressions() {
+        assert_eq!(field_of("rss"), Some(Ok(Field::RssBytes)));
+        assert_eq!(field_of("%cpu"), Some(Ok(Field::CpuPercent)));
+        assert_eq!(field_of("nosuch"), None);
+        let several = field_of("time").expect("a specifier").expect_err("two fields");
+        assert!(several.contains("utime_ns, stime_ns"), "{several}");
+        assert!(field_of("tmout").is_some_and(|field| field.is_err()));
+    }
+
+    /// Check widths: the usual one, at least the header's, or what was asked for.
+    #[test]
+    fn widths_make_room_for_headers_unless_they_are_given() {
+        let width = |item: &str| {
+            let columns = named(&[item.to_owned()], Vocabulary::Ps, Vec::new).expect("a column");
+            columns[0].place(&Meant::default(), 7).width
+        };
+        assert_eq!(width("pid"), Some(7));
+        assert_eq!(width("comm"), Some(15));
+        assert_eq!(width("comm:3"), Some(3));
+        assert_eq!(width("pending:3"), Some(16));
+        assert_eq!(width("pending:20"), Some(20));
+        assert_eq!(width("policy=ABCDEFGHI"), Some(9));
+        assert_eq!(width("policy:2=ABCDEFGHI"), Some(2));
+        assert_eq!(width("rss_bytes"), None);
+    }
+}

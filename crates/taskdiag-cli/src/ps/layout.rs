@@ -1,0 +1,181 @@
+//! Which columns or fields the answer shows, and the query for them.
+
+use taskdiag::{Field, Fields, Query};
+
+use super::columns::{self, Shows, Vocabulary};
+use super::sort::{self, PsKey};
+use super::{query, Args};
+use crate::listing::{Format, Machine};
+use crate::outcome::Failure;
+use crate::output::cell::{label, Column, Show};
+
+/// The table without `-o`.
+const PROCESSES: [Column; 10] = [
+    label("USER", Show::User),
+    label("PID", Show::Field(Field::Pid)),
+    label("PPID", Show::Field(Field::Ppid)),
+    label("STATE", Show::Field(Field::State)),
+    label("TTY", Show::Terminal),
+    label("START", Show::Start),
+    label("TIME", Show::Time),
+    label("RSS", Show::Field(Field::RssBytes)),
+    label("VSIZE", Show::Field(Field::VsizeBytes)),
+    label("COMMAND", Show::Command),
+];
+
+/// The table of threads without `-o`.
+const THREADS: [Column; 9] = [
+    label("USER", Show::User),
+    label("PID", Show::Field(Field::Pid)),
+    label("TID", Show::Field(Field::Tid)),
+    label("STATE", Show::Field(Field::State)),
+    label("TTY", Show::Terminal),
+    label("START", Show::Start),
+    label("TIME", Show::Time),
+    label("NAME", Show::Field(Field::Comm)),
+    label("COMMAND", Show::Command),
+];
+
+/// The fields for programs without `-o`.
+const PROCESS_FIELDS: [Field; 13] = [
+    Field::Uid,
+    Field::Euid,
+    Field::Pid,
+    Field::Ppid,
+    Field::State,
+    Field::TtyNr,
+    Field::StartNs,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::RssBytes,
+    Field::VsizeBytes,
+    Field::Comm,
+    Field::Cmdline,
+];
+
+/// The fields of threads for programs without `-o`.
+const THREAD_FIELDS: [Field; 11] = [
+    Field::Uid,
+    Field::Euid,
+    Field::Pid,
+    Field::Tid,
+    Field::State,
+    Field::TtyNr,
+    Field::StartNs,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::Comm,
+    Field::Cmdline,
+];
+
+/// How the answer is shown.
+#[derive(Debug)]
+pub enum TaskLayout {
+    /// A table of our fields.
+    Table(Vec<Column>),
+    /// Lines in the layout of ps.
+    Lines(Vec<columns::Column>),
+    /// For programs.
+    Machine(Machine, Vec<Field>),
+}
+
+impl TaskLayout {
+    /// The layout that the arguments choose.
+    pub fn new(args: &Args) -> Result<TaskLayout, Failure> {
+        let (options, meant) = (&args.options, &args.meant);
+        let is_threads = args.threads;
+        let ours = || {
+            if is_threads {
+                THREADS.to_vec()
+            } else {
+                PROCESSES.to_vec()
+            }
+        };
+        let mut lists = options.fields.clone();
+        lists.splice(..0, meant.preset.preloaded.clone());
+        let usual = |vocabulary| match vocabulary {
+            Vocabulary::Ps if meant.is_given => columns::preset(meant),
+            Vocabulary::Ps => ours().into_iter().map(columns::Column::from).collect(),
+            Vocabulary::Fields if meant.preset.is_format() => columns::preset(meant),
+            Vocabulary::Fields => {
+                let fields: &[Field] = if is_threads { &THREAD_FIELDS } else { &PROCESS_FIELDS };
+                fields
+                    .iter()
+                    .map(|&field| columns::Column::from(Column::of(field)))
+                    .collect()
+            }
+        };
+        let vocabulary = match options.format() {
+            Format::Table => Vocabulary::Ps,
+            Format::Machine(_) => Vocabulary::Fields,
+        };
+        let columns = if lists.is_empty() {
+            usual(vocabulary)
+        } else {
+            columns::named(&lists, vocabulary, || usual(vocabulary))?
+        };
+        if let Format::Machine(machine) = options.format() {
+            return Ok(TaskLayout::Machine(machine, columns::fields(&columns)));
+        }
+        let ours = |column: &columns::Column| match column.shows {
+            Shows::Ours(ours) if column.width.is_none() && column.header == ours.heading => Some(ours),
+            _ => None,
+        };
+        let layout = match columns.iter().map(ours).collect() {
+            Some(ours) if meant.forest.is_none() => TaskLayout::Table(ours),
+            _ => TaskLayout::Lines(columns),
+        };
+        Ok(layout)
+    }
+
+    /// The fields that it shows.
+    pub fn fields(&self) -> Fields {
+        match self {
+            TaskLayout::Table(columns) => columns.iter().flat_map(Column::fields).copied().collect(),
+            TaskLayout::Lines(columns) => columns
+                .iter()
+                .fold(Fields::NONE, |fields, column| fields | column.shows.needs()),
+            TaskLayout::Machine(_, fields) => fields.iter().copied().collect(),
+        }
+    }
+}
+
+/// What the arguments mean.
+#[derive(Debug)]
+pub struct PsRequest {
+    /// The query.
+    pub query: Query,
+    /// The order of the rows.
+    pub sort: Vec<PsKey>,
+    /// At most so many rows.
+    pub limit: usize,
+    /// What is shown of them.
+    pub shown: TaskLayout,
+}
+
+impl PsRequest {
+    /// What the arguments ask for.
+    pub fn new(args: &Args) -> Result<PsRequest, Failure> {
+        let shown = TaskLayout::new(args)?;
+        let vocabulary = match shown {
+            TaskLayout::Machine(..) => Vocabulary::Fields,
+            TaskLayout::Table(_) | TaskLayout::Lines(_) => Vocabulary::Ps,
+        };
+        let sort = sort::keys(&args.sort, vocabulary)?;
+        let mut fields = sort.iter().fold(shown.fields(), |fields, key| fields | key.needs());
+        let meant = &args.meant;
+        if meant.forest.is_some() {
+            fields |= Field::Ppid | Field::StartNs;
+        }
+        if meant.modifiers.environment {
+            fields.insert(Field::Environ);
+        }
+        let query = query(args)?.fields(fields);
+        Ok(PsRequest {
+            query,
+            sort,
+            limit: args.limit.unwrap_or(usize::MAX),
+            shown,
+        })
+    }
+}

@@ -1,0 +1,349 @@
+//! Lines in the layout of ps(1).
+//!
+//! Columns have fixed widths. A number that is wider than its column shifts the rest of its line to
+//! the right; the columns that follow give up padding until the line is aligned again. Text is cut
+//! to the width of its column, or shifts the rest as a number does: each specifier says which. In
+//! the last column it is cut at the edge of the screen, except for names of users and groups.
+
+use std::io;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::specifiers::Justify;
+use crate::output::terminal::{is_colored, Style};
+use crate::output::Output;
+
+/// Alignment and width of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its alignment.
+    pub justify: Justify,
+    /// Its width. `None`: as wide as its widest cell.
+    pub width: Option<usize>,
+}
+
+/// The last column has at least so many characters, however narrow the screen is.
+const LEAST: usize = 3;
+
+/// Where lines end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// Nowhere.
+    Endless,
+    /// At so many columns. A line whose fixed columns are wider wraps, and ends at the edge of its
+    /// last row on the screen: as ps has it.
+    Wraps(usize),
+    /// At so many columns, always.
+    Cuts(usize),
+}
+
+impl Screen {
+    /// Where the last column ends.
+    fn end(self, widths: &[usize]) -> usize {
+        match self {
+            Screen::Endless => usize::MAX,
+            Screen::Cuts(columns) => columns,
+            Screen::Wraps(columns) => {
+                let before_last = &widths[..widths.len() - 1];
+                let least = before_last.iter().map(|width| width + 1).sum::<usize>() + LEAST;
+                least.div_ceil(columns.max(1)) * columns.max(1)
+            }
+        }
+    }
+}
+
+/// Lines that are collected cell by cell and then written.
+#[derive(Debug)]
+pub struct Lines {
+    places: Vec<Place>,
+    bytes: Vec<u8>,
+    /// Where each cell ends.
+    ends: Vec<usize>,
+    has_header: bool,
+}
+
+impl Lines {
+    /// No lines yet. With `has_header`, the first one will be the header.
+    pub fn new(places: Vec<Place>, has_header: bool) -> Lines {
+        Lines {
+            places,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            has_header,
+        }
+    }
+
+    /// Appends the next cell: `write` appends its text.
+    pub fn cell(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Writes all lines. With `rows`, the header is repeated on each page of so many lines.
+    pub fn write(&self, output: &mut Output, screen: Screen, rows: Option<usize>) -> io::Result<()> {
+        let widths = self.widths();
+        let count = self.places.len();
+        let cells_of = |line: usize| -> Vec<&[u8]> {
+            let cell = |index: usize| {
+                let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+                &self.bytes[start..self.ends[index]]
+            };
+            (line * count..(line + 1) * count).map(cell).collect()
+        };
+        let body = usize::from(self.has_header);
+        // A page of one line has no room for rows: as with ps, the header then stands once.
+        let page = rows
+            .map(|rows| rows.saturating_sub(1))
+            .filter(|&page| page > 0 && self.has_header);
+        let header = |output: &mut Output| {
+            if self.has_header {
+                let out = output.buffer();
+                Style::Bold.apply(out, is_colored(), |out| {
+                    self.line(out, &widths, &cells_of(0), None, screen);
+                });
+                out.push(b'\n');
+            }
+        };
+        let end = screen.end(&widths);
+        for line in body..self.ends.len() / count {
+            let starts_page = match page {
+                Some(page) => (line - body) % page == 0,
+                None => line == body,
+            };
+            if starts_page {
+                header(output);
+            }
+            let out = output.buffer();
+            self.line(out, &widths, &cells_of(line), Some(end), screen);
+            out.push(b'\n');
+            output.row_ended()?;
+        }
+        if self.ends.len() == count * body {
+            header(output);
+        }
+        Ok(())
+    }
+
+    /// The width of each column.
+    fn widths(&self) -> Vec<usize> {
+        let count = self.places.len();
+        let mut widths: Vec<usize> = self.places.iter().map(|place| place.width.unwrap_or(0)).collect();
+        let mut start = 0;
+        for (index, &end) in self.ends.iter().enumerate() {
+            let column = index % count;
+            if self.places[column].width.is_none() {
+                widths[column] = widths[column].max(width_of(&self.bytes[start..end]));
+            }
+            start = end;
+        }
+        widths
+    }
+
+    /// Appends one line, which ends at `end`. `None`: a header, which is never cut.
+    fn line(&self, out: &mut Vec<u8>, widths: &[usize], cells: &[&[u8]], end: Option<usize>, screen: Screen) {
+        let start = out.len();
+        let last = cells.len() - 1;
+        let (is_header, end) = (end.is_none(), end.unwrap_or(usize::MAX));
+        // The position in the line, and the position if all cells so far had fitted.
+        let (mut at, mut place) = (0, 0);
+        for (index, (&text, (&width, column))) in cells.iter().zip(widths.iter().zip(&self.places)).enumerate() {
+            let mut is_cut = false;
+            let (text, taken) = match (column.justify, column.width, index == last) {
+                _ if is_header => (text, width_of(text)),
+                (Justify::Left, _, true) => prefix(text, end.saturating_sub(place.max(at))),
+                (Justify::Left, Some(_), false) => prefix(text, width),
+                (Justify::Name, Some(_), false) if width_of(text) > width => {
+                    is_cut = true;
+                    prefix(text, width.saturating_sub(1))
+                }
+                _ => (text, width_of(text)),
+            };
+            let begin = match column.justify {
+                Justify::Right => (place + width.saturating_sub(taken)).max(at),
+                Justify::Left | Justify::Name | Justify::Whole => place.max(at),
+            };
+            out.resize(out.len() + begin - at, b' ');
+            out.extend_from_slice(text);
+            at = begin + taken;
+            if is_cut {
+                out.push(b'+');
+                at += 1;
+            }
+            if index != last {
+                out.push(b' ');
+                at += 1;
+            }
+            place += width + 1;
+        }
+        if let Screen::Cuts(columns) = screen {
+            let len = prefix(&out[start..], columns).0.len();
+            out.truncate(start + len);
+        }
+    }
+}
+
+/// The width of a text on a screen.
+fn width_of(text: &[u8]) -> usize {
+    if text.is_ascii() {
+        return text.len();
+    }
+    std::str::from_utf8(text).map_or(text.len(), UnicodeWidthStr::width)
+}
+
+/// The longest prefix that is at most `width` wide, and its width.
+fn prefix(text: &[u8], width: usize) -> (&[u8], usize) {
+    if text.is_ascii() {
+        let text = &text[..text.len().min(width)];
+        return (text, text.len());
+    }
+    let Ok(characters) = std::str::from_utf8(text) else {
+        let text = &text[..text.len().min(width)];
+        return (text, text.len());
+    };
+    let mut taken = 0;
+    for (at, character) in characters.char_indices() {
+        let more = character.width().unwrap_or(0);
+        if taken + more > width {
+            return (&text[..at], taken);
+        }
+        taken += more;
+    }
+    (text, taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(places: &[Place], cells: &[&str], header: bool, columns: Option<usize>, rows: Option<usize>) -> String {
+        let mut lines = Lines::new(places.to_vec(), header);
+        for text in cells {
+            lines.cell(|out| out.extend_from_slice(text.as_bytes()));
+        }
+        let mut output = Output::new();
+        let screen = columns.map_or(Screen::Endless, Screen::Wraps);
+        lines.write(&mut output, screen, rows).expect("nothing is written yet");
+        String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
+    }
+
+    const fn place(justify: Justify, width: usize) -> Place {
+        Place {
+            justify,
+            width: Some(width),
+        }
+    }
+
+    const NUMBER: Place = place(Justify::Right, 5);
+    const TEXT: Place = place(Justify::Left, 5);
+    const NAME: Place = place(Justify::Name, 5);
+
+    /// Check that a number that is too long moves what follows only as far as it must.
+    #[test]
+    fn long_numbers_use_up_the_padding_behind_them() {
+        let line = |cells: &[&str]| written(&[NUMBER, NUMBER, TEXT, NUMBER], cells, false, None, None);
+        assert_eq!(line(&["1", "22", "abc", "4"]), "    1    22 abc       4\n");
+        assert_eq!(line(&["1234567", "22", "abc", "4"]), "1234567  22 abc       4\n");
+        assert_eq!(line(&["123456789", "22", "abc", "4"]), "123456789 22 abc      4\n");
+        assert_eq!(
+            line(&["123456789", "22", "abcde", "55555"]),
+            "123456789 22 abcde 55555\n"
+        );
+    }
+
+    /// Check that text is cut to its column, names with a mark, and that the last column goes to
+    /// the end of the screen.
+    #[test]
+    fn text_is_cut_unless_it_is_last() {
+        let line = |columns| {
+            written(
+                &[TEXT, NAME, TEXT],
+                &["abcdefg", "abcdefg", "abcdefg"],
+                false,
+                columns,
+                None,
+            )
+        };
+        assert_eq!(line(None), "abcde abcd+ abcdefg\n");
+        assert_eq!(line(Some(15)), "abcde abcd+ abc\n");
+        assert_eq!(line(Some(17)), "abcde abcd+ abcde\n");
+        // Three characters do not fit: the line wraps.
+        assert_eq!(line(Some(14)), "abcde abcd+ abcdefg\n");
+        assert_eq!(line(Some(8)), "abcde abcd+ abcd\n");
+        assert_eq!(line(Some(0)), "abcde abcd+ abc\n");
+        assert_eq!(
+            written(&[TEXT, NUMBER], &["日本語", "1"], false, None, None),
+            "日本      1\n"
+        );
+        assert_eq!(
+            written(&[NAME, NUMBER], &["abcde", "1"], false, None, None),
+            "abcde     1\n"
+        );
+    }
+
+    /// Check that nothing is wider than a terminal, the header included.
+    #[test]
+    fn terminals_cut_all_lines() {
+        let mut lines = Lines::new(vec![NUMBER, NUMBER, TEXT], true);
+        for text in ["PID", "PPID", "COMMAND", "1", "2", "日本語"] {
+            lines.cell(|out| out.extend_from_slice(text.as_bytes()));
+        }
+        let written = |columns| {
+            let mut output = Output::new();
+            lines
+                .write(&mut output, Screen::Cuts(columns), None)
+                .expect("nothing is written yet");
+            String::from_utf8(std::mem::take(output.buffer())).expect("the cells are UTF-8")
+        };
+        assert_eq!(written(30), "  PID  PPID COMMAND\n    1     2 日本語\n");
+        assert_eq!(written(17), "  PID  PPID COMMA\n    1     2 日本\n");
+        assert_eq!(written(8), "  PID  P\n    1   \n");
+        assert_eq!(written(0), "\n\n");
+    }
+
+    /// Check that the last column is not padded behind its text, and that all before it are.
+    #[test]
+    fn lines_end_where_their_last_cell_ends() {
+        assert_eq!(written(&[TEXT, TEXT], &["a", "b"], false, None, None), "a     b\n");
+        assert_eq!(written(&[NUMBER, TEXT], &["1", ""], false, None, None), "    1 \n");
+        assert_eq!(written(&[TEXT, TEXT], &["a", ""], false, None, None), "a     \n");
+        assert_eq!(written(&[TEXT, NUMBER], &["a", ""], false, None, None), "a          \n");
+    }
+
+    /// Check that columns without a width are as wide as their widest cell.
+    #[test]
+    fn columns_can_be_measured() {
+        let measured = Place {
+            justify: Justify::Right,
+            width: None,
+        };
+        assert_eq!(
+            written(
+                &[measured, TEXT],
+                &["rss_bytes", "X", "1", "a", "1234567890", "b"],
+                true,
+                None,
+                None
+            ),
+            " rss_bytes X\n         1 a\n1234567890 b\n"
+        );
+    }
+
+    /// Check that the header stands once, or on each page, also above nothing, and is never cut.
+    #[test]
+    fn headers_stand_once_or_on_each_page() {
+        let cells = ["A", "HEADER", "1", "a", "2", "b", "3", "c"];
+        let once = "    A HEADER\n    1 a\n    2 b\n    3 c\n";
+        assert_eq!(written(&[NUMBER, TEXT], &cells, true, None, None), once);
+        assert_eq!(written(&[NUMBER, TEXT], &cells, true, Some(9), None), once);
+        assert_eq!(
+            written(&[NUMBER, TEXT], &cells, true, None, Some(3)),
+            "    A HEADER\n    1 a\n    2 b\n    A HEADER\n    3 c\n"
+        );
+        assert_eq!(written(&[NUMBER, TEXT], &cells, true, None, Some(1)), once);
+        assert_eq!(
+            written(&[NUMBER, TEXT], &cells[..2], true, None, Some(3)),
+            "    A HEADER\n"
+        );
+        assert_eq!(written(&[NUMBER, TEXT], &[], false, None, None), "");
+    }
+}

@@ -1,0 +1,244 @@
+//! `taskdiag ps`, with the options and formats of ps(1).
+//!
+//! [`args`] and [`options`] parse the arguments, [`columns`] resolves the names of columns,
+//! [`layout`] and [`select`] make the query. After the query, [`rows`] and [`lines`] lay out the
+//! cells that [`specifiers`] and [`cell`] make. A table of fields only goes through
+//! `output::table`, JSON and CSV through `listing`.
+
+mod args;
+mod cell;
+mod columns;
+mod forest;
+mod host;
+mod layout;
+mod lines;
+pub mod options;
+mod presets;
+mod rows;
+mod select;
+mod sessions;
+mod sort;
+pub mod specifiers;
+
+use taskdiag::{Fields, Query, Task};
+use taskdiag_core::identity::TICK_NS;
+
+use crate::listing::{Answers, Format, Listing, Options};
+use crate::outcome::{Failure, Outcome};
+use crate::output::cell::{Cells, Column};
+use crate::output::table::terminal_width;
+use crate::output::{Absences, Output};
+use crate::version;
+
+pub use args::{Args, CommandLine, PsArgs};
+pub use columns::field_of;
+pub use options::{terminal, Meant};
+
+use forest::Tree;
+use host::{Host, Modifiers};
+use layout::{PsRequest, TaskLayout};
+use options::{Instead, Threads};
+use specifiers::{Specifier, TABLE};
+
+/// Which tasks the arguments ask about.
+pub fn query(args: &Args) -> Result<Query, Failure> {
+    let Args { selection, meant, .. } = args;
+    let query = match selection.scope(args.threads)? {
+        Some(query) => meant.narrow(query, select::Caller::new)?,
+        None => meant.query(args.threads, select::Caller::new)?,
+    };
+    selection.narrow(query)
+}
+
+/// Runs the command. `meant` is what [`CommandLine`] took out of the command line. `watch` runs it
+/// with `--watch SECONDS`.
+pub fn run(
+    args: PsArgs,
+    meant: Meant,
+    watch: impl FnOnce(&Args, f64) -> Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
+    let PsArgs(mut args) = args;
+    args.threads |= meant.threads == Threads::Rows;
+    args.meant = meant;
+    match args.meant.instead {
+        Some(Instead::Specifiers) => return list_specifiers(),
+        Some(Instead::Version) => return print_version(args.meant.is_called_ps),
+        None => check(&args)?,
+    }
+    if let Some(seconds) = args.watch {
+        return watch(&args, seconds);
+    }
+    if args.count.is_some() {
+        let message =
+            "--count is how many samples to watch, and goes with --watch SECONDS; --limit is how many rows to show";
+        return Err(Failure::Unanswered(message.to_owned()));
+    }
+    list(&args)
+}
+
+/// Lists tasks.
+fn list(args: &Args) -> Result<Outcome, Failure> {
+    let request = PsRequest::new(args)?;
+    let mut handle = args.options.from.handle();
+    let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
+    let answers = Answers::ask(&mut handle, &request.query)?;
+    let mut host = Host::new(Modifiers {
+        named: args.options.names,
+        ..args.meant.modifiers
+    });
+    let mut tasks = answers.tasks();
+    let considered = tasks.len();
+    // What is shown is counted while it is written; what is only sorted by, here.
+    let mut hidden = Absences::new();
+    let tree = arrange(&mut tasks, args, &request, &mut host, &mut hidden);
+    tasks.truncate(request.limit);
+
+    let mut missing = Absences::new();
+    match &request.shown {
+        TaskLayout::Table(columns) => write_table(&args.options, columns, &tasks, &mut missing)?,
+        TaskLayout::Lines(columns) => {
+            let threads = match args.meant.threads {
+                Threads::Below => Some(Answers::ask(&mut handle, &threads_of(&tasks, request.query.fields))?),
+                Threads::No | Threads::Rows => None,
+            };
+            let rows = rows::rows(&tasks, threads.as_ref(), tree.as_ref());
+            rows::write_lines(args, columns, &rows, &mut host, &mut missing)?;
+        }
+        TaskLayout::Machine(machine, fields) => {
+            let listing = Listing {
+                fields,
+                tasks: &tasks,
+                depths: tree.as_ref().map(|tree| tree.depths.as_slice()),
+                sample: None,
+                total: None,
+                header: !args.options.no_header,
+                names: args.options.names,
+            };
+            answers.write("ps", *machine, listing, &mut missing)?;
+        }
+    }
+    if let Some(explanation) = explanation {
+        answers.say_explanation(&explanation);
+    }
+    if args.options.stats {
+        answers.say_stats(tasks.len());
+    }
+    if args.meant.is_called_ps {
+        // As with ps, the status says whether any process matched, and nothing else is reported.
+        return Ok(if considered > 0 {
+            Outcome::Complete
+        } else {
+            Outcome::Partial
+        });
+    }
+    let outcome = answers.report(&[(&hidden, considered), (&missing, tasks.len())]);
+    let found = match considered {
+        // Scripts rely on it: ps ends with 1 if no process matches its options.
+        0 if args.meant.is_given && !args.selection.is_narrowed() => Outcome::Partial,
+        _ => Outcome::Complete,
+    };
+    Ok(outcome.and(found).and(args.selection.check_cgroup(&handle, &answers)))
+}
+
+/// Puts tasks in their order, and below their parents if there is a forest.
+fn arrange(
+    tasks: &mut Vec<Task<'_>>,
+    args: &Args,
+    request: &PsRequest,
+    host: &mut Host,
+    missing: &mut Absences,
+) -> Option<Tree> {
+    if args.threads {
+        // BPF has all threads in the order of their ids.
+        tasks.sort_by_key(|task| (task.record().header().pid.get(), task.record().header().tid.get()));
+    }
+    in_listed_order(tasks, &args.meant.choice.quick);
+    let shown_fields = request.shown.fields();
+    sort::sort(tasks, &request.sort, host, missing, |field| {
+        !shown_fields.contains(field)
+    });
+    args.meant.forest.map(|branches| {
+        if request.sort.is_empty() {
+            let start = |task: &Task<'_>| task.start_ns().unwrap_or(0) / TICK_NS;
+            tasks.sort_by_key(|task| (task.ppid().unwrap_or(0), start(task), task.record().header().pid.get()));
+        }
+        Tree::new(tasks, branches, request.sort.is_empty())
+    })
+}
+
+/// Writes a table of our fields.
+fn write_table(
+    options: &Options,
+    columns: &[Column],
+    tasks: &[Task<'_>],
+    missing: &mut Absences,
+) -> Result<(), Failure> {
+    let mut table = Column::table(columns, tasks.len(), !options.no_header);
+    let mut cells = Cells::new(options.bytes, options.names);
+    for task in tasks {
+        for &column in columns {
+            table.cell(|out| cells.write(out, column, task, missing));
+        }
+    }
+    let mut output = Output::new();
+    table.write(&mut output, terminal_width())?;
+    Ok(output.finish()?)
+}
+
+/// Rejects arguments that exclude each other.
+fn check(args: &Args) -> Result<(), Failure> {
+    let Args { meant, options, .. } = args;
+    let wrong = |message: &str| Err(Failure::Unanswered(message.to_owned()));
+    if args.threads && meant.forest.is_some() {
+        return wrong("a forest has processes only: leave out either the forest or the threads");
+    }
+    if meant.threads == Threads::Below && options.format() != Format::Table {
+        return wrong("threads below their processes make no rows for programs: -L has a row for each thread");
+    }
+    let shows_format = meant.preset.is_format() || meant.preset.preloaded.is_some() || meant.forest.is_some();
+    if args.watch.is_some() && (shows_format || meant.threads == Threads::Below) {
+        return wrong(
+            "watching shows columns of its own: choose them with -o, and leave out formats and forests of ps",
+        );
+    }
+    Ok(())
+}
+
+/// Puts tasks in the order of a list of processes, each as often as it is listed.
+fn in_listed_order(tasks: &mut Vec<Task<'_>>, pids: &[u32]) {
+    if !pids.is_empty() {
+        let of = |&pid: &u32| {
+            tasks
+                .iter()
+                .filter(move |task| task.record().header().pid.get() == pid)
+                .copied()
+        };
+        *tasks = pids.iter().flat_map(of).collect();
+    }
+}
+
+/// The threads of these processes.
+fn threads_of(tasks: &[Task<'_>], fields: Fields) -> Query {
+    Query::threads_of_these(tasks.iter().map(|task| task.record().header().pid.get())).fields(fields)
+}
+
+/// Lists the format specifiers with their headers.
+fn list_specifiers() -> Result<Outcome, Failure> {
+    let mut output = Output::new();
+    for Specifier { name, header, .. } in TABLE {
+        output
+            .buffer()
+            .extend_from_slice(format!("{name:<12} {header:<8}\n").as_bytes());
+    }
+    output.finish()?;
+    Ok(Outcome::Complete)
+}
+
+fn print_version(is_called_ps: bool) -> Result<Outcome, Failure> {
+    let mut output = Output::new();
+    let from = if is_called_ps { "ps from " } else { "" };
+    let text = format!("{from}{}", version::text());
+    output.buffer().extend_from_slice(text.as_bytes());
+    output.finish()?;
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,17 @@
+//! The options of ps(1).
+//!
+//! ps takes options in three styles: clusters with a dash (`-ef`), clusters without one (`aux`),
+//! and long options. clap can not parse this grammar. [`take`] parses it, and leaves our own long
+//! options to clap. Both use the table [`OPTIONS`]: clap for its help and completion.
+
+mod lists;
+mod meant;
+mod parser;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use lists::terminal;
+pub use meant::{Branches, Choice, Instead, List, Meant, Threads};
+pub use parser::take;
+pub use table::{bsd_help, for_clap, Takes, OPTIONS};

@@ -1,0 +1,145 @@
+//! Rows in the layout of ps(1).
+
+use taskdiag::Task;
+
+use super::cell::Cell;
+use super::columns::{self, Shows};
+use super::forest::Tree;
+use super::host::Host;
+use super::lines::{Lines, Screen};
+use super::options::{Branches, Meant};
+use super::specifiers::{Level, Specifier};
+use super::Args;
+use crate::listing::Answers;
+use crate::outcome::Failure;
+use crate::output::cell::Cells;
+use crate::output::table::terminal_width;
+use crate::output::{Absences, Output};
+
+/// A line that is to be written.
+#[derive(Debug)]
+pub struct Row<'a> {
+    task: Task<'a>,
+    /// [`Level::Process`] with threads below it, [`Level::Thread`] if it is one of these.
+    level: Level,
+    branches: &'a str,
+}
+
+impl Row<'_> {
+    /// Whether the column is about threads and this is a process, or the other way round.
+    fn lacks(&self, specifier: &Specifier) -> bool {
+        specifier.level != Level::Both && self.level != Level::Both && self.level != specifier.level
+    }
+
+    /// The branches for a column of this width. Like ps, leaves out those that it has no room for.
+    fn branches_in(&self, room: usize, meant: &Meant) -> &[u8] {
+        let width = meant.forest.map_or(1, Branches::width);
+        let whole = room - room % width;
+        let branches = self.branches.as_bytes();
+        &branches[..branches.len().min(whole)]
+    }
+}
+
+/// A row for each task, followed by its threads if there are any.
+pub fn rows<'a>(tasks: &[Task<'a>], threads: Option<&'a Answers>, tree: Option<&'a Tree>) -> Vec<Row<'a>> {
+    let branches = |index: usize| tree.map_or("", |tree| tree.branches[index].as_str());
+    let row = |(index, &task): (usize, &Task<'a>)| Row {
+        task,
+        level: Level::Both,
+        branches: branches(index),
+    };
+    let rows = tasks.iter().enumerate().map(row);
+    let Some(threads) = threads else {
+        return rows.collect();
+    };
+    let threads = threads.tasks();
+    let with_threads = |row: Row<'a>| {
+        let pid = row.task.record().header().pid.get();
+        let threads = threads
+            .iter()
+            .filter(move |thread| thread.record().header().pid.get() == pid);
+        let below = threads.map(|&task| Row {
+            task,
+            level: Level::Thread,
+            branches: "",
+        });
+        let process = Row {
+            level: Level::Process,
+            ..row
+        };
+        std::iter::once(process).chain(below).collect::<Vec<_>>()
+    };
+    rows.flat_map(with_threads).collect()
+}
+
+/// Writes rows as ps does.
+pub fn write_lines(
+    args: &Args,
+    columns: &[columns::Column],
+    rows: &[Row<'_>],
+    host: &mut Host,
+    missing: &mut Absences,
+) -> Result<(), Failure> {
+    let (options, meant) = (&args.options, &args.meant);
+    let has_header = !options.no_header && columns.iter().any(|column| !column.header.is_empty());
+    let places = columns::places(columns, meant);
+    let mut rooms: Vec<usize> = places.iter().map(|place| place.width.unwrap_or(usize::MAX)).collect();
+    if let Some(last) = rooms.last_mut() {
+        *last = usize::MAX;
+    }
+    let mut lines = Lines::new(places, has_header);
+    if has_header {
+        for column in columns {
+            lines.cell(|out| out.extend_from_slice(column.header.as_bytes()));
+        }
+    }
+    let mut cells = Cells::new(options.bytes, options.names);
+    for row in rows {
+        for (column, &room) in columns.iter().zip(&rooms) {
+            lines.cell(|out| match column.shows {
+                Shows::Ours(ours) => cells.write(out, ours, &row.task, missing),
+                Shows::Specifier(specifier) if row.lacks(specifier) => out.push(b'-'),
+                Shows::Specifier(specifier) => (specifier.show)(&mut Cell {
+                    out,
+                    task: &row.task,
+                    host,
+                    missing: column.is_named.then_some(&mut *missing),
+                    branches: row.branches_in(room, meant),
+                }),
+            });
+        }
+    }
+    let mut output = Output::new();
+    lines.write(&mut output, meant.screen(), meant.page())?;
+    Ok(output.finish()?)
+}
+
+impl Meant {
+    /// Where lines end.
+    fn screen(&self) -> Screen {
+        let told = self.columns.or_else(|| from_environment("COLUMNS"));
+        match (self.wider, told, terminal_width()) {
+            (2.., ..) | (_, None, None) => Screen::Endless,
+            (1, Some(columns), _) | (1, None, Some(columns)) => Screen::Wraps(columns.max(WIDER)),
+            (_, Some(columns), _) => Screen::Wraps(columns),
+            (_, None, Some(columns)) => Screen::Cuts(columns),
+        }
+    }
+
+    /// The lines of a page, if each page has a header.
+    fn page(&self) -> Option<usize> {
+        let lines = || self.rows.or_else(|| from_environment("LINES")).unwrap_or(PAGE);
+        self.has_pages.then(lines)
+    }
+}
+
+/// The least width with one `-w`.
+const WIDER: usize = 132;
+
+/// The lines of a page, unless an option or a variable says otherwise.
+const PAGE: usize = 24;
+
+fn from_environment(variable: &str) -> Option<usize> {
+    let value = std::env::var(variable).ok()?;
+    value.parse().ok().filter(|&number| number > 0)
+}

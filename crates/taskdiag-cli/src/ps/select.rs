@@ -1,0 +1,319 @@
+//! The options of ps(1) that select processes, as a query.
+
+use rustix::process::geteuid;
+use taskdiag::{Filter, Query};
+
+use super::options::{Choice, List, Meant, Threads};
+use crate::outcome::Failure;
+
+/// The process that selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The effective user.
+    pub euid: u32,
+    /// The controlling terminal as a device number, 0 if there is none.
+    pub tty: u32,
+}
+
+impl Caller {
+    /// This process.
+    pub fn new() -> Caller {
+        Caller {
+            euid: geteuid().as_raw(),
+            tty: own_terminal(&std::fs::read("/proc/self/stat").unwrap_or_default()),
+        }
+    }
+}
+
+/// The controlling terminal in the text of `/proc/PID/stat`.
+fn own_terminal(stat: &[u8]) -> u32 {
+    let behind_name = stat
+        .iter()
+        .rposition(|&byte| byte == b')')
+        .map_or(stat.len(), |at| at + 1);
+    let rest = String::from_utf8_lossy(&stat[behind_name..]);
+    // state, ppid, pgrp, session, tty_nr
+    let number = rest.split_whitespace().nth(4).and_then(|number| number.parse().ok());
+    number.unwrap_or(0)
+}
+
+impl Meant {
+    /// The query for the processes that the options select. Without such an option: all, or with
+    /// the name ps the caller's own.
+    pub fn query(&self, is_threads: bool, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
+        let is_threads = is_threads || self.threads == Threads::Rows;
+        let choice = &self.choice;
+        let listed = match choice {
+            Choice { quick, .. } if !quick.is_empty() => Some(quick.clone()),
+            choice => choice.only_pids(),
+        };
+        let query = match (&listed, is_threads) {
+            (Some(pids), true) => Query::threads_of_these(pids.iter().copied()),
+            (Some(pids), false) => Query::these(pids.iter().copied()),
+            (None, true) => Query::threads(),
+            (None, false) => Query::processes(),
+        };
+        let expression = match listed {
+            Some(_) => choice.running.then(|| RUNNING.to_owned()),
+            None => self.expression(&caller),
+        };
+        match expression {
+            Some(expression) => Ok(query.filter(parsed(&expression)?)),
+            None => Ok(query),
+        }
+    }
+
+    /// Keeps of a query the processes that the options select.
+    pub fn narrow(&self, query: Query, caller: impl Fn() -> Caller) -> Result<Query, Failure> {
+        // What the query is about has been selected: all of that is meant, whatever the name.
+        let meant = Meant {
+            is_called_ps: false,
+            ..self.clone()
+        };
+        match meant.expression(&caller) {
+            Some(expression) => Ok(query.filter(parsed(&expression)?)),
+            None => Ok(query),
+        }
+    }
+
+    /// The filter expression. `None` if all processes are selected.
+    fn expression(&self, caller: &impl Fn() -> Caller) -> Option<String> {
+        let choice = &self.choice;
+        let is_default = choice.is_empty();
+        let chosen = match is_default {
+            true if !self.is_called_ps => None,
+            true if self.is_bsd => Some(format!("tty_nr != 0 and euid == {}", caller().euid)),
+            true => Some(format!("tty_nr == {} and euid == {}", caller().tty, caller().euid)),
+            false => choice.expression(caller),
+        };
+        let chosen = match (choice.is_negated, chosen) {
+            (true, None) if is_default => None,
+            (true, None) => Some("pid == 0".to_owned()),
+            (true, Some(chosen)) => Some(format!("not ({chosen})")),
+            (false, chosen) => chosen,
+        };
+        match (choice.running, chosen) {
+            (true, Some(chosen)) => Some(format!("{RUNNING} and ({chosen})")),
+            (true, None) => Some(RUNNING.to_owned()),
+            (false, chosen) => chosen,
+        }
+    }
+}
+
+fn parsed(expression: &str) -> Result<Filter, Failure> {
+    Filter::parse(expression).map_err(|error| Failure::Unanswered(error.to_string()))
+}
+
+/// The filter expression for running tasks.
+const RUNNING: &str = "state in ('R', 'D')";
+
+impl Choice {
+    /// The process ids, if no option selects by anything else.
+    fn only_pids(&self) -> Option<Vec<u32>> {
+        let mut pids = Vec::new();
+        for list in &self.lists {
+            match list {
+                List::Pids(more) => pids.extend(more),
+                _ => return None,
+            }
+        }
+        let rest = Choice {
+            lists: Vec::new(),
+            ..self.clone()
+        };
+        (!pids.is_empty() && !self.is_negated && rest.is_empty()).then_some(pids)
+    }
+
+    /// The filter expression of the options, which are alternatives. `None` if all processes are
+    /// selected.
+    fn expression(&self, caller: &impl Fn() -> Caller) -> Option<String> {
+        if self.all || self.on_terminals && self.own {
+            return None;
+        }
+        let mut parts: Vec<String> = Vec::new();
+        if self.others {
+            parts.push("pid != sid".to_owned());
+        }
+        if self.others_on_terminals && !self.others {
+            parts.push("tty_nr != 0 and pid != sid".to_owned());
+        }
+        // With ps, -ad has the leaders of sessions on terminals too.
+        if self.on_terminals || self.others_on_terminals && self.others {
+            parts.push("tty_nr != 0".to_owned());
+        }
+        if self.own {
+            parts.push(format!("euid == {}", caller().euid));
+        }
+        for list in &self.lists {
+            match list {
+                List::Pids(ids) => parts.push(one_of("pid", ids)),
+                List::Parents(ids) => parts.push(one_of("ppid", ids)),
+                List::Sessions(ids) => parts.push(one_of("sid", ids)),
+                List::Users(ids) => parts.push(one_of("euid", ids)),
+                List::RealUsers(ids) => parts.push(one_of("uid", ids)),
+                List::Groups(ids) => parts.push(one_of("egid", ids)),
+                List::RealGroups(ids) => parts.push(one_of("gid", ids)),
+                List::Terminals(devices) => parts.push(one_of("tty_nr", devices)),
+                List::OwnTerminal => parts.push(one_of("tty_nr", &[caller().tty])),
+                List::Names(names) => parts.extend(names.iter().map(|name| is_called(name))),
+            }
+        }
+        let parts: Vec<String> = parts.into_iter().map(|part| format!("({part})")).collect();
+        Some(parts.join(" or "))
+    }
+}
+
+fn one_of(field: &str, numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    format!("{field} in ({})", numbers.join(", "))
+}
+
+/// The kernel keeps so many bytes of a process's name.
+const NAME: usize = 15;
+
+/// The filter expression for a name. ps compares 15 bytes, and with kernel threads all.
+fn is_called(name: &str) -> String {
+    match name.get(..NAME) {
+        Some(begin) if name.len() > NAME => format!("{} or {}", has_name(name), has_name(begin)),
+        _ => has_name(name),
+    }
+}
+
+/// A comparison with a name. A text in an expression can not contain both kinds of quotes; a
+/// regular expression can.
+fn has_name(name: &str) -> String {
+    if !name.contains('\'') {
+        return format!("comm == '{name}'");
+    }
+    if !name.contains('"') {
+        return format!("comm == \"{name}\"");
+    }
+    let mut pattern = String::new();
+    for character in name.chars() {
+        match character {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '\u{80}'.. => pattern.push(character),
+            _ => pattern.push_str(&format!("\\x{:02x}", u32::from(character))),
+        }
+    }
+    format!("comm ~ '^{pattern}$'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: Caller = Caller { euid: 7, tty: 34_816 };
+
+    fn expression(choice: Choice) -> Option<String> {
+        let meant = Meant {
+            choice,
+            ..Meant::default()
+        };
+        meant.expression(&|| CALLER)
+    }
+
+    fn called_ps(is_bsd: bool, choice: Choice) -> Option<String> {
+        let meant = Meant {
+            choice,
+            is_bsd,
+            is_called_ps: true,
+            ..Meant::default()
+        };
+        meant.expression(&|| CALLER)
+    }
+
+    /// Check that options add up, and that all are meant where nothing or everything is chosen.
+    #[test]
+    fn options_add_up() {
+        assert_eq!(expression(Choice::default()), None);
+        let all = Choice {
+            all: true,
+            lists: vec![List::Pids(vec![1])],
+            ..Choice::default()
+        };
+        assert_eq!(expression(all.clone()), None);
+        let none = Choice {
+            is_negated: true,
+            ..all
+        };
+        assert_eq!(expression(none).as_deref(), Some("pid == 0"));
+        let both = Choice {
+            on_terminals: true,
+            own: true,
+            ..Choice::default()
+        };
+        assert_eq!(expression(both), None);
+        let some = Choice {
+            own: true,
+            lists: vec![List::Pids(vec![1, 2]), List::OwnTerminal],
+            ..Choice::default()
+        };
+        let text = "(euid == 7) or (pid in (1, 2)) or (tty_nr in (34816))";
+        assert_eq!(expression(some.clone()).as_deref(), Some(text));
+        let others = Choice {
+            is_negated: true,
+            running: true,
+            ..some
+        };
+        assert_eq!(expression(others), Some(format!("{RUNNING} and (not ({text}))")));
+    }
+
+    /// Check what ps shows where nothing is chosen.
+    #[test]
+    fn ps_means_the_callers_processes() {
+        let none = Choice::default;
+        assert_eq!(
+            called_ps(false, none()).as_deref(),
+            Some("tty_nr == 34816 and euid == 7")
+        );
+        assert_eq!(called_ps(true, none()).as_deref(), Some("tty_nr != 0 and euid == 7"));
+        let all = Choice { all: true, ..none() };
+        assert_eq!(called_ps(false, all), None);
+    }
+
+    /// Check that processes chosen by id alone are asked for by id.
+    #[test]
+    fn ids_alone_are_asked_for() {
+        let choice = |lists: Vec<List>| Choice {
+            lists,
+            ..Choice::default()
+        };
+        let pids = || List::Pids(vec![3, 1]);
+        assert_eq!(choice(vec![pids(), pids()]).only_pids(), Some(vec![3, 1, 3, 1]));
+        assert_eq!(choice(vec![pids(), List::OwnTerminal]).only_pids(), None);
+        assert_eq!(choice(vec![]).only_pids(), None);
+        let negated = Choice {
+            is_negated: true,
+            ..choice(vec![pids()])
+        };
+        assert_eq!(negated.only_pids(), None);
+        let more = Choice {
+            own: true,
+            ..choice(vec![pids()])
+        };
+        assert_eq!(more.only_pids(), None);
+    }
+
+    /// Check that any name makes an expression that parses and means it.
+    #[test]
+    fn names_can_have_quotes() {
+        assert_eq!(has_name("bash"), "comm == 'bash'");
+        assert_eq!(has_name("it's"), "comm == \"it's\"");
+        assert_eq!(has_name("'\"ü"), "comm ~ '^\\x27\\x22ü$'");
+        assert_eq!(
+            is_called("0123456789abcdefg"),
+            "comm == '0123456789abcdefg' or comm == '0123456789abcde'"
+        );
+        for name in ["bash", "it's", "\"", "'\"", "a b", "(x)", "\\", "日本語"] {
+            assert!(Filter::parse(&is_called(name)).is_ok(), "{name}");
+        }
+    }
+
+    /// Check that the terminal is found behind a name with parentheses.
+    #[test]
+    fn the_terminal_is_in_the_stat_line() {
+        assert_eq!(own_terminal(b"12 (a) b) S 1 2 3 34816 5 6"), 34_816);
+        assert_eq!(own_terminal(b"12 (a) S"), 0);
+        assert_eq!(own_terminal(b""), 0);
+    }
+}

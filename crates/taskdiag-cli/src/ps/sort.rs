@@ -1,0 +1,203 @@
+//! The order of rows: `--sort`, `k` and `O` of ps(1).
+
+use taskdiag::{Field, Fields, Task};
+
+use super::cell::Cell;
+use super::columns::{unknown, Vocabulary};
+use super::host::Host;
+use super::specifiers::{Order, Specifier};
+use crate::outcome::Failure;
+use crate::output::Absences;
+use crate::selection::{self, Key};
+
+/// What tasks are ordered by.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Specifier(&'static Specifier),
+    Field(Field),
+}
+
+/// A sort key.
+#[derive(Clone, Copy, Debug)]
+pub struct PsKey {
+    by: By,
+    is_descending: bool,
+}
+
+/// The one-letter keys of ps's option `O`.
+const SHORT: [(char, &str); 25] = [
+    ('c', "cmd"),
+    ('C', "pcpu"),
+    ('f', "flags"),
+    ('g', "pgrp"),
+    ('G', "tpgid"),
+    ('j', "cutime"),
+    ('J', "cstime"),
+    ('k', "utime"),
+    ('m', "min_flt"),
+    ('M', "maj_flt"),
+    ('n', "cmin_flt"),
+    ('N', "cmaj_flt"),
+    ('o', "session"),
+    ('p', "pid"),
+    ('P', "ppid"),
+    ('r', "rss"),
+    ('R', "resident"),
+    ('s', "size"),
+    ('S', "share"),
+    ('t', "tty"),
+    ('T', "start_time"),
+    ('U', "uid"),
+    ('u', "user"),
+    ('v', "vsize"),
+    ('y', "priority"),
+];
+
+/// Sort keys of ps without a column.
+const ONLY_SORTED_BY: [(&str, Field); 7] = [
+    ("cutime", Field::CutimeNs),
+    ("cstime", Field::CstimeNs),
+    ("utime", Field::UtimeNs),
+    ("cmin_flt", Field::ChildMinFaults),
+    ("cmaj_flt", Field::ChildMajFaults),
+    ("resident", Field::RssBytes),
+    ("share", Field::RssFileBytes),
+];
+
+/// The names for a list of one-letter keys. `None` for any other list.
+pub fn short_keys(letters: &str) -> Option<String> {
+    let mut keys: Vec<String> = Vec::new();
+    let mut sign = "";
+    for letter in letters.chars() {
+        match letter {
+            '+' => sign = "+",
+            '-' => sign = "-",
+            ',' => {}
+            _ => {
+                let (_, name) = SHORT.iter().find(|(has, _)| *has == letter)?;
+                keys.push(format!("{sign}{name}"));
+                sign = "";
+            }
+        }
+    }
+    (!keys.is_empty()).then(|| keys.join(","))
+}
+
+/// What `--sort` options name.
+pub fn keys(lists: &[String], vocabulary: Vocabulary) -> Result<Vec<PsKey>, Failure> {
+    let mut keys = Vec::new();
+    for list in lists {
+        for name in list.strip_suffix(',').unwrap_or(list).split(',') {
+            let is_descending = name.starts_with('-');
+            let by = by(name.strip_prefix(['-', '+']).unwrap_or(name), vocabulary)?;
+            keys.push(PsKey { by, is_descending });
+        }
+    }
+    Ok(keys)
+}
+
+fn by(name: &str, vocabulary: Vocabulary) -> Result<By, Failure> {
+    let specifier = Specifier::named(name).map(By::Specifier);
+    let field = name.parse::<Field>();
+    let found = match (vocabulary, &field) {
+        (Vocabulary::Ps, _) => specifier.or(field.as_ref().ok().map(|&field| By::Field(field))),
+        (Vocabulary::Fields, Ok(field)) => Some(By::Field(*field)),
+        (Vocabulary::Fields, Err(_)) => specifier,
+    };
+    let only_sorted_by = || {
+        ONLY_SORTED_BY
+            .iter()
+            .find(|(has, _)| *has == name)
+            .map(|&(_, field)| By::Field(field))
+    };
+    match found.or_else(only_sorted_by) {
+        Some(by) => Ok(by),
+        None => {
+            let keys = selection::sort_keys(&[name.to_owned()]).map_err(unknown)?;
+            Ok(By::Field(keys[0].field))
+        }
+    }
+}
+
+impl PsKey {
+    /// The fields that it takes.
+    pub fn needs(&self) -> Fields {
+        match self.by {
+            By::Specifier(specifier) => specifier.needs().collect(),
+            By::Field(field) => field.into(),
+        }
+    }
+}
+
+/// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Equal ones keep
+/// their order.
+pub fn sort<'a>(
+    tasks: &mut Vec<Task<'a>>,
+    keys: &[PsKey],
+    host: &mut Host,
+    absences: &mut Absences,
+    is_counted: impl Fn(Field) -> bool,
+) {
+    let by: Vec<bool> = keys.iter().map(|key| key.is_descending).collect();
+    selection::sort_by(tasks, &by, |task, index| {
+        let field = |field, absences: &mut Absences| selection::key(task, field, absences, &is_counted);
+        let specifier = match keys[index].by {
+            By::Field(by) => return field(by, absences),
+            By::Specifier(specifier) => specifier,
+        };
+        let mut text = Vec::new();
+        let mut cell = Cell {
+            out: &mut text,
+            task,
+            host,
+            missing: None,
+            branches: &[],
+        };
+        match specifier.order {
+            Order::Field => specifier.fields.first().and_then(|&by| field(by, absences)),
+            Order::Number(number) => number(&mut cell).map(Key::Number),
+            Order::Text => {
+                (specifier.show)(&mut cell);
+                Some(Key::Text(text.into()))
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the letters of the option O, with directions, and that anything else is none.
+    #[test]
+    fn letters_stand_for_names() {
+        assert_eq!(short_keys("p").as_deref(), Some("pid"));
+        assert_eq!(short_keys("-p").as_deref(), Some("-pid"));
+        assert_eq!(short_keys("u-r+p").as_deref(), Some("user,-rss,+pid"));
+        assert_eq!(short_keys("vsz"), None);
+        assert_eq!(short_keys("-"), None);
+        assert_eq!(short_keys(""), None);
+    }
+
+    /// Check that each letter stands for something that can be sorted by.
+    #[test]
+    fn all_letters_can_be_sorted_by() {
+        for (_, name) in SHORT {
+            assert!(keys(&[name.to_owned()], Vocabulary::Ps).is_ok(), "{name}");
+        }
+    }
+
+    /// Check directions, several lists, and which names are none.
+    #[test]
+    fn keys_have_directions() {
+        let keys_of = |lists: &[&str]| {
+            let lists: Vec<String> = lists.iter().map(|&list| list.to_owned()).collect();
+            keys(&lists, Vocabulary::Ps).map(|keys| keys.iter().map(|key| key.is_descending).collect::<Vec<_>>())
+        };
+        assert_eq!(keys_of(&["-rss,+pid", "%cpu,"]).expect("names"), [true, false, false]);
+        assert!(keys_of(&["rss_bytes"]).is_ok());
+        for wrong in ["nosuch", "", "pid,,rss", "pid=3"] {
+            assert!(keys_of(&[wrong]).is_err(), "{wrong:?}");
+        }
+    }
+}

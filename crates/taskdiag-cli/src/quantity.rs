@@ -1,0 +1,220 @@
+//! Sizes, ranges and times as people write them on the command line.
+//!
+//! These are value parsers for clap, which names the option in its message.
+
+use std::time::Duration;
+
+use taskdiag::pagecache::ByteRange;
+
+/// Parses a size: a number of bytes, or of a binary unit: `4096`, `4K`, `1.5G`, `2TiB`.
+pub fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size: give bytes, or a number with K, M, G, T, P or E, like 4K or 1.5G");
+    let digits = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        "P" | "PB" | "PIB" => 50,
+        "E" | "EB" | "EIB" => 60,
+        _ => return Err(wrong()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let (Ok(whole), true) = (
+        whole.parse::<u64>(),
+        !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit()),
+    ) else {
+        return Err(wrong());
+    };
+    // Digits beyond these are below a byte in any unit.
+    let fraction = &fraction[..fraction.len().min(18)];
+    let parts: u128 = fraction.parse().map_err(|_| wrong())?;
+    let bytes = (u128::from(whole) << shift) + (parts << shift) / 10_u128.pow(fraction.len() as u32);
+    u64::try_from(bytes).map_err(|_| format!("{text:?} does not fit into 64 bits"))
+}
+
+/// Parses a size, or `none` for no limit.
+pub fn size_or_none(text: &str) -> Result<Limit<u64>, String> {
+    limit(text, size)
+}
+
+/// Parses a range: `OFF:LEN`, `OFF:` for all that follows, `:LEN` for the beginning.
+pub fn range(text: &str) -> Result<ByteRange, String> {
+    let Some((offset, len)) = text.split_once(':') else {
+        return Err(format!(
+            "{text:?} is not a range: give OFF:LEN, like 1G:64M; either number may be left out"
+        ));
+    };
+    let or_zero = |part: &str| if part.is_empty() { Ok(0) } else { size(part) };
+    let (offset, bytes) = (or_zero(offset)?, or_zero(len)?);
+    if bytes == 0 && !len.is_empty() {
+        return Err("a range of 0 bytes has no pages: leave LEN out for all up to the end of the file".to_owned());
+    }
+    ByteRange::new(offset, bytes).ok_or_else(|| format!("{text:?} ends beyond 64 bits"))
+}
+
+/// Parses a process id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a process id, which is a number like 1234"))
+}
+
+/// Parses a time: seconds, or a number with a unit: `5`, `0.2`, `200ms`, `2m`, `1h`, `7d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("{text:?} is not a time: give seconds, or a number with ms, s, m, h or d, like 0.5 or 200ms");
+    let digits = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is too long a time"))
+}
+
+/// Parses a time, or `none` for no limit.
+pub fn duration_or_none(text: &str) -> Result<Limit<Duration>, String> {
+    limit(text, duration)
+}
+
+/// Parses a time that is long enough to sleep, or to wait for an answer: 10 ms at least.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < Duration::from_millis(10) {
+        Err("the shortest time is 0.01 seconds".to_owned())
+    } else {
+        Ok(interval)
+    }
+}
+
+/// A limit, or none. Not an `Option`, which clap takes for an option that may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit<T>(pub Option<T>);
+
+fn limit<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Limit<T>, String> {
+    if text == "none" {
+        return Ok(Limit(None));
+    }
+    let value = parse(text).map_err(|message| format!("{message}, or none"))?;
+    Ok(Limit(Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Check sizes with and without units, and texts that are not sizes.
+    #[test]
+    fn sizes_have_units() {
+        let cases = [
+            ("0", 0),
+            ("4096", 4096),
+            ("4K", 4096),
+            ("4kib", 4096),
+            ("1.5G", 3 << 29),
+            ("0.5B", 0),
+            ("15.999E", 18_445_591_152_204_944_769),
+            ("2T", 2 << 40),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "K",
+            ".5K",
+            "1.",
+            "1.5.5",
+            "-1",
+            "1 K",
+            "4X",
+            "16E",
+            "18446744073709551616",
+            "1e3",
+            "é",
+        ] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    /// Check that both ends of a range can be left out, and that no range is empty or endless by
+    /// accident.
+    #[test]
+    fn ranges_have_two_ends() {
+        assert_eq!(range("4K:8K"), Ok(ByteRange::new(4096, 8192).expect("a range")));
+        assert_eq!(range("4K:"), Ok(ByteRange::new(4096, 0).expect("a range")));
+        assert_eq!(range(":8K"), Ok(ByteRange::new(0, 8192).expect("a range")));
+        assert_eq!(range(":"), Ok(ByteRange::ALL));
+        for text in ["", "4K", "4K:0", "1:2:3", "15E:2E", "a:b"] {
+            assert!(range(text).is_err(), "{text}");
+        }
+    }
+
+    /// Check that process ids are numbers.
+    #[test]
+    fn process_ids_are_numbers() {
+        assert_eq!(pid("1234"), Ok(1234));
+        for text in ["", "x", "-1", "1x", "4294967296"] {
+            assert!(
+                pid(text).is_err_and(|error| error.contains("not a process id")),
+                "{text}"
+            );
+        }
+    }
+
+    /// Check times with and without units, the shortest interval, limits, and texts that are not
+    /// times.
+    #[test]
+    fn times_have_units() {
+        let cases = [
+            ("0", 0),
+            ("2", 2_000),
+            ("0.5", 500),
+            (".5", 500),
+            ("1.", 1_000),
+            ("200ms", 200),
+            ("1.5s", 1_500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+        ];
+        for (text, milliseconds) in cases {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in [
+            "", ".", "s", "-1", "1 s", "1e3", "inf", "NaN", "1w", "1S", "1ms5", "é", "1.5.5",
+        ] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(duration(&"9".repeat(40)).is_err_and(|error| error.contains("too long")));
+        assert!(interval("9ms").is_err());
+        assert_eq!(interval("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(duration_or_none("none"), Ok(Limit(None)));
+        assert_eq!(duration_or_none("1"), Ok(Limit(Some(Duration::from_secs(1)))));
+        assert!(duration_or_none("soon").is_err_and(|error| error.ends_with(", or none")));
+        assert_eq!(size_or_none("1K"), Ok(Limit(Some(1024))));
+    }
+
+    proptest! {
+        /// Check that any text is parsed without a panic, and that whole numbers are themselves.
+        #[test]
+        fn any_text_is_parsed(text in ".{0,24}", number in any::<u64>(), seconds in any::<u32>()) {
+            let _ = (size(&text), range(&text), duration(&text));
+            prop_assert_eq!(size(&number.to_string()), Ok(number));
+            prop_assert_eq!(duration(&seconds.to_string()), Ok(Duration::from_secs(seconds.into())));
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! `taskdiag schema`: JSON Schemas of the documents that commands write, which `docs/schema/` has.
+//!
+//! They are made of the same tables as the documents: fields, events, and the keys of other rows.
+
+use clap::Args as ClapArgs;
+use serde_json::{json, Map, Value};
+use taskdiag::{EventField, Field, Kind};
+
+use crate::cache::{Column, RunKey};
+use crate::choice::unknown;
+use crate::mem::{self, By, Sum};
+use crate::outcome::{Failure, Outcome};
+use crate::output::named::RowKey;
+use crate::output::names::{name_key, NameKind};
+use crate::output::{Key, Output};
+use crate::watch::Rate;
+use crate::{doctor, fields, files, maps, normalize};
+
+/// Print a JSON Schema, or the names of those there are
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The name of a schema
+    name: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let schemas = schemas();
+    let mut output = Output::new();
+    let out = output.buffer();
+    match &args.name {
+        None => {
+            for (name, _) in &schemas {
+                out.extend_from_slice(name.as_bytes());
+                out.push(b'\n');
+            }
+        }
+        Some(wanted) => {
+            let schema = schemas.iter().find(|(name, _)| name == wanted);
+            let names = schemas.iter().map(|(name, _)| *name);
+            let (_, schema) = schema.ok_or_else(|| unknown("schema", wanted, names))?;
+            let text = serde_json::to_string_pretty(schema).expect("a JSON value can be written");
+            out.extend_from_slice(text.as_bytes());
+            out.push(b'\n');
+        }
+    }
+    output.finish()?;
+    Ok(Outcome::Complete)
+}
+
+/// All schemas, by their names.
+fn schemas() -> Vec<(&'static str, Value)> {
+    let system = of_keys(&mem::SYSTEM_KEYS);
+    let mut mem_members = Map::new();
+    mem_members.insert(
+        "total".to_owned(),
+        of_row(sum_keys(), "The sum of all processes, those beyond --limit too."),
+    );
+    let mut files_members = Map::new();
+    files_members.insert(
+        "total".to_owned(),
+        of_row(
+            file_sum_keys(),
+            "The sum of all files, those beyond --limit too; with --by and --deleted.",
+        ),
+    );
+    vec![
+        (
+            "tasks",
+            document(
+                &["ps", "tree", "mem"],
+                of_row(task_keys(), "A task."),
+                mem_members.clone(),
+            ),
+        ),
+        (
+            "cache",
+            document(
+                &["cache"],
+                of_row(cache_keys(), "A file, or a directory with its files."),
+                Map::new(),
+            ),
+        ),
+        (
+            "cache-map",
+            document(
+                &["cache"],
+                of_row(run_keys(), "Pages of a file that are alike."),
+                Map::new(),
+            ),
+        ),
+        (
+            "doctor",
+            document(&["doctor"], of_keys(&doctor::KEYS), doctor_members()),
+        ),
+        (
+            "events",
+            document(&["events"], of_row(event_keys(), "An event."), Map::new()),
+        ),
+        ("fields", document(&["fields"], of_keys(&fields::KEYS), Map::new())),
+        (
+            "files",
+            document(&["files"], of_keys(&files::KEYS), files_members.clone()),
+        ),
+        (
+            "files-by",
+            document(&["files"], of_row(file_group_keys(), "Files added up."), files_members),
+        ),
+        ("maps", document(&["maps"], of_keys(&maps::KEYS), Map::new())),
+        (
+            "mem-by",
+            document(&["mem"], of_row(group_keys(), "Processes added up."), mem_members),
+        ),
+        ("mem-system", document(&["mem"], system, Map::new())),
+        (
+            "normalize",
+            document(&["normalize"], of_keys(&normalize::KEYS), Map::new()),
+        ),
+        ("sample", sample()),
+    ]
+}
+
+/// The members of `doctor --json` beside its rows.
+fn doctor_members() -> Map<String, Value> {
+    let mut members = Map::new();
+    for (name, schema) in [
+        (
+            "version",
+            json!({"type": "string", "description": "The version of taskdiag."}),
+        ),
+        (
+            "machine",
+            json!({"type": "string", "description": "The architecture, as uname(2) has it."}),
+        ),
+        (
+            "euid",
+            json!({"type": "integer", "description": "The effective user id of the caller."}),
+        ),
+        (
+            "capabilities",
+            json!({
+                "type": "array", "items": {"type": "string"},
+                "description": "The effective capabilities of the caller that matter here.",
+            }),
+        ),
+        (
+            "unanswered",
+            json!({
+                "type": "object", "additionalProperties": {"type": "string"},
+                "description": "Why groups could not be answered.",
+            }),
+        ),
+    ] {
+        members.insert(name.to_owned(), schema);
+    }
+    members
+}
+
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// The schema of a document with these rows, and with further members of its own.
+fn document(commands: &[&str], row: Value, members: Map<String, Value>) -> Value {
+    let mut properties = members;
+    for (name, schema) in [
+        (
+            "schema",
+            json!({"const": 1, "description": "Raised when a key goes or changes its meaning."}),
+        ),
+        ("command", json!({"enum": commands})),
+        (
+            "time",
+            json!({"type": "string", "format": "date-time", "description": "When it was written, in UTC."}),
+        ),
+        (
+            "host",
+            json!({"$ref": "#/$defs/text", "description": "The host name, as uname(2) has it."}),
+        ),
+        (
+            "boot_id",
+            json!({"type": "string", "description": "The id of this boot of the kernel; absent where /proc/sys is not mounted."}),
+        ),
+        (
+            "kernel",
+            json!({"$ref": "#/$defs/text", "description": "The kernel release, as uname(2) has it."}),
+        ),
+        (
+            "sources",
+            json!({
+                "type": "object", "additionalProperties": {"type": "string"},
+                "description": "Who answered: for each group of fields that was asked for, the source.",
+            }),
+        ),
+        (
+            "counters",
+            json!({
+                "type": "object", "additionalProperties": {"type": ["integer", "boolean"]},
+                "description": "What was counted: rows, and what was lost, left out or asked again.",
+            }),
+        ),
+        ("rows", json!({"type": "array", "items": {"$ref": "#/$defs/row"}})),
+    ] {
+        properties.insert(name.to_owned(), schema);
+    }
+    json!({
+        "$schema": DRAFT,
+        "$comment": "Made by `taskdiag schema`. The rows of --jsonl are #/$defs/row. Later versions may add keys.",
+        "type": "object",
+        "properties": properties,
+        "required": ["schema", "command", "time", "host", "kernel", "sources", "counters", "rows"],
+        "additionalProperties": false,
+        "$defs": {
+            "row": row,
+            "text": {
+                "description": "Bytes: a string if they are UTF-8.",
+                "oneOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object", "required": ["base64"], "additionalProperties": false,
+                        "properties": {"base64": {"type": "string", "contentEncoding": "base64"}},
+                    },
+                ],
+            },
+        },
+    })
+}
+
+/// The line before the rows of a sample in lines of JSON.
+fn sample() -> Value {
+    json!({
+        "$schema": DRAFT,
+        "$comment": "Made by `taskdiag schema`. The rows behind this line are #/$defs/row of tasks or mem-by.",
+        "type": "object",
+        "properties": {
+            "sample": {"type": "integer", "minimum": 0, "description": "The number of the sample."},
+            "time": {"type": "string", "format": "date-time", "description": "When it was taken, in UTC."},
+            "rows": {"type": "integer", "minimum": 0, "description": "How many rows it has. No row has this key."},
+        },
+        "required": ["sample", "time", "rows"],
+        "additionalProperties": false,
+    })
+}
+
+/// A key with the schema of its values.
+type Property = (String, Value);
+
+/// A row with these keys. Each may be missing, for the reason that `absent` has.
+fn of_row(properties: Vec<Property>, description: &str) -> Value {
+    let mut properties: Map<String, Value> = properties.into_iter().collect();
+    let absent = json!({
+        "type": "object", "additionalProperties": {"type": "string"},
+        "description": "Why values are missing.",
+    });
+    properties.insert("absent".to_owned(), absent);
+    json!({
+        "type": "object", "description": description, "properties": properties, "additionalProperties": false,
+    })
+}
+
+fn of_keys(keys: &[RowKey]) -> Value {
+    let property = |key: &RowKey| (key.name.to_owned(), of_kind(key.kind, key.meaning));
+    of_row(keys.iter().map(property).collect(), "A row.")
+}
+
+/// The keys of fields, and of what else rows of tasks have.
+fn task_keys() -> Vec<Property> {
+    let mut keys = Vec::new();
+    for &field in Field::ALL {
+        keys.push((
+            field.name().to_owned(),
+            of_kind(field.info().kind, field.info().meaning),
+        ));
+        keys.extend(names(field));
+    }
+    keys.extend([
+        count("depth", "How many ancestors it has in the tree."),
+        number_of_sample(),
+    ]);
+    for rate in Rate::ALL {
+        let schema = json!({"type": "number", "description": "Since the last sample."});
+        keys.push((rate.name().to_owned(), schema));
+    }
+    keys
+}
+
+fn event_keys() -> Vec<Property> {
+    let mut keys = Vec::new();
+    for &field in EventField::ALL {
+        keys.push((field.name().to_owned(), of_kind(field.kind(), field.meaning())));
+        keys.extend(names(field));
+    }
+    keys
+}
+
+/// The key of the names of a field.
+fn names(field: impl Key) -> Option<Property> {
+    let schema = match field.named()? {
+        NameKind::User | NameKind::Group => json!({"$ref": "#/$defs/text"}),
+        NameKind::Groups | NameKind::Capabilities | NameKind::Signals => {
+            json!({"type": "array", "items": {"type": "string"}})
+        }
+    };
+    Some((name_key(field)?, described(schema, "With --names.")))
+}
+
+fn cache_keys() -> Vec<Property> {
+    let key = |column: &Column| {
+        let kind = if *column == Column::Path {
+            Kind::Text
+        } else {
+            Kind::Count
+        };
+        (column.name().to_owned(), of_kind(kind, column.meaning()))
+    };
+    Column::ALL.iter().map(key).collect()
+}
+
+fn run_keys() -> Vec<Property> {
+    let key = |key: &RunKey| {
+        let schema = match key {
+            RunKey::State => json!({"enum": ["uncached", "clean", "dirty", "writeback", "mixed"]}),
+            _ => of_kind(Kind::Bytes, ""),
+        };
+        (key.name().to_owned(), schema)
+    };
+    RunKey::ALL.iter().map(key).collect()
+}
+
+fn sum_keys() -> Vec<Property> {
+    Sum::keys().into_iter().map(|key| count(key, "")).collect()
+}
+
+fn group_keys() -> Vec<Property> {
+    let mut keys = sum_keys();
+    keys.push(number_of_sample());
+    for key in By::ALL.into_iter().flat_map(By::keys) {
+        let kind = if *key == "euid" { Kind::User } else { Kind::Text };
+        keys.push(((*key).to_owned(), of_kind(kind, "")));
+    }
+    keys
+}
+
+fn file_sum_keys() -> Vec<Property> {
+    files::Sum::KEYS.into_iter().map(|key| count(key, "")).collect()
+}
+
+fn file_group_keys() -> Vec<Property> {
+    let mut keys = file_sum_keys();
+    for key in files::By::ALL.into_iter().flat_map(files::By::keys) {
+        let kind = if *key == "euid" { Kind::User } else { Kind::Text };
+        keys.push(((*key).to_owned(), of_kind(kind, "")));
+    }
+    keys
+}
+
+fn number_of_sample() -> Property {
+    count("sample", "The number of its sample, when watching.")
+}
+
+fn count(key: &str, meaning: &str) -> Property {
+    (key.to_owned(), of_kind(Kind::Count, meaning))
+}
+
+/// The schema of values of a kind.
+fn of_kind(kind: Kind, meaning: &str) -> Value {
+    let schema = match kind {
+        Kind::Id | Kind::User | Kind::GroupId | Kind::Count | Kind::Bytes | Kind::Nanoseconds | Kind::Mode => {
+            json!({"type": "integer", "minimum": 0})
+        }
+        Kind::Signed => json!({"type": "integer"}),
+        Kind::Percent => json!({"type": "number", "minimum": 0}),
+        Kind::Time => json!({"type": "string", "format": "date-time"}),
+        Kind::Flag => json!({"type": "boolean"}),
+        Kind::Letter => json!({"type": "string", "minLength": 1, "maxLength": 1}),
+        Kind::Text => json!({"$ref": "#/$defs/text"}),
+        Kind::Texts => json!({"type": "array", "items": {"$ref": "#/$defs/text"}}),
+        Kind::Capabilities | Kind::Signals | Kind::Mask | Kind::Address => {
+            json!({"type": "string", "pattern": "^0x[0-9a-f]+$"})
+        }
+        Kind::Ids => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+        Kind::Cpus => json!({"type": "string"}),
+        Kind::Limits => {
+            let limit = json!({"oneOf": [{"type": "integer", "minimum": 0}, {"const": "unlimited"}]});
+            json!({
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object", "properties": {"soft": limit.clone(), "hard": limit},
+                    "required": ["soft", "hard"], "additionalProperties": false,
+                },
+            })
+        }
+    };
+    described(schema, meaning)
+}
+
+fn described(mut schema: Value, meaning: &str) -> Value {
+    if let (Some(schema), false) = (schema.as_object_mut(), meaning.is_empty()) {
+        schema.insert("description".to_owned(), meaning.into());
+    }
+    schema
+}

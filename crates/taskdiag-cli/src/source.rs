@@ -1,0 +1,109 @@
+//! The options `--source`, `--socket` and `--patience`: which source to ask, and how long to wait.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{ArgPredicate, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::Args;
+use taskdiag::{Handle, SourceId};
+
+use crate::quantity;
+
+/// What `--source` takes in a command: a name, what it stands for, and a line of help.
+pub type Choices<S> = [(&'static str, S, &'static str)];
+
+/// The one source that may answer; `None` leaves the choice to the library. Not an `Option`, which
+/// clap takes for an option that may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only<S>(pub Option<S>);
+
+/// The parser of `--source` in a command.
+pub fn parser<S: Copy + Send + Sync + 'static>(choices: &'static Choices<S>) -> impl TypedValueParser<Value = S> {
+    let value = |&(name, _, help): &(&'static str, S, &'static str)| PossibleValue::new(name).help(help);
+    let names = PossibleValuesParser::new(choices.iter().map(value));
+    names.try_map(|name| {
+        let choice = choices.iter().find(|(known, ..)| *known == name);
+        choice.map(|&(_, source, _)| source).ok_or("no such source")
+    })
+}
+
+/// The sources of tasks.
+const TASK_SOURCES: &Choices<Only<SourceId>> = &[
+    ("auto", Only(None), "Whichever is fastest here"),
+    (
+        "bpf",
+        Only(Some(SourceId::Bpf)),
+        "BPF programs; needs CAP_BPF and CAP_PERFMON",
+    ),
+    ("procfs", Only(Some(SourceId::Procfs)), "The files of /proc"),
+    (
+        "broker",
+        Only(Some(SourceId::Broker)),
+        "taskdiagd, which shows what you may trace",
+    ),
+];
+
+/// Options about sources of tasks.
+#[derive(Clone, Debug, Args)]
+pub struct SourceOptions {
+    /// The source to ask. If it can't answer, that is an error
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        value_parser = parser(TASK_SOURCES),
+        default_value = "auto",
+        default_value_if("socket", ArgPredicate::IsPresent, "broker")
+    )]
+    source: Only<SourceId>,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    broker: BrokerOptions,
+}
+
+/// How long processes are waited for.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Patience {
+    /// How long one system call on a process may make no progress before it is given up as "no
+    /// answer"
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", env = "TASKDIAG_PATIENCE", value_parser = quantity::interval)]
+    pub patience: Duration,
+}
+
+/// Where the broker is. A command whose `--source` can be the broker asks it by default if a socket
+/// is given.
+#[derive(Clone, Debug, Args)]
+pub struct BrokerOptions {
+    /// Ask the broker that listens on this socket [default: /run/taskdiag/taskdiag.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl SourceOptions {
+    /// How long processes are waited for.
+    pub fn patience(&self) -> Duration {
+        self.patience.patience
+    }
+
+    /// A handle for a single query: nothing is kept for a next one.
+    pub fn handle(&self) -> Handle {
+        self.handle_for_many().one_shot()
+    }
+
+    /// The broker's socket, if the broker is to answer; `None` is the usual one.
+    pub fn broker(&self) -> Option<Option<PathBuf>> {
+        (self.source == Only(Some(SourceId::Broker))).then(|| self.broker.socket.clone())
+    }
+
+    /// A handle for many queries.
+    pub fn handle_for_many(&self) -> Handle {
+        let mut handle = Handle::new().with_patience(self.patience.patience);
+        if let Some(path) = &self.broker.socket {
+            handle = handle.with_socket(path);
+        }
+        if let Only(Some(source)) = self.source {
+            handle = handle.with_source(source);
+        }
+        handle
+    }
+}

@@ -1,0 +1,405 @@
+//! The loop: keys, signals and samples come in, pictures go out.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ratatui_core::terminal::Terminal;
+use rustix::event::Timespec;
+use taskdiag::{Filter, Identity};
+
+use super::act;
+use super::backend::Screen;
+use super::bursts::{Bursts, News};
+use super::details::{Details, Inquiry};
+use super::draw::{self, layout, Layout, Memory, Palette, Scene};
+use super::input::Decoder;
+use super::model::Model;
+use super::sampler::{Order, Report, Sampler, Survey, Tag};
+use super::settings;
+use super::spec::Spec;
+use super::terminal::{clear, suspend, wait, Guard, Notice, Signals};
+use super::view::{self, one_line, Effect, View};
+use crate::host::Host;
+use crate::outcome::{Failure, Outcome};
+use crate::selection::Selection;
+use crate::watch::Moment;
+
+/// How long a picture waits for the close look at rows that have just come into sight.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the program is started with.
+pub struct Start<'a> {
+    pub view: View,
+    pub selection: &'a Selection,
+    pub sampler: Sampler,
+    pub signals: Signals,
+    /// Ends after this many samples.
+    pub count: u64,
+    pub settings: Option<PathBuf>,
+    pub exact: bool,
+    pub named: bool,
+    pub palette: Palette,
+}
+
+/// What was last ordered, so that orders are given only when something changes.
+struct Ordered {
+    spec: Spec,
+    serial: u64,
+    /// The filter that is decided when rates are known, of the last order.
+    rated: Option<Filter>,
+    delay: Duration,
+    paused: bool,
+    inquiry: Option<Inquiry>,
+    look: Vec<(u32, Identity)>,
+}
+
+/// The program.
+pub struct App<'a> {
+    start: Start<'a>,
+    model: Model,
+    ordered: Ordered,
+    /// The filter over rates that the rows on the screen are decided by.
+    rated: Option<Filter>,
+    host: Host,
+    before: Option<Host>,
+    /// When the last two surveys were taken.
+    moments: [Option<Moment>; 2],
+    bursts: Option<Bursts>,
+    news: News,
+    details: Option<Box<Details>>,
+    failure: Option<String>,
+    memory: Memory,
+    decoder: Decoder,
+    samples: u64,
+    /// Since when a close look is waited for.
+    awaited: Option<Instant>,
+    is_changed: bool,
+    is_over: bool,
+}
+
+impl<'a> App<'a> {
+    /// Orders the first survey.
+    pub fn new(start: Start<'a>) -> Result<App<'a>, Failure> {
+        let spec = Spec::of(&start.view);
+        let (query, rated) = spec.query(start.selection)?;
+        let tag = Tag {
+            rows: spec.rows,
+            serial: 1,
+        };
+        start.sampler.order(Order::Survey(tag, Box::new(query)));
+        let bursts = Bursts::begin();
+        let news = match &bursts {
+            Ok(_) => News::NotYet,
+            Err(error) => News::None(error.to_string()),
+        };
+        Ok(App {
+            ordered: Ordered {
+                spec,
+                serial: 1,
+                rated: rated.clone(),
+                delay: start.view.delay,
+                paused: start.view.paused,
+                inquiry: None,
+                look: Vec::new(),
+            },
+            model: Model::default(),
+            rated,
+            host: Host::default(),
+            before: None,
+            moments: [None; 2],
+            bursts: bursts.ok(),
+            news,
+            details: None,
+            failure: None,
+            memory: Memory::new(start.exact, start.named),
+            decoder: Decoder::default(),
+            samples: 0,
+            awaited: None,
+            is_changed: true,
+            is_over: false,
+            start,
+        })
+    }
+
+    /// Runs until the user, a signal or the number of samples ends it.
+    pub fn run(mut self) -> Result<Outcome, Failure> {
+        // Before the terminal is taken, so that a failure is an ordinary message.
+        match self.start.sampler.wait() {
+            Report::Failed(message) => return Err(Failure::Unanswered(message)),
+            report => self.take(report),
+        }
+        let mut guard = Some(Guard::enter()?);
+        let mut terminal = Terminal::new(Screen::default())?;
+        loop {
+            self.look_closer();
+            let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
+            let is_waiting = rest.is_some_and(|rest| !rest.is_zero());
+            if self.is_changed && !is_waiting && guard.is_some() {
+                self.draw(&mut terminal)?;
+            }
+            if self.is_over || self.samples >= self.start.count && !self.is_changed {
+                return Ok(Outcome::Complete);
+            }
+            let timeout = rest.filter(|_| self.is_changed && is_waiting);
+            let timeout = timeout.map(|rest| Timespec::try_from(rest).unwrap_or_default());
+            let sampler = std::os::fd::AsFd::as_fd(&self.start.sampler);
+            let ready = wait(&self.start.signals, sampler, timeout)?;
+            if ready.lost {
+                return Ok(Outcome::Complete);
+            }
+            while let Some(notice) = ready.signals.then(|| self.start.signals.take()).flatten() {
+                match notice {
+                    Notice::End => self.is_over = true,
+                    Notice::Resized => self.is_changed = true,
+                    Notice::Suspend => self.suspend(&mut guard)?,
+                    Notice::Resumed => {
+                        // Whoever stopped this process may have changed the modes.
+                        drop(guard.take());
+                        guard = Some(Guard::enter()?);
+                        terminal.clear()?;
+                        self.is_changed = true;
+                    }
+                }
+            }
+            while let Some(report) = ready.reports.then(|| self.start.sampler.report()).flatten() {
+                self.take(report);
+            }
+            if ready.keys {
+                for effect in self.keys()? {
+                    match effect {
+                        Effect::Suspend => self.suspend(&mut guard)?,
+                        Effect::Redraw => {
+                            clear()?;
+                            terminal.clear()?;
+                        }
+                        effect => self.perform(effect),
+                    }
+                }
+                self.is_changed = true;
+                self.order();
+            }
+        }
+    }
+
+    /// Gives the terminal back and stops, until SIGCONT comes.
+    fn suspend(&mut self, guard: &mut Option<Guard>) -> Result<(), Failure> {
+        drop(guard.take());
+        Ok(suspend()?)
+    }
+
+    /// Takes the keys that were pressed.
+    fn keys(&mut self) -> Result<Vec<Effect>, Failure> {
+        let mut bytes = [0; 4096];
+        let count = match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
+            Ok(0) => {
+                self.is_over = true;
+                0
+            }
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => 0,
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        };
+        let mut effects = Vec::new();
+        for key in self.decoder.feed(&bytes[..count]) {
+            effects.extend(self.start.view.press(key, &self.model));
+            self.arrange();
+        }
+        Ok(effects)
+    }
+
+    fn arrange(&mut self) {
+        self.model.arrange(&self.start.view, self.rated.as_ref());
+        self.start.view.settle(&self.model);
+    }
+
+    /// Takes what the sampler found out.
+    fn take(&mut self, report: Report) {
+        match report {
+            Report::Survey(survey) => self.survey(*survey),
+            Report::Look(look) => {
+                let before = self.model.look(*look);
+                self.start.sampler.order(Order::Reuse(Box::new(before)));
+                self.awaited = None;
+                self.is_changed = true;
+            }
+            Report::Details(details) => {
+                self.model.note(&details);
+                self.details = Some(details);
+                self.is_changed = true;
+            }
+            Report::Failed(message) => {
+                self.failure = Some(message);
+                self.awaited = None;
+                self.is_changed = true;
+            }
+        }
+    }
+
+    fn survey(&mut self, mut survey: Survey) {
+        self.failure = None;
+        self.samples += 1;
+        let host = std::mem::take(&mut survey.host);
+        let before = std::mem::replace(&mut self.host, host);
+        self.before = (self.samples > 1).then_some(before);
+        self.moments = [self.moments[1], Some(survey.moment)];
+        if let Some(bursts) = &self.bursts {
+            self.news = bursts.take();
+        }
+        if survey.tag.serial == self.ordered.serial {
+            self.rated.clone_from(&self.ordered.rated);
+        }
+        let before = self.model.survey(survey);
+        self.start.sampler.order(Order::Reuse(Box::new(before)));
+        self.arrange();
+        // What the rows show is to be of this sample.
+        self.ordered.look.clear();
+        self.is_changed = true;
+    }
+
+    /// Orders a close look at the rows on the screen, if there was none.
+    fn look_closer(&mut self) {
+        if self.start.view.screen != view::Screen::Table {
+            self.awaited = None;
+            return;
+        }
+        let tasks = self.model.visible(self.start.view.first);
+        if tasks.is_empty() || tasks == self.ordered.look {
+            return;
+        }
+        let query = self.ordered.spec.close_look(&tasks);
+        self.start.sampler.order(Order::Look(Box::new(query)));
+        self.ordered.look = tasks;
+        self.awaited = Some(Instant::now());
+    }
+
+    /// Gives the orders that what is looked at takes now.
+    fn order(&mut self) {
+        let view = &mut self.start.view;
+        let spec = Spec::of(view);
+        if spec != self.ordered.spec {
+            match spec.query(self.start.selection) {
+                Ok((query, rated)) => {
+                    self.ordered.serial += 1;
+                    let tag = Tag {
+                        rows: spec.rows,
+                        serial: self.ordered.serial,
+                    };
+                    self.start.sampler.order(Order::Survey(tag, Box::new(query)));
+                    self.ordered.rated = rated;
+                    self.ordered.spec = spec;
+                    self.ordered.look.clear();
+                }
+                Err(failure) => {
+                    view.say(one_line(&failure), true);
+                    view.rows = self.ordered.spec.rows;
+                    view.filter.clone_from(&self.ordered.spec.filter);
+                    view.users.clone_from(&self.ordered.spec.users);
+                }
+            }
+        }
+        let inquiry = match &view.screen {
+            view::Screen::Details(target, page, _) => Some(Inquiry {
+                target: target.clone(),
+                page: *page,
+            }),
+            _ => None,
+        };
+        if inquiry != self.ordered.inquiry {
+            self.start.sampler.order(Order::Inspect(inquiry.clone()));
+            self.ordered.inquiry = inquiry;
+        }
+        if view.delay != self.ordered.delay {
+            self.start.sampler.order(Order::Delay(view.delay));
+            self.ordered.delay = view.delay;
+        }
+        if view.paused != self.ordered.paused {
+            self.start.sampler.order(Order::Pause(view.paused));
+            self.ordered.paused = view.paused;
+        }
+    }
+
+    /// Does what a key asked for outside of the view.
+    fn perform(&mut self, effect: Effect) {
+        let view = &mut self.start.view;
+        match effect {
+            Effect::Quit => self.is_over = true,
+            Effect::Now => {
+                // The tests see with it that a panic leaves the terminal as it was.
+                assert!(
+                    !cfg!(debug_assertions) || std::env::var_os("TASKDIAG_TEST_PANIC").is_none(),
+                    "a test asked for a panic"
+                );
+                self.start.sampler.order(Order::Now);
+            }
+            Effect::Signal(target, number) => match act::send(&target, number) {
+                Ok(()) => view.say(format!("signal {number} was sent to {}", target.pid), false),
+                Err(reason) => view.say(format!("{}: {reason}", target.pid), true),
+            },
+            Effect::Renice(target, nice) => match act::renice(&target, nice) {
+                Ok(()) => view.say(format!("the nice value of {} is {nice} now", target.tid), false),
+                Err(reason) => view.say(format!("{}: {reason}", target.tid), true),
+            },
+            Effect::Save => match &self.start.settings {
+                None => view.say("there is no place for settings: HOME is not set", true),
+                Some(path) => match settings::save(path, view) {
+                    Ok(()) => view.say(format!("{} was written", path.display()), false),
+                    Err(error) => view.say(format!("{}: {error}", path.display()), true),
+                },
+            },
+            Effect::Suspend | Effect::Redraw => {}
+        }
+    }
+
+    fn draw(&mut self, terminal: &mut Terminal<Screen>) -> io::Result<()> {
+        self.is_changed = false;
+        let shown = self.start.view.shown();
+        let interval = match self.moments {
+            [Some(before), Some(now)] => Some(now.since(&before)),
+            _ => None,
+        };
+        let mut last_scroll = None;
+        terminal.draw(|frame| {
+            let area = frame.area();
+            let layout: Layout = layout(
+                area.width,
+                area.height,
+                self.host.stat.each.len(),
+                self.start.view.each_processor,
+            );
+            self.model.set_height(layout.rows.into());
+            self.start.view.settle(&self.model);
+            let scene = Scene {
+                view: &self.start.view,
+                model: &self.model,
+                shown: &shown,
+                host: &self.host,
+                before: self.before.as_ref(),
+                interval,
+                news: &self.news,
+                details: self.details.as_deref(),
+                failure: self.failure.as_deref(),
+                is_selected: self.is_selected(),
+                exact: self.start.exact,
+                palette: self.start.palette,
+            };
+            let drawn = draw::draw(frame.buffer_mut(), &scene, &layout, &mut self.memory);
+            if let Some(cursor) = drawn.cursor {
+                frame.set_cursor_position(cursor);
+            }
+            last_scroll = Some(drawn.last_scroll);
+        })?;
+        if let (view::Screen::Help(scroll) | view::Screen::Details(_, _, scroll), Some(last)) =
+            (&mut self.start.view.screen, last_scroll)
+        {
+            *scroll = (*scroll).min(last);
+        }
+        Ok(())
+    }
+
+    /// Whether rows are a selection of all tasks.
+    fn is_selected(&self) -> bool {
+        let spec = &self.ordered.spec;
+        self.start.selection.is_given() || !spec.filter.is_empty() || !spec.users.is_empty()
+    }
+}

@@ -1,0 +1,163 @@
+//! Writes the cells that changed, in one piece for each picture.
+
+use std::io::{self, Write as _};
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::style::{Attribute, Color as Ansi, Print, SetAttribute, SetBackgroundColor, SetForegroundColor};
+use crossterm::terminal::{Clear, ClearType};
+use crossterm::QueueableCommand as _;
+use ratatui_core::backend::{Backend, ClearType as Region, WindowSize};
+use ratatui_core::buffer::Cell;
+use ratatui_core::layout::{Position, Size};
+use ratatui_core::style::{Color, Modifier};
+
+use crate::output::terminal;
+
+/// The terminal that standard output is. A terminal that does not know its size is 80 by 24.
+#[derive(Debug, Default)]
+pub struct Screen {
+    /// What is not written yet.
+    text: Vec<u8>,
+    cursor: Position,
+}
+
+/// The colours of the terminal's palette, which its user chose.
+fn ansi(color: Color) -> Ansi {
+    match color {
+        Color::Black => Ansi::Black,
+        Color::Red => Ansi::DarkRed,
+        Color::Green => Ansi::DarkGreen,
+        Color::Yellow => Ansi::DarkYellow,
+        Color::Blue => Ansi::DarkBlue,
+        Color::Magenta => Ansi::DarkMagenta,
+        Color::Cyan => Ansi::DarkCyan,
+        Color::Gray => Ansi::Grey,
+        Color::DarkGray => Ansi::DarkGrey,
+        Color::White => Ansi::White,
+        _ => Ansi::Reset,
+    }
+}
+
+const ATTRIBUTES: [(Modifier, Attribute); 4] = [
+    (Modifier::BOLD, Attribute::Bold),
+    (Modifier::DIM, Attribute::Dim),
+    (Modifier::REVERSED, Attribute::Reverse),
+    (Modifier::UNDERLINED, Attribute::Underlined),
+];
+
+/// How the last cell looked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Look {
+    fg: Color,
+    bg: Color,
+    modifier: Modifier,
+}
+
+impl Look {
+    fn write(self, text: &mut Vec<u8>) -> io::Result<()> {
+        text.queue(SetAttribute(Attribute::Reset))?;
+        for (modifier, attribute) in ATTRIBUTES {
+            if self.modifier.contains(modifier) {
+                text.queue(SetAttribute(attribute))?;
+            }
+        }
+        if self.fg != Color::Reset {
+            text.queue(SetForegroundColor(ansi(self.fg)))?;
+        }
+        if self.bg != Color::Reset {
+            text.queue(SetBackgroundColor(ansi(self.bg)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Backend for Screen {
+    type Error = io::Error;
+
+    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        let mut before = Look::default();
+        let mut expected = None;
+        for (x, y, cell) in content {
+            if expected != Some((x, y)) {
+                self.text.queue(MoveTo(x, y))?;
+            }
+            let look = Look {
+                fg: cell.fg,
+                bg: cell.bg,
+                modifier: cell.modifier,
+            };
+            if look != before {
+                look.write(&mut self.text)?;
+                before = look;
+            }
+            self.text.queue(Print(cell.symbol()))?;
+            // Behind a wide character, and where widths are disputed, the cursor is put again.
+            expected = (cell.symbol().len() == 1).then_some((x + 1, y));
+        }
+        if before != Look::default() {
+            self.text.queue(SetAttribute(Attribute::Reset))?;
+        }
+        Ok(())
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.text.queue(Hide)?;
+        Ok(())
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.text.queue(Show)?;
+        Ok(())
+    }
+
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        Ok(self.cursor)
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.cursor = position.into();
+        self.text.queue(MoveTo(self.cursor.x, self.cursor.y))?;
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.text.queue(Clear(ClearType::All))?;
+        Ok(())
+    }
+
+    fn clear_region(&mut self, region: Region) -> io::Result<()> {
+        self.text.queue(Clear(match region {
+            Region::All => ClearType::All,
+            Region::AfterCursor => ClearType::FromCursorDown,
+            Region::BeforeCursor => ClearType::FromCursorUp,
+            Region::CurrentLine => ClearType::CurrentLine,
+            Region::UntilNewLine => ClearType::UntilNewLine,
+        }))?;
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        let size = terminal::size().unwrap_or(terminal::Size { columns: 80, rows: 24 });
+        // A picture larger than this would only cost time.
+        let at_most = |number: usize, most: u16| u16::try_from(number).unwrap_or(most).min(most);
+        Ok(Size::new(at_most(size.columns, 500), at_most(size.rows, 200)))
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        Ok(WindowSize {
+            columns_rows: self.size()?,
+            pixels: Size::default(),
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&self.text)?;
+        stdout.flush()?;
+        self.text.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Processes that begin and end between two samples, from events.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{eventfd, EventfdFlags};
+use taskdiag::events::Options;
+use taskdiag::{Event, EventKind, Events};
+
+/// Names that are kept of one interval; others are only counted.
+const MOST_NAMES: usize = 256;
+
+/// Processes that are remembered as begun in one interval.
+const MOST_BORN: usize = 1 << 16;
+
+/// Room for some ten thousand events: little enough to be left running.
+const RING: u32 = 1 << 20;
+
+/// How long events may gather before they are counted.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Processes of one name that ran and ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Their name.
+    pub name: Vec<u8>,
+    /// How many.
+    pub count: u64,
+    /// The processor time of their first threads, as far as it is known.
+    pub runtime_ns: u64,
+}
+
+/// What happened in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Processes that began.
+    pub forks: u64,
+    /// Programs that were executed.
+    pub execs: u64,
+    /// Processes that ended.
+    pub exits: u64,
+    /// Processes that began and ended, by name.
+    ended: HashMap<Vec<u8>, (u64, u64)>,
+    /// How many more of them there were, with other names.
+    pub others: u64,
+    /// Processes that began and have not ended.
+    born: HashSet<u32>,
+}
+
+impl Tally {
+    /// Counts an event.
+    fn add(&mut self, event: &Event<'_>) {
+        if event.is_thread() {
+            return;
+        }
+        let pid = event.pid();
+        match event.kind() {
+            EventKind::Fork => {
+                self.forks += 1;
+                if self.born.len() < MOST_BORN {
+                    self.born.insert(pid);
+                }
+            }
+            EventKind::Exec => self.execs += 1,
+            EventKind::Exit => {
+                self.exits += 1;
+                if self.born.remove(&pid) {
+                    let runtime_ns = event.runtime_ns().and_then(Result::ok).unwrap_or(0);
+                    self.end(event.comm().unwrap_or_default(), runtime_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, name: &[u8], runtime_ns: u64) {
+        let is_full = self.ended.len() >= MOST_NAMES;
+        match self.ended.get_mut(name) {
+            Some((count, total)) => {
+                *count += 1;
+                *total = total.saturating_add(runtime_ns);
+            }
+            None if is_full => self.others += 1,
+            None => {
+                self.ended.insert(name.to_owned(), (1, runtime_ns));
+            }
+        }
+    }
+
+    /// The processes that began and ended, the most frequent names first.
+    pub fn ended(&self) -> Vec<Ended> {
+        let mut ended: Vec<Ended> = self
+            .ended
+            .iter()
+            .map(|(name, &(count, runtime_ns))| Ended {
+                name: name.clone(),
+                count,
+                runtime_ns,
+            })
+            .collect();
+        ended.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+        ended
+    }
+}
+
+/// What the thread and its owner share.
+#[derive(Debug, Default)]
+struct Shared {
+    tally: Tally,
+    /// Whether events come, or why not.
+    state: Option<Result<(), String>>,
+    lost: u64,
+}
+
+/// A thread that counts events until this is dropped.
+#[derive(Debug)]
+pub struct Bursts {
+    shared: Arc<Mutex<Shared>>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Events are not open yet.
+    NotYet,
+    /// There are no events, for this reason.
+    None(String),
+    /// What happened, and how many events were lost since the beginning.
+    Tally(Tally, u64),
+}
+
+impl Bursts {
+    /// Begins to open events, which takes some tens of milliseconds.
+    pub fn begin() -> io::Result<Bursts> {
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (for_thread, stopped) = (shared.clone(), stop.clone());
+        let thread = thread::Builder::new()
+            .name("events".to_owned())
+            .spawn(move || count(&for_thread, &stopped))?;
+        Ok(Bursts {
+            shared,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// What happened since this was last called.
+    pub fn take(&self) -> News {
+        let mut shared = lock(&self.shared);
+        match &shared.state {
+            None => News::NotYet,
+            Some(Err(reason)) => News::None(reason.clone()),
+            Some(Ok(())) => {
+                let lost = shared.lost;
+                News::Tally(std::mem::take(&mut shared.tally), lost)
+            }
+        }
+    }
+}
+
+impl Drop for Bursts {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that panicked leaves a tally that can still be read.
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts events until it is time to end, or reading them fails.
+fn count(shared: &Mutex<Shared>, stop: &OwnedFd) {
+    let mut events = match Events::open(&Options::default().gather(GATHER).ring_bytes(RING)) {
+        Ok(events) => events,
+        Err(error) => {
+            lock(shared).state = Some(Err(format!("{error:#}")));
+            return;
+        }
+    };
+    lock(shared).state = Some(Ok(()));
+    loop {
+        if let Err(error) = read(&mut events, shared) {
+            lock(shared).state = Some(Err(format!("{error:#}")));
+            return;
+        }
+        let is_over = rustix::event::poll(
+            &mut [rustix::event::PollFd::new(stop, rustix::event::PollFlags::IN)],
+            Some(&rustix::event::Timespec::default()),
+        );
+        if is_over != Ok(0) || events.wait(None, Some(std::os::fd::AsFd::as_fd(stop))).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(events: &mut Events, shared: &Mutex<Shared>) -> taskdiag::Result<()> {
+    let mut shared = lock(shared);
+    for event in events.read()? {
+        shared.tally.add(&event);
+    }
+    shared.lost = events.lost().count;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that names are counted, the most frequent first, and that not more are kept than there
+    /// is room for.
+    #[test]
+    fn the_most_frequent_come_first() {
+        let mut tally = Tally::default();
+        for name in ["b", "a", "b", "c"] {
+            tally.end(name.as_bytes(), 10);
+        }
+        let names: Vec<(Vec<u8>, u64, u64)> = tally
+            .ended()
+            .into_iter()
+            .map(|ended| (ended.name, ended.count, ended.runtime_ns))
+            .collect();
+        let expected = [("b", 2, 20), ("a", 1, 10), ("c", 1, 10)];
+        assert_eq!(
+            names,
+            expected.map(|(name, count, ns)| (name.as_bytes().to_vec(), count, ns))
+        );
+        for number in 0..2 * MOST_NAMES {
+            tally.end(number.to_string().as_bytes(), 0);
+        }
+        assert_eq!(tally.ended().len(), MOST_NAMES);
+        assert_eq!(tally.others, MOST_NAMES as u64 + 3);
+    }
+
+    /// Check that a process that begins and ends between two looks is seen, where events come.
+    #[test]
+    fn short_lived_processes_are_seen() {
+        let bursts = Bursts::begin().expect("a thread");
+        let mut seen = Tally::default();
+        for _ in 0..100 {
+            std::process::Command::new("true").status().expect("true exists");
+            thread::sleep(Duration::from_millis(50));
+            match bursts.take() {
+                News::NotYet => {}
+                News::None(reason) => panic!("these tests need root: {reason}"),
+                News::Tally(tally, _) => {
+                    seen.forks += tally.forks;
+                    seen.exits += tally.exits;
+                    if tally.ended().iter().any(|ended| ended.name == b"true") {
+                        assert!(seen.forks > 0 && seen.exits > 0);
+                        return;
+                    }
+                }
+            }
+        }
+        panic!("no process called true in {seen:?}");
+    }
+}

@@ -1,0 +1,363 @@
+//! The columns of the table, and what rows are sorted by.
+
+use taskdiag::{Field, Fields, Group};
+
+use crate::choice::unknown;
+use crate::outcome::Failure;
+use crate::output::cell::{label, Column, Show as Cell};
+use crate::output::table::Align;
+use crate::selection;
+use crate::watch::Rate;
+
+/// What a column shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// A value of the task.
+    Cell(Column),
+    /// What it does per second.
+    Rate(Rate),
+    /// Processor time in the last samples, as a sparkline.
+    Trend,
+}
+
+/// Samples in a sparkline.
+pub const TREND_WIDTH: usize = 10;
+
+/// Headings that are shorter than the names of their fields.
+const HEADINGS: &[(Field, &str)] = &[
+    (Field::Pid, "PID"),
+    (Field::Tid, "TID"),
+    (Field::Ppid, "PPID"),
+    (Field::User, "USER"),
+    (Field::Euid, "EUID"),
+    (Field::State, "S"),
+    (Field::Nice, "NI"),
+    (Field::Priority, "PRI"),
+    (Field::ThreadsCount, "THR"),
+    (Field::Processor, "CPU"),
+    (Field::VsizeBytes, "VIRT"),
+    (Field::RssBytes, "RSS"),
+    (Field::SwapBytes, "SWAP"),
+    (Field::MemPercent, "%MEM"),
+    (Field::PssBytes, "PSS"),
+    (Field::UssBytes, "USS"),
+    (Field::SwapPssBytes, "SWAP-PSS"),
+    (Field::RollupAgeNs, "AGE"),
+    (Field::Comm, "NAME"),
+    (Field::Tty, "TTY"),
+    (Field::Unit, "UNIT"),
+    (Field::ContainerName, "CONTAINER"),
+];
+
+/// Names of columns that are no fields, with what they show.
+const WORDS: [(&str, Show); 3] = [
+    ("time", Show::Cell(label("TIME", Cell::Time))),
+    ("command", COMMAND),
+    ("trend", Show::Trend),
+];
+
+const COMMAND: Show = Show::Cell(label("COMMAND", Cell::Command));
+
+impl Show {
+    /// The column of a field, under a short heading.
+    pub fn of(field: Field) -> Show {
+        if field == Field::CpuPercent {
+            // Watching, it is of the time since the sample before.
+            return Show::Rate(Rate::Cpu);
+        }
+        let short = HEADINGS.iter().find(|(known, _)| *known == field);
+        let heading = short.map_or(field.name(), |(_, heading)| heading);
+        Show::Cell(label(heading, Cell::Field(field)))
+    }
+
+    /// What a name stands for: a field, a group of fields, a rate, or a word of this command.
+    pub fn named(name: &str) -> Result<Vec<Show>, Failure> {
+        if let Some((_, show)) = WORDS.iter().find(|(word, _)| *word == name) {
+            return Ok(vec![*show]);
+        }
+        if let Some(rate) = Rate::named(name) {
+            return Ok(vec![Show::Rate(rate)]);
+        }
+        match selection::fields(&[name.to_owned()]) {
+            Ok(fields) => Ok(fields.into_iter().map(Show::of).collect()),
+            Err(failure) => Err(with_words(failure)),
+        }
+    }
+
+    /// The name that stands for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Show::Rate(rate) => rate.name(),
+            Show::Cell(Column {
+                show: Cell::Field(field),
+                ..
+            }) => field.name(),
+            show => WORDS
+                .iter()
+                .find(|(_, known)| *known == show)
+                .map_or("command", |(word, _)| word),
+        }
+    }
+
+    /// Its heading.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Show::Cell(column) => column.heading,
+            Show::Rate(rate) => rate.heading(),
+            Show::Trend => "TREND",
+        }
+    }
+
+    /// The fields that its cells are made of.
+    pub fn fields(self) -> Fields {
+        match self {
+            Show::Cell(column) => column.fields().iter().copied().collect(),
+            Show::Rate(rate) => rate.fields().iter().copied().collect(),
+            Show::Trend => Fields::NONE,
+        }
+    }
+
+    /// The side on which it is aligned.
+    pub fn align(self) -> Align {
+        match self {
+            Show::Cell(column) => column.align(),
+            // The last sample is at the right.
+            Show::Rate(_) | Show::Trend => Align::Right,
+        }
+    }
+
+    /// What rows are sorted by, if they are sorted by this column.
+    pub fn sort_key(self) -> SortKey {
+        match self {
+            Show::Rate(rate) => SortKey::Rate(rate),
+            Show::Trend => SortKey::Rate(Rate::Cpu),
+            Show::Cell(column) => match column.show {
+                Cell::Field(field) => SortKey::Field(field),
+                Cell::Time => SortKey::Time,
+                Cell::User => SortKey::Field(Field::Euid),
+                Cell::Terminal => SortKey::Field(Field::TtyNr),
+                Cell::Start => SortKey::Field(Field::StartNs),
+                Cell::Command => SortKey::Field(Field::Comm),
+            },
+        }
+    }
+}
+
+/// Adds the names that are no fields to a message.
+fn with_words(failure: Failure) -> Failure {
+    match failure {
+        Failure::Unanswered(message) => Failure::Unanswered(format!(
+            "{message}\nother columns are {}, {}",
+            WORDS.map(|(word, _)| word).join(", "),
+            Rate::ALL.map(Rate::name).join(", ")
+        )),
+        failure => failure,
+    }
+}
+
+/// Columns that are not chosen by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Set {
+    /// Processor time and memory.
+    #[default]
+    Usual,
+    /// Proportional and unique sizes, for which page tables are walked.
+    Memory,
+}
+
+/// The columns of a set, for processes or for threads.
+pub fn usual(set: Set, threads: bool) -> Vec<Show> {
+    let fields: &[Field] = match set {
+        Set::Memory => &[Field::SwapBytes, Field::UssBytes, Field::PssBytes, Field::RssBytes],
+        Set::Usual => &[Field::Nice, Field::State],
+    };
+    let ids: &[Field] = if threads {
+        &[Field::Pid, Field::Tid, Field::User]
+    } else {
+        &[Field::Pid, Field::User]
+    };
+    let mut shown: Vec<Show> = ids.iter().chain(fields).copied().map(Show::of).collect();
+    shown.push(Show::Rate(Rate::Cpu));
+    shown.push(Show::Trend);
+    if set == Set::Usual {
+        shown.extend([Field::RssBytes, Field::MemPercent].map(Show::of));
+        shown.extend(Show::named("time").unwrap_or_default());
+    }
+    // The threads of a process have the same command line, and names of their own.
+    shown.push(if threads { Show::of(Field::Comm) } else { COMMAND });
+    shown
+}
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortKey {
+    /// What they do per second.
+    Rate(Rate),
+    /// A field.
+    Field(Field),
+    /// Time on processors.
+    Time,
+}
+
+impl SortKey {
+    /// What a name stands for.
+    pub fn named(name: &str) -> Result<SortKey, Failure> {
+        match Show::named(name)?.as_slice() {
+            [show] => Ok(show.sort_key()),
+            _ => Err(unknown("field to sort by", name, ["cpu_percent", "rss_bytes", "pid"])),
+        }
+    }
+
+    /// The name that stands for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SortKey::Rate(rate) => rate.name(),
+            SortKey::Field(field) => field.name(),
+            SortKey::Time => "time",
+        }
+    }
+
+    /// The fields that it is made of.
+    pub fn fields(self) -> Fields {
+        match self {
+            SortKey::Rate(rate) => rate.fields().iter().copied().collect(),
+            SortKey::Field(field) => field.into(),
+            SortKey::Time => Field::UtimeNs | Field::StimeNs,
+        }
+    }
+
+    /// Whether most people want the largest first: of amounts, but not of ids and texts.
+    pub fn is_descending(self) -> bool {
+        match self {
+            SortKey::Rate(_) | SortKey::Time => true,
+            SortKey::Field(field) => {
+                field.info().kind.is_number()
+                    && field != Field::Nice
+                    && !(field.group() == Group::Base && field != Field::ThreadsCount)
+            }
+        }
+    }
+}
+
+/// An order of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What they are sorted by.
+    pub key: SortKey,
+    /// Whether the largest comes first.
+    pub descending: bool,
+}
+
+impl Default for Order {
+    /// The busiest first.
+    fn default() -> Order {
+        Order::by(SortKey::Rate(Rate::Cpu))
+    }
+}
+
+impl Order {
+    /// Sorted by a key, in the direction that most people want.
+    pub fn by(key: SortKey) -> Order {
+        Order {
+            key,
+            descending: key.is_descending(),
+        }
+    }
+
+    /// Parses a name with a minus in front if the largest is to come first.
+    pub fn parse(text: &str) -> Result<Order, Failure> {
+        Ok(Order {
+            key: SortKey::named(text.strip_prefix(['-', '+']).unwrap_or(text))?,
+            descending: text.starts_with('-'),
+        })
+    }
+
+    /// As [`parse`](Order::parse) takes it.
+    pub fn text(self) -> String {
+        let sign = if self.descending { "-" } else { "" };
+        format!("{sign}{}", self.key.name())
+    }
+}
+
+/// The least width of a last column of text.
+const LEAST_LAST: usize = 12;
+
+/// Widths with which a row is no longer than `limit`. Columns that do not fit are left out, those in
+/// front of the last one first. The last one gets what is left.
+pub fn fit(widths: &[usize], limit: usize) -> Vec<Option<usize>> {
+    let mut fitted = vec![None; widths.len()];
+    let Some((&last, others)) = widths.split_last() else {
+        return fitted;
+    };
+    let reserved = last.min(LEAST_LAST).min(limit);
+    let mut rest = limit - reserved;
+    for (width, fitted) in others.iter().zip(&mut fitted) {
+        // With the space behind it.
+        match rest.checked_sub(width + 1) {
+            Some(left) => {
+                rest = left;
+                *fitted = Some(*width);
+            }
+            None => break,
+        }
+    }
+    if let Some(fitted) = fitted.last_mut() {
+        *fitted = Some(rest + reserved);
+    }
+    fitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every column of the usual tables has a name that stands for it, and that every
+    /// field can be a column.
+    #[test]
+    fn columns_have_names() {
+        let sets = [Set::Usual, Set::Memory].map(|set| [usual(set, false), usual(set, true)]);
+        let fields = Field::ALL.iter().map(|&field| Show::of(field));
+        for show in sets.into_iter().flatten().flatten().chain(fields) {
+            assert_eq!(Show::named(show.name()).expect("a column"), [show], "{}", show.name());
+            let key = show.sort_key();
+            let again = SortKey::named(key.name()).expect("a key");
+            assert_eq!(again, key);
+        }
+        let wrong = format!("{:?}", Show::named("cpu_percents"));
+        assert!(wrong.contains("other columns are time, command, trend"), "{wrong}");
+        assert!(SortKey::named("cred").is_err());
+    }
+
+    /// Check the directions of orders, and that an order survives being written.
+    #[test]
+    fn orders_have_directions() {
+        assert!(Order::default().descending);
+        for (name, descending) in [
+            ("pid", false),
+            ("rss_bytes", true),
+            ("time", true),
+            ("comm", false),
+            ("nice", false),
+            ("threads_count", true),
+        ] {
+            let order = Order::by(SortKey::named(name).expect("a key"));
+            assert_eq!(order.descending, descending, "{name}");
+            assert_eq!(Order::parse(&order.text()).expect("an order"), order);
+        }
+    }
+
+    /// Check that a row is never longer than it may be, and that the last column stays.
+    #[test]
+    fn columns_fit() {
+        assert_eq!(fit(&[5, 8, 30], 40), [Some(5), Some(8), Some(25)]);
+        assert_eq!(fit(&[5, 8, 30], 20), [Some(5), None, Some(14)]);
+        assert_eq!(fit(&[5, 8, 30], 4), [None, None, Some(4)]);
+        assert_eq!(fit(&[5], 0), [Some(0)]);
+        assert_eq!(fit(&[], 10), []);
+        for limit in 0..100 {
+            let fitted = fit(&[5, 8, 1, 6, 30], limit);
+            let used: usize = fitted.iter().flatten().map(|width| width + 1).sum();
+            assert!(used <= limit + 1, "{fitted:?} in {limit}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Looks into one process: everything that is cheap, its threads, its mappings.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use taskdiag::maps::{Broker, Filter, Maps, Wants};
+use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
+
+use super::page::Page;
+use super::view::Target;
+use crate::watch::{Activity, History, Moment};
+
+/// What is to be looked into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// The process.
+    pub target: Target,
+    /// The page that is shown.
+    pub page: Page,
+}
+
+/// The mappings of a file, or those without a file that have the same name, added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSum {
+    /// The kernel's own text.
+    pub name: Vec<u8>,
+    /// How many mappings.
+    pub mappings: u64,
+    /// Their size.
+    pub size_bytes: u64,
+    /// What of it is resident; `None` if that is not known of some.
+    pub rss_bytes: Option<u64>,
+    /// What of it was written to since it was read.
+    pub dirty_bytes: Option<u64>,
+}
+
+/// Why there is nothing to show.
+pub type Reason = String;
+
+/// What was found out about a process.
+pub struct Details {
+    /// The process.
+    pub target: Target,
+    /// One task, if it is still there.
+    pub process: Result<Snapshot, Reason>,
+    /// What it did since the last time.
+    pub activity: Option<Activity>,
+    /// Its threads with what they did, if that page is shown.
+    pub threads: Option<Result<(Snapshot, Vec<Activity>), Reason>>,
+    /// Its mappings by file, the largest first, if that page is shown.
+    pub maps: Option<Result<Vec<FileSum>, Reason>>,
+}
+
+/// How many times the time that reading mappings took passes before they are read again. The
+/// process waits meanwhile if it wants to change its mappings.
+const REST: u32 = 20;
+
+/// What is remembered of the process that is looked into.
+struct Subject {
+    identity: Identity,
+    history: History,
+    threads: History,
+    maps: Option<(Instant, Result<Vec<FileSum>, Reason>)>,
+}
+
+/// Looks into processes.
+#[derive(Default)]
+pub struct Inspector {
+    /// The broker's socket, if it is to open what only it may.
+    broker: Option<Option<PathBuf>>,
+    /// How long a system call on a process may take.
+    patience: Duration,
+    subject: Option<Subject>,
+}
+
+/// The fields of the pages.
+fn fields() -> Fields {
+    Fields::all() | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime
+}
+
+/// The fields of threads.
+fn thread_fields() -> Fields {
+    Field::StartNs | Field::State | Field::Comm | Field::UtimeNs | Field::StimeNs | Field::Processor | Field::Nice
+}
+
+impl Inspector {
+    /// Looks into processes; through the broker, if there is a path or `None` for its usual socket.
+    pub fn new(broker: Option<Option<PathBuf>>, patience: Duration) -> Inspector {
+        Inspector {
+            broker,
+            patience,
+            subject: None,
+        }
+    }
+
+    /// Answers an inquiry.
+    pub fn details(&mut self, handle: &mut Handle, inquiry: &Inquiry) -> Details {
+        let identity = inquiry.target.identity;
+        if self.subject.as_ref().is_none_or(|subject| subject.identity != identity) {
+            self.subject = Some(Subject {
+                identity,
+                history: History::new(false),
+                threads: History::new(false),
+                maps: None,
+            });
+        }
+        let mut details = Details {
+            target: inquiry.target.clone(),
+            process: Err(String::new()),
+            activity: None,
+            threads: None,
+            maps: None,
+        };
+        let (answer, moment) = Moment::of(|| handle.query(&Query::process(inquiry.target.pid).fields(fields())));
+        details.process = match answer {
+            // For a thread, the process is shown that it is in.
+            Ok(snapshot) if is_of(&snapshot, &inquiry.target) => Ok(snapshot),
+            Ok(_) => Err("it has ended".to_owned()),
+            Err(error) if error.kind() == ErrorKind::NoSuchTask => Err("it has ended".to_owned()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let (Ok(snapshot), Some(subject)) = (&details.process, &mut self.subject) else {
+            return details;
+        };
+        details.activity = subject.history.add(snapshot, moment).first().copied();
+        match inquiry.page {
+            Page::Threads => details.threads = Some(threads(handle, inquiry.target.pid, &mut subject.threads)),
+            Page::Maps => {
+                let maps = match subject.maps.take() {
+                    Some((due, maps)) if Instant::now() < due => (due, maps),
+                    _ => {
+                        let began = Instant::now();
+                        let maps = by_file(inquiry.target.pid, &self.broker, self.patience);
+                        (Instant::now() + began.elapsed() * REST, maps)
+                    }
+                };
+                details.maps = Some(maps.1.clone());
+                subject.maps = Some(maps);
+            }
+            Page::Process | Page::Limits | Page::History => {}
+        }
+        details
+    }
+}
+
+/// Whether the task of an answer is the one that is meant, or the process of the thread that is.
+fn is_of(snapshot: &Snapshot, target: &Target) -> bool {
+    snapshot
+        .tasks()
+        .any(|task| target.tid != target.pid || task.identity() == Ok(target.identity))
+}
+
+fn threads(handle: &mut Handle, pid: u32, history: &mut History) -> Result<(Snapshot, Vec<Activity>), Reason> {
+    let (answer, moment) = Moment::of(|| handle.query(&Query::threads_of(pid).fields(thread_fields())));
+    let snapshot = answer.map_err(|error| format!("{error:#}"))?;
+    let activities = history.add(&snapshot, moment);
+    Ok((snapshot, activities))
+}
+
+/// The mappings of a process by file.
+fn by_file(pid: u32, broker: &Option<Option<PathBuf>>, patience: Duration) -> Result<Vec<FileSum>, Reason> {
+    let reason = |error: taskdiag::Error| format!("{error:#}");
+    let maps = match broker {
+        None => Maps::open_within(pid, patience),
+        Some(path) => Broker::connect(path.as_deref()).and_then(|broker| broker.open(pid)),
+    };
+    let mut maps = maps.map_err(reason)?.with_patience(patience);
+    let mappings = maps
+        .list(Filter::default(), Wants::NAMES | Wants::USAGE)
+        .map_err(reason)?;
+    let mut sums: HashMap<Vec<u8>, FileSum> = HashMap::new();
+    for mapping in &mappings {
+        let name = match mapping.name {
+            Ok(b"") => b"[anonymous]",
+            Ok(name) => name,
+            Err(_) => b"[unknown]",
+        };
+        let sum = sums.entry(name.to_vec()).or_insert_with(|| FileSum {
+            name: name.to_vec(),
+            rss_bytes: Some(0),
+            dirty_bytes: Some(0),
+            ..FileSum::default()
+        });
+        sum.mappings += 1;
+        sum.size_bytes = sum.size_bytes.saturating_add(mapping.end.saturating_sub(mapping.start));
+        let usage = mapping.usage.as_ref().ok();
+        sum.rss_bytes = usage.and_then(|usage| Some(sum.rss_bytes?.saturating_add(usage.rss_bytes)));
+        sum.dirty_bytes = usage.and_then(|usage| Some(sum.dirty_bytes?.saturating_add(usage.dirty_bytes)));
+    }
+    let mut sums: Vec<FileSum> = sums.into_values().collect();
+    sums.sort_by(|a, b| {
+        let key = |sum: &FileSum| (sum.rss_bytes, sum.size_bytes);
+        key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inquiry(page: Page) -> Inquiry {
+        let pid = std::process::id();
+        let query = Query::process(pid).fields(Field::StartNs);
+        let snapshot = Handle::new().query(&query).expect("an answer");
+        Inquiry {
+            target: Target {
+                pid,
+                tid: pid,
+                identity: snapshot.task(0).identity().expect("a start time"),
+                name: b"test".to_vec(),
+                nice: None,
+            },
+            page,
+        }
+    }
+
+    /// Check that a page has what it shows, and that a process that took over the number is not
+    /// taken for the one that is meant.
+    #[test]
+    fn pages_have_details() {
+        let mut inspector = Inspector::new(None, Duration::from_secs(5));
+        let mut handle = Handle::new();
+        let details = inspector.details(&mut handle, &inquiry(Page::Maps));
+        let maps = details.maps.expect("asked for").expect("own mappings");
+        let own = maps.iter().find(|sum| sum.name.starts_with(b"/") && sum.mappings > 1);
+        assert!(own.is_some_and(|sum| sum.rss_bytes > Some(0)), "{maps:?}");
+        let details = inspector.details(&mut handle, &inquiry(Page::Threads));
+        let (snapshot, activities) = details.threads.expect("asked for").expect("own threads");
+        assert!(!snapshot.is_empty() && activities.len() == snapshot.len());
+        assert!(details.maps.is_none());
+        let mut other = inquiry(Page::Process);
+        let parent = std::os::unix::process::parent_id();
+        (other.target.pid, other.target.tid) = (parent, parent);
+        let details = inspector.details(&mut handle, &other);
+        assert_eq!(details.process.err().as_deref(), Some("it has ended"));
+    }
+}

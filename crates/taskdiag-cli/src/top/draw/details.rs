@@ -1,0 +1,330 @@
+//! The pages about one process.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use taskdiag::{Field, Identity, Snapshot, Task};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::header::{size, written};
+use super::pen::Pen;
+use super::plot::plot;
+use super::{Palette, Scene};
+use crate::output::cell::{formatted, Cells};
+use crate::output::{text, Absences, Extra};
+use crate::top::details::{Details, FileSum, Reason};
+use crate::top::page::Page;
+use crate::top::trend::LENGTH;
+use crate::top::view::Target;
+use crate::watch::{Activity, Rate};
+
+/// The fields of the first page, in sections.
+#[rustfmt::skip]
+const SECTIONS: &[(&str, &[Field])] = &[
+    (
+        "Process",
+        &[
+            Field::Pid, Field::Ppid, Field::Comm, Field::Cmdline, Field::State, Field::StartTime, Field::ElapsedNs, Field::Sid,
+            Field::Pgid, Field::Tty, Field::ThreadsCount, Field::TracerPid, Field::Exe, Field::Cwd, Field::Root,
+        ],
+    ),
+    (
+        "Credentials",
+        &[
+            Field::User, Field::Uid, Field::Euid, Field::Suid, Field::Fsuid, Field::Group, Field::Gid, Field::Egid, Field::Sgid,
+            Field::Fsgid, Field::Groups, Field::CapEffective, Field::CapPermitted, Field::CapInheritable, Field::CapBounding,
+            Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::Loginuid,
+        ],
+    ),
+    (
+        "Control group",
+        &[
+            Field::Cgroup, Field::Unit, Field::UserUnit, Field::Slice, Field::ContainerName, Field::ContainerId,
+            Field::ContainerRuntime, Field::PodUid,
+        ],
+    ),
+    (
+        "Scheduling",
+        &[
+            Field::Policy, Field::Priority, Field::Nice, Field::RtPriority, Field::Affinity, Field::Processor, Field::UtimeNs,
+            Field::StimeNs, Field::RunDelayNs, Field::VoluntarySwitches, Field::InvoluntarySwitches,
+        ],
+    ),
+    (
+        "Memory",
+        &[
+            Field::VsizeBytes, Field::RssBytes, Field::RssAnonBytes, Field::RssFileBytes, Field::RssShmemBytes, Field::PeakRssBytes,
+            Field::SwapBytes, Field::LockedBytes, Field::PageTableBytes, Field::MinFaults, Field::MajFaults, Field::OomScore,
+            Field::OomScoreAdj,
+        ],
+    ),
+    (
+        "Input and output",
+        &[
+            Field::ReadBytes, Field::WriteBytes, Field::CancelledWriteBytes, Field::ReadChars, Field::WriteChars, Field::FdCount,
+        ],
+    ),
+    (
+        "Signals",
+        &[
+            Field::SigPending, Field::SigSharedPending, Field::SigBlocked, Field::SigIgnored, Field::SigCaught,
+        ],
+    ),
+    (
+        "Namespaces",
+        &[
+            Field::NsPid, Field::NsMnt, Field::NsNet, Field::NsUser, Field::NsUts, Field::NsIpc, Field::NsCgroup, Field::NsTime,
+        ],
+    ),
+];
+
+/// A line of a page: text and its style, piece by piece.
+type Line = Vec<(String, Style)>;
+
+/// Draws a page. Returns the last line that the screen can begin with.
+pub fn draw(
+    buffer: &mut Buffer,
+    area: Rect,
+    (target, page, scroll): (&Target, Page, usize),
+    details: Option<&Details>,
+    scene: &Scene<'_>,
+) -> usize {
+    title(buffer, area, target, page, scene.palette);
+    let details = details.filter(|details| details.target == *target);
+    let body = Rect {
+        y: area.y + area.height.min(2),
+        height: area.height.saturating_sub(2),
+        ..area
+    };
+    let lines = match details {
+        None => Vec::new(),
+        Some(Details {
+            process: Err(reason), ..
+        }) => vec![vec![(sentence(reason), scene.palette.error())]],
+        Some(details) => lines(page, details, target, body, scene),
+    };
+    let last = lines.len().saturating_sub(usize::from(body.height));
+    for (number, line) in (0..body.height).zip(lines.iter().skip(scroll.min(last))) {
+        let mut pen = Pen::new(buffer, body, number);
+        for (text, style) in line {
+            pen.put(text, *style);
+        }
+    }
+    last
+}
+
+fn sentence(reason: &str) -> String {
+    written(|out| text::escape(out, reason.replace('\n', "; ").as_bytes()))
+}
+
+fn title(buffer: &mut Buffer, area: Rect, target: &Target, page: Page, palette: Palette) {
+    let mut pen = Pen::new(buffer, area, 0);
+    let name = written(|out| text::escape(out, &target.name));
+    pen.put(&format!("{} ", target.pid), palette.value())
+        .put(&name, palette.value());
+    let mut pen = Pen::new(buffer, area, 1);
+    for other in Page::ALL {
+        let style = if other == page {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
+        pen.put(&format!(" {} ", other.title()), style);
+    }
+    pen.put("  Tab: next, q: back", palette.dim());
+}
+
+fn lines(page: Page, details: &Details, target: &Target, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
+    let Ok(snapshot) = &details.process else {
+        return Vec::new();
+    };
+    let Some(task) = snapshot.tasks().next() else {
+        return Vec::new();
+    };
+    let palette = scene.palette;
+    match page {
+        Page::Process => process(&task, palette),
+        Page::Limits => limits(&task, palette),
+        Page::Maps => match &details.maps {
+            None => Vec::new(),
+            Some(Err(reason)) => vec![vec![(sentence(reason), palette.error())]],
+            Some(Ok(maps)) => maps_lines(maps, palette),
+        },
+        Page::Threads => match &details.threads {
+            None => Vec::new(),
+            Some(threads) => threads_lines(threads, palette),
+        },
+        Page::History => history(target.identity, body, scene),
+    }
+}
+
+fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
+    let mut cells = Cells::new(false, true);
+    let fields = SECTIONS.iter().flat_map(|(_, fields)| fields.iter());
+    let width = fields.map(|field| field.name().len()).max().unwrap_or(0);
+    let mut lines = Vec::new();
+    for (section, fields) in SECTIONS {
+        if !lines.is_empty() {
+            lines.push(Vec::new());
+        }
+        lines.push(vec![((*section).to_owned(), palette.value())]);
+        for &field in *fields {
+            let (value, style) = match task.value(field) {
+                Ok(value) => (written(|out| cells.value(out, field, value)), Style::new()),
+                Err(reason) => (format!("- ({reason})"), palette.dim()),
+            };
+            lines.push(vec![
+                (format!("{:width$} ", field.name()), palette.label()),
+                (value, style),
+            ]);
+        }
+    }
+    lines
+}
+
+fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
+    let limits = match task.limits() {
+        Ok(limits) => limits,
+        Err(reason) => return vec![vec![(format!("limits: {reason}"), palette.dim())]],
+    };
+    let text = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    let heading = format!("{:<10} {:>20} {:>20}", "LIMIT", "SOFT", "HARD");
+    let mut lines = vec![vec![(heading, palette.heading())]];
+    for (name, soft, hard) in limits {
+        let values = format!(" {:>20} {:>20}", text(soft), text(hard));
+        lines.push(vec![(format!("{name:<10}"), palette.label()), (values, Style::new())]);
+    }
+    lines
+}
+
+fn maps_lines(maps: &[FileSum], palette: Palette) -> Vec<Line> {
+    let heading = format!("{:>9} {:>9} {:>9} {:>6} {}", "SIZE", "RSS", "DIRTY", "MAPS", "FILE");
+    let mut lines = vec![vec![(heading, palette.heading())]];
+    let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), size);
+    let line = |sum: &FileSum| {
+        let numbers = format!(
+            "{:>9} {:>9} {:>9} {:>6} ",
+            size(sum.size_bytes),
+            known(sum.rss_bytes),
+            known(sum.dirty_bytes),
+            sum.mappings
+        );
+        let name = written(|out| text::escape(out, &sum.name));
+        vec![(numbers, Style::new()), (name, Style::new())]
+    };
+    lines.extend(maps.iter().map(line));
+    lines
+}
+
+fn threads_lines(threads: &Result<(Snapshot, Vec<Activity>), Reason>, palette: Palette) -> Vec<Line> {
+    let (snapshot, activities) = match threads {
+        Ok(threads) => threads,
+        Err(reason) => return vec![vec![(sentence(reason), palette.error())]],
+    };
+    let heading = format!(
+        "{:>8} S {:>6} {:>4} {:>4} {:>12} {}",
+        "TID", "%CPU", "NI", "CPU", "TIME", "NAME"
+    );
+    let mut lines = vec![vec![(heading, palette.heading())]];
+    let mut rows: Vec<(f64, Task<'_>)> = snapshot
+        .tasks()
+        .zip(activities)
+        .map(|(task, activity)| (activity.rates[Rate::Cpu as usize].unwrap_or(f64::NEG_INFINITY), task))
+        .collect();
+    // The busiest first; equal ones in the order of their ids.
+    rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let mut cells = Cells::new(false, false);
+    for (percent, task) in rows {
+        let mut absences = Absences::new();
+        let mut value = |field: Field| match absences.value(&task, field) {
+            Ok(value) => written(|out| cells.value(out, field, value)),
+            Err(_) => "-".to_owned(),
+        };
+        let percent = if percent.is_finite() {
+            written(|out| Extra::Rate(percent).write(out))
+        } else {
+            "-".to_owned()
+        };
+        let time = task.utime_ns().ok().zip(task.stime_ns().ok());
+        let time = time.map_or_else(
+            || "-".to_owned(),
+            |(user, system)| written(|out| crate::output::people::exact_duration(out, user.saturating_add(system))),
+        );
+        let (tid, state, nice, cpu) = (
+            value(Field::Tid),
+            value(Field::State),
+            value(Field::Nice),
+            value(Field::Processor),
+        );
+        let line = format!(
+            "{tid:>8} {state} {percent:>6} {nice:>4} {cpu:>4} {time:>12} {}",
+            value(Field::Comm)
+        );
+        lines.push(vec![(line, Style::new())]);
+    }
+    lines
+}
+
+/// Plots of what the process did in the last samples.
+fn history(identity: Identity, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
+    let palette = scene.palette;
+    let width = usize::from(body.width).min(LENGTH);
+    let height = (usize::from(body.height) / 4).clamp(3, 12) - 1;
+    let model = scene.model;
+    let floats = |values: Vec<u32>| {
+        values
+            .into_iter()
+            .map(|value| f64::from(value) * 1024.0)
+            .collect::<Vec<f64>>()
+    };
+    let percent: Vec<f64> = model
+        .trend(identity, width)
+        .into_iter()
+        .map(|value| f64::from(value) / 10.0)
+        .collect();
+    let plots = [
+        ("processor time, %", percent, 100.0),
+        ("resident memory", floats(model.sizes(identity, width)), 0.0),
+        ("read from storage, a second", floats(model.reads(identity, width)), 0.0),
+        (
+            "written to storage, a second",
+            floats(model.writes(identity, width)),
+            0.0,
+        ),
+    ];
+    let mut lines = Vec::new();
+    for (index, (title, values, least)) in plots.into_iter().enumerate() {
+        let most = values.iter().copied().fold(least, f64::max);
+        let now = values.last().copied().unwrap_or(0.0);
+        let number = |value: f64| {
+            if index == 0 {
+                format!("{value:.1}")
+            } else {
+                size(value as u64)
+            }
+        };
+        let heading = format!(
+            "{title}: now {}, the most {}",
+            number(now),
+            number(values.iter().copied().fold(0.0, f64::max))
+        );
+        let heading = if heading.width() > usize::from(body.width) {
+            title.to_owned()
+        } else {
+            heading
+        };
+        lines.push(vec![(heading, palette.label())]);
+        for line in plot(&values, most, width, height, palette.utf8) {
+            lines.push(vec![(line, palette.green())]);
+        }
+    }
+    let seconds = scene.view.delay.as_secs_f64();
+    let note = written(|out| {
+        formatted(
+            out,
+            format_args!("one column is a sample; {seconds} s between two; memory, reads and writes: while shown"),
+        );
+    });
+    lines.push(vec![(note, palette.dim())]);
+    lines
+}

@@ -1,0 +1,257 @@
+//! The lines about the machine.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
+
+use super::layout::HeaderLine;
+use super::pen::{bar, Pen};
+use super::{Palette, Scene};
+use crate::host::{Host, Times, Usage, PRESSURES};
+use crate::output::{people, text};
+use crate::top::bursts::{News, Tally};
+use crate::top::model::States;
+
+/// A size for people.
+pub fn size(bytes: u64) -> String {
+    written(|out| people::size(out, bytes))
+}
+
+/// What is written as text.
+pub fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Draws a line of the header.
+pub fn draw(buffer: &mut Buffer, area: Rect, number: u16, line: HeaderLine, scene: &Scene<'_>) {
+    let mut pen = Pen::new(buffer, area, number);
+    let palette = scene.palette;
+    match line {
+        HeaderLine::Machine => machine(&mut pen, scene.host, palette),
+        HeaderLine::Tasks => tasks(&mut pen, scene, palette),
+        HeaderLine::Processors { first, columns } => processors(&mut pen, scene, first, columns),
+        HeaderLine::AllProcessors => all_processors(&mut pen, scene),
+        HeaderLine::Memory => {
+            let half = pen.room() / 2;
+            memory(&mut pen.part(half), scene.host, palette);
+            pen.skip(1);
+            swap(&mut pen, scene.host, palette);
+        }
+        HeaderLine::ProcessorsAndMemory => {
+            let half = pen.room() / 2;
+            all_processors(&mut pen.part(half), scene);
+            pen.skip(1);
+            memory(&mut pen, scene.host, palette);
+        }
+        HeaderLine::Pressure => {
+            pressure(&mut pen, scene.host, palette);
+            births(&mut pen, scene, palette);
+        }
+        HeaderLine::Ended => ended(&mut pen, scene.news, palette),
+    }
+}
+
+fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
+    if let Some(load) = &host.load {
+        pen.put("load ", palette.label())
+            .put(&load.averages.join(" "), palette.value())
+            .put("  threads ", palette.label())
+            .put(&load.threads.to_string(), palette.value())
+            .put(", runnable ", palette.label())
+            .put(&load.runnable.to_string(), palette.value());
+    }
+    if let Some(seconds) = host.uptime_s {
+        let up = written(|out| people::duration(out, seconds.saturating_mul(1_000_000_000)));
+        pen.put("  up ", palette.label()).put(&up, palette.value());
+    }
+}
+
+fn tasks(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
+    let States {
+        tasks,
+        running,
+        sleeping,
+        uninterruptible,
+        idle,
+        stopped,
+        zombie,
+    } = scene.model.states();
+    let what = if scene.model.rows() == crate::top::view::Rows::Threads {
+        "threads "
+    } else {
+        "processes "
+    };
+    let what = if scene.is_selected {
+        format!("selected {what}")
+    } else {
+        what.to_owned()
+    };
+    pen.put(&what, palette.label()).put(&tasks.to_string(), palette.value());
+    let mut separator = ": ";
+    for (count, name, style) in [
+        (running, "running", palette.green()),
+        (sleeping, "sleeping", Style::new()),
+        (uninterruptible, "uninterruptible", palette.warning()),
+        (idle, "idle", Style::new()),
+        (stopped, "stopped", palette.label()),
+        (zombie, "zombie", palette.red()),
+    ] {
+        if count > 0 {
+            pen.put(separator, Style::new()).put(&format!("{count} {name}"), style);
+            separator = ", ";
+        }
+    }
+}
+
+/// A bar of what processors did since the sample before.
+fn usage(pen: &mut Pen<'_>, label: &str, usage: Option<Usage>, palette: Palette) {
+    let text = usage.map_or_else(|| "-".to_owned(), |usage| format!("{:.1}%", usage.busy() * 100.0));
+    let usage = usage.unwrap_or_default();
+    let parts = [
+        (usage.nice, palette.blue()),
+        (usage.user, palette.green()),
+        (usage.system, palette.red()),
+        (usage.other, palette.magenta()),
+    ];
+    bar(pen, (label, palette.label()), &parts, &text);
+}
+
+fn all_processors(pen: &mut Pen<'_>, scene: &Scene<'_>) {
+    let (now, before) = (&scene.host.stat, scene.before.map(|host| &host.stat));
+    let label = format!("CPU×{} ", now.each.len());
+    let label = if scene.palette.utf8 { label } else { "CPU ".to_owned() };
+    let since = before.map(|before| now.all.since(&before.all));
+    usage(pen, &label, since, scene.palette);
+}
+
+fn processors(pen: &mut Pen<'_>, scene: &Scene<'_>, first: usize, columns: usize) {
+    let each = &scene.host.stat.each;
+    let digits = each.last().map_or(1, |(number, _)| number.to_string().len());
+    let before = |number: u32| -> Option<Times> {
+        let before = &scene.before?.stat.each;
+        let index = before.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(before[index].1)
+    };
+    let width = (pen.room() + 1) / columns;
+    for (number, times) in each.iter().skip(first).take(columns) {
+        let since = before(*number).map(|before| times.since(&before));
+        let mut part = pen.part(width.saturating_sub(1));
+        usage(&mut part, &format!("{number:>digits$}"), since, scene.palette);
+        pen.skip(1);
+    }
+}
+
+fn memory(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
+    let Some(memory) = host.memory else {
+        bar(pen, ("Mem", palette.label()), &[], "-");
+        return;
+    };
+    let share = |bytes: u64| bytes as f64 / memory.total.max(1) as f64;
+    let parts = [
+        (share(memory.used), palette.green()),
+        (share(memory.cache), palette.blue()),
+    ];
+    let mut text = format!("{}/{}", size(memory.used), size(memory.total));
+    if pen.room() > 30 {
+        text = format!("{text} cache {}", size(memory.cache));
+    }
+    bar(pen, ("Mem", palette.label()), &parts, &text);
+}
+
+fn swap(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
+    let (used, total) = host
+        .memory
+        .map_or((0, 0), |memory| (memory.swap_used, memory.swap_total));
+    let share = used as f64 / total.max(1) as f64;
+    let text = if total == 0 {
+        "none".to_owned()
+    } else {
+        format!("{}/{}", size(used), size(total))
+    };
+    bar(pen, ("Swp", palette.label()), &[(share, palette.red())], &text);
+}
+
+fn pressure(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
+    pen.put("pressure", palette.label());
+    for (name, pressure) in PRESSURES.iter().zip(host.pressure) {
+        pen.put(&format!(" {name} "), Style::new());
+        match pressure {
+            None => pen.put("-", palette.dim()),
+            Some(percent) if percent >= 10.0 => pen.put(&format!("{percent:.1}%"), palette.warning()),
+            Some(percent) => pen.put(&format!("{percent:.1}%"), palette.value()),
+        };
+    }
+}
+
+/// Forks and exits a second. Forks of `/proc/stat` are counted where there are no events; these are
+/// of threads too.
+fn births(pen: &mut Pen<'_>, scene: &Scene<'_>, palette: Palette) {
+    let seconds = scene.interval.map(|interval| interval.as_secs_f64());
+    let rate = |count: u64| match seconds {
+        Some(seconds) if seconds > 0.0 => format!("{:.1}/s", count as f64 / seconds),
+        _ => "-".to_owned(),
+    };
+    match scene.news {
+        News::Tally(tally, lost) => {
+            pen.put("  forks ", palette.label())
+                .put(&rate(tally.forks), palette.value())
+                .put("  exits ", palette.label())
+                .put(&rate(tally.exits), palette.value());
+            if *lost > 0 {
+                pen.put(&format!("  {lost} events lost"), palette.warning());
+            }
+        }
+        News::None(_) | News::NotYet => {
+            let forks = scene.host.stat.forks;
+            let forks = forks.zip(scene.before.and_then(|before| before.stat.forks));
+            let forks = forks.map_or_else(|| "-".to_owned(), |(now, before)| rate(now.saturating_sub(before)));
+            pen.put("  forks, of threads too ", palette.label())
+                .put(&forks, palette.value());
+        }
+    }
+}
+
+/// What ran and ended between two samples.
+fn ended(pen: &mut Pen<'_>, news: &News, palette: Palette) {
+    pen.put("ran and ended ", palette.label());
+    let tally: &Tally = match news {
+        News::NotYet => return,
+        News::None(reason) => {
+            let reason = reason.lines().next().unwrap_or_default();
+            let reason = written(|out| text::escape(out, reason.as_bytes()));
+            pen.put(&format!("not known: {reason}"), palette.dim());
+            return;
+        }
+        News::Tally(tally, _) => tally,
+    };
+    let ended = tally.ended();
+    if ended.is_empty() {
+        pen.put("nothing", palette.dim());
+        return;
+    }
+    for (index, ended) in ended.iter().enumerate() {
+        let name = written(|out| text::escape(out, &ended.name));
+        let separator = if index > 0 { ", " } else { "" };
+        let count = if ended.count > 1 {
+            format!(" {}", ended.count)
+        } else {
+            String::new()
+        };
+        let took = if ended.runtime_ns >= 10_000_000 {
+            format!(" ({:.2} s)", ended.runtime_ns as f64 / 1e9)
+        } else {
+            String::new()
+        };
+        pen.put(separator, Style::new())
+            .put(&name, palette.value())
+            .put(&format!("{count}{took}"), Style::new());
+        if pen.room() == 0 {
+            return;
+        }
+    }
+    if tally.others > 0 {
+        pen.put(&format!(" and {} others", tally.others), Style::new());
+    }
+}

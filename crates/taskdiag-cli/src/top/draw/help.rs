@@ -1,0 +1,38 @@
+//! The page of keys.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
+
+use super::pen::Pen;
+use super::Palette;
+use crate::top::keys::{label, BINDINGS, CONTROLS};
+
+/// The keys and what they do.
+fn lines() -> Vec<(String, &'static str)> {
+    let bindings = BINDINGS.iter().map(|binding| {
+        let keys: Vec<String> = binding.keys.iter().map(|&key| label(key)).collect();
+        (keys.join(" "), binding.help)
+    });
+    let controls = CONTROLS
+        .iter()
+        .map(|(letter, _, help)| (format!("Ctrl-{}", letter.to_ascii_uppercase()), *help));
+    bindings.chain(controls).collect()
+}
+
+/// Draws the page from a line on. Returns the last line that the screen can begin with.
+pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, palette: Palette) -> usize {
+    Pen::new(buffer, area, 0)
+        .put("Keys of taskdiag top", palette.value())
+        .put("   q: back, arrows: scroll", palette.dim());
+    let lines = lines();
+    let width = lines.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
+    let room = usize::from(area.height.saturating_sub(2));
+    let last = lines.len().saturating_sub(room);
+    for (number, (keys, help)) in (2..area.height).zip(lines.iter().skip(scroll.min(last))) {
+        Pen::new(buffer, area, number)
+            .put(&format!("{keys:width$}  "), palette.label())
+            .put(help, Style::new());
+    }
+    last
+}

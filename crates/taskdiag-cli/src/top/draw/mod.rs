@@ -1,0 +1,103 @@
+//! Draws the screen. Nothing here does I/O.
+
+mod details;
+mod header;
+mod help;
+mod layout;
+mod palette;
+mod pen;
+mod plot;
+mod status;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Position, Rect};
+
+use super::bursts::News;
+use super::column::Show;
+use super::details::Details;
+use super::model::Model;
+use super::view::{self, View};
+use crate::host::Host;
+pub use layout::{layout, Layout};
+pub use palette::Palette;
+pub use table::Memory;
+
+/// Everything that is drawn.
+pub struct Scene<'a> {
+    pub view: &'a View,
+    pub model: &'a Model,
+    /// The columns of the table.
+    pub shown: &'a [Show],
+    pub host: &'a Host,
+    /// The machine at the sample before.
+    pub before: Option<&'a Host>,
+    /// The time between both.
+    pub interval: Option<Duration>,
+    pub news: &'a News,
+    pub details: Option<&'a Details>,
+    /// Why there is no newer sample.
+    pub failure: Option<&'a str>,
+    /// Whether the rows are a selection of all tasks.
+    pub is_selected: bool,
+    /// Whether sizes are exact.
+    pub exact: bool,
+    pub palette: Palette,
+}
+
+/// What drawing found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Where the cursor of the terminal is to be, if it is to be seen.
+    pub cursor: Option<Position>,
+    /// The last line with which the page of help or details can begin.
+    pub last_scroll: usize,
+}
+
+/// Draws the screen into a buffer.
+pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mut Memory) -> Drawn {
+    let area = buffer.area;
+    let mut drawn = Drawn::default();
+    // The line of questions of a page is its last one.
+    let bottom = area.height.saturating_sub(1);
+    let page = Rect { height: bottom, ..area };
+    let line = match &scene.view.screen {
+        view::Screen::Table => {
+            for (number, &line) in (0..).zip(&layout.header) {
+                header::draw(buffer, area, number, line, scene);
+            }
+            table::draw(buffer, area, layout, scene, memory);
+            if let Some(line) = layout.keys {
+                status::keys(buffer, area, line, scene.palette);
+            }
+            if scene.view.prompt.is_none() {
+                status::status(buffer, area, layout.status, scene);
+            }
+            layout.status
+        }
+        view::Screen::Help(scroll) => {
+            drawn.last_scroll = help::draw(buffer, page, *scroll, scene.palette);
+            bottom
+        }
+        view::Screen::Details(target, kind, scroll) => {
+            drawn.last_scroll = details::draw(buffer, page, (target, *kind, *scroll), scene.details, scene);
+            if scene.view.prompt.is_none() && scene.view.message.is_some() {
+                status::status(buffer, area, bottom, scene);
+            }
+            bottom
+        }
+    };
+    if let Some(prompt) = &scene.view.prompt {
+        let line = if line == bottom && prompt.error.is_some() {
+            line.saturating_sub(1)
+        } else {
+            line
+        };
+        drawn.cursor = Some(status::prompt(buffer, area, line, prompt, scene.palette));
+    }
+    drawn
+}

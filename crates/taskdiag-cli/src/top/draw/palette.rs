@@ -1,0 +1,101 @@
+//! How things look, with colours and without.
+
+use ratatui_core::style::{Color, Modifier, Style};
+
+use crate::output::terminal;
+
+/// How things look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Palette {
+    /// Whether there are colours.
+    pub colored: bool,
+    /// Whether the terminal understands UTF-8.
+    pub utf8: bool,
+}
+
+impl Palette {
+    fn color(self, color: Color) -> Style {
+        if self.colored {
+            Style::new().fg(color)
+        } else {
+            Style::new()
+        }
+    }
+
+    /// The headings of the table.
+    pub fn heading(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// The heading of the column that rows are sorted by.
+    pub fn sorted(self) -> Style {
+        self.heading().add_modifier(Modifier::BOLD)
+    }
+
+    /// The row of the cursor.
+    pub fn cursor(self) -> Style {
+        if self.colored {
+            Style::new().fg(Color::Black).bg(Color::Cyan)
+        } else {
+            Style::new().add_modifier(Modifier::REVERSED)
+        }
+    }
+
+    /// Words in front of values.
+    pub fn label(self) -> Style {
+        self.color(Color::Cyan)
+    }
+
+    /// Values that matter.
+    pub fn value(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// What matters less.
+    pub fn dim(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    /// What is wrong.
+    pub fn error(self) -> Style {
+        self.color(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// What calls for attention.
+    pub fn warning(self) -> Style {
+        self.color(Color::Yellow)
+    }
+
+    /// What is well: user mode, used memory, running tasks.
+    pub fn green(self) -> Style {
+        self.color(Color::Green)
+    }
+
+    /// Kernel mode.
+    pub fn red(self) -> Style {
+        self.color(Color::Red)
+    }
+
+    /// Nice processes, the page cache.
+    pub fn blue(self) -> Style {
+        self.color(Color::Blue)
+    }
+
+    /// Interrupts and stolen time.
+    pub fn magenta(self) -> Style {
+        self.color(Color::Magenta)
+    }
+
+    /// The style of a cell of the table that has one of its own elsewhere.
+    pub fn of(self, style: terminal::Style) -> Style {
+        match style {
+            terminal::Style::Plain => Style::new(),
+            terminal::Style::Bold => self.value(),
+            terminal::Style::Dim => self.dim(),
+            terminal::Style::Green => self.green(),
+            terminal::Style::Yellow => self.warning(),
+            terminal::Style::Red => self.red(),
+            terminal::Style::Cyan => self.label(),
+        }
+    }
+}

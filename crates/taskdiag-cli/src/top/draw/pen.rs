@@ -1,0 +1,156 @@
+//! Writes text into one line of a picture.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
+use unicode_width::UnicodeWidthStr as _;
+
+/// A place in a line, up to where something may be written.
+pub struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    x: u16,
+    y: u16,
+    /// Behind the last column.
+    end: u16,
+}
+
+impl<'a> Pen<'a> {
+    /// At the beginning of a line of an area. A line below the area has no room.
+    pub fn new(buffer: &'a mut Buffer, area: Rect, line: u16) -> Pen<'a> {
+        let area = area.intersection(buffer.area);
+        let y = area.y.saturating_add(line);
+        let end = if y < area.bottom() { area.right() } else { area.x };
+        Pen {
+            buffer,
+            x: area.x,
+            y,
+            end,
+        }
+    }
+
+    /// How many columns are left.
+    pub fn room(&self) -> usize {
+        usize::from(self.end.saturating_sub(self.x))
+    }
+
+    /// Where it is.
+    pub fn x(&self) -> u16 {
+        self.x
+    }
+
+    /// Writes as much of a text as there is room for. Control characters are left out.
+    pub fn put(&mut self, text: &str, style: Style) -> &mut Self {
+        if self.x < self.end {
+            (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
+        }
+        self
+    }
+
+    /// Leaves columns out.
+    pub fn skip(&mut self, columns: usize) -> &mut Self {
+        self.x = self.x.saturating_add(columns.min(self.room()) as u16);
+        self
+    }
+
+    /// Goes to a column of the line, counted from where the buffer begins.
+    pub fn go(&mut self, x: u16) -> &mut Self {
+        self.x = x.min(self.end);
+        self
+    }
+
+    /// Writes a text at the right end of what is left.
+    pub fn put_right(&mut self, text: &str, style: Style) {
+        let padding = self.room().saturating_sub(text.width());
+        self.skip(padding).put(text, style);
+    }
+
+    /// The rest of the line looks like this.
+    pub fn fill(&mut self, style: Style) {
+        if self.x < self.end {
+            let area = Rect::new(self.x, self.y, self.end - self.x, 1);
+            self.buffer.set_style(area, style);
+        }
+    }
+
+    /// A part of what is left, at most so wide. This one goes on behind it.
+    pub fn part(&mut self, width: usize) -> Pen<'_> {
+        let width = width.min(self.room()) as u16;
+        let x = self.x;
+        self.x += width;
+        Pen {
+            buffer: self.buffer,
+            x,
+            y: self.y,
+            end: x + width,
+        }
+    }
+}
+
+/// Draws a bar: a label, and in brackets the parts, each with its share of the whole, with a text at
+/// the right end. Takes all the room.
+pub fn bar(pen: &mut Pen<'_>, label: (&str, Style), parts: &[(f64, Style)], text: &str) {
+    pen.put(label.0, label.1);
+    let room = pen.room();
+    if room < 3 {
+        return;
+    }
+    pen.put("[", Style::new());
+    let inside = room - 2;
+    let start = pen.x();
+    let (mut done, mut sum) = (0, 0.0);
+    for &(share, style) in parts {
+        sum += share.clamp(0.0, 1.0);
+        let until = ((sum * inside as f64).round() as usize).min(inside);
+        for _ in done..until {
+            pen.put("|", style);
+        }
+        done = done.max(until);
+    }
+    let text_width = text.width().min(inside);
+    pen.go(start + (inside - text_width) as u16);
+    let mut within = pen.part(text_width);
+    within.put(text, Style::new());
+    pen.go(start + inside as u16).put("]", Style::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(buffer: &Buffer) -> String {
+        buffer.content.iter().map(|cell| cell.symbol()).collect()
+    }
+
+    /// Check that nothing is written beyond the line, wide characters neither, and that a control
+    /// character is not written at all.
+    #[test]
+    fn text_stays_in_its_place() {
+        let area = Rect::new(0, 0, 8, 1);
+        let mut buffer = Buffer::empty(area);
+        let mut pen = Pen::new(&mut buffer, area, 0);
+        pen.part(3).put("日本", Style::new());
+        pen.put("\x1babc日本", Style::new());
+        assert_eq!(pen.room(), 0);
+        assert_eq!(line(&buffer).replace(' ', ""), "日abc日");
+        let mut below = Pen::new(&mut buffer, area, 1);
+        below.put("x", Style::new()).fill(Style::new());
+        assert_eq!(below.room(), 0);
+    }
+
+    /// Check that a bar is as long as its parts, and that its text is in it.
+    #[test]
+    fn bars_have_parts() {
+        let drawn = |width, shares: &[f64], text: &str| {
+            let area = Rect::new(0, 0, width, 1);
+            let mut buffer = Buffer::empty(area);
+            let parts: Vec<(f64, Style)> = shares.iter().map(|&share| (share, Style::new())).collect();
+            bar(&mut Pen::new(&mut buffer, area, 0), ("0", Style::new()), &parts, text);
+            line(&buffer)
+        };
+        assert_eq!(drawn(13, &[0.25, 0.25], "x"), "0[|||||    x]");
+        assert_eq!(drawn(13, &[0.9, 0.9], "12%"), "0[|||||||12%]");
+        assert_eq!(drawn(13, &[f64::NAN], ""), "0[          ]");
+        assert_eq!(drawn(3, &[1.0], "12%"), "0  ");
+        assert_eq!(drawn(5, &[1.0], "12345"), "0[12]");
+    }
+}

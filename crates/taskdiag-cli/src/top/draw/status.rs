@@ -1,0 +1,200 @@
+//! The line of questions and messages, and of what is shown; and the line of keys.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Position, Rect};
+use ratatui_core::style::Style;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::header::written;
+use super::pen::Pen;
+use super::{Palette, Scene};
+use crate::output::text;
+use crate::top::column::Set;
+use crate::top::view::{Effect, Prompt, Question, Rows, Target};
+
+/// What stands in front of a line that is typed.
+fn label(question: &Question) -> String {
+    match question {
+        Question::Filter => "filter: ".to_owned(),
+        Question::Users => "users: ".to_owned(),
+        Question::Search => "search: ".to_owned(),
+        Question::Delay => "seconds between samples: ".to_owned(),
+        Question::Columns => "columns: ".to_owned(),
+        Question::Sort => "sort by: ".to_owned(),
+        Question::Signal(target) => format!("signal for {}: ", who(target)),
+        Question::Nice(target) => format!("nice value of {}: ", who(target)),
+        Question::Confirm(effect) => format!("{} [y/N] ", confirmation(effect)),
+    }
+}
+
+fn who(target: &Target) -> String {
+    let name = written(|out| text::escape(out, &target.name));
+    if target.tid == target.pid {
+        format!("{} {name}", target.pid)
+    } else {
+        format!("thread {} of {} {name}", target.tid, target.pid)
+    }
+}
+
+fn confirmation(effect: &Effect) -> String {
+    match effect {
+        Effect::Signal(target, number) => {
+            let name = taskdiag_core::names::SIGNALS.get(*number as usize - 1);
+            let name = name.map_or_else(|| number.to_string(), |name| format!("SIG{name}"));
+            let process = Target {
+                tid: target.pid,
+                ..target.clone()
+            };
+            format!("send {name} to process {}?", who(&process))
+        }
+        Effect::Renice(target, nice) => format!("set the nice value of {} to {nice}?", who(target)),
+        Effect::Save => "write the settings?".to_owned(),
+        Effect::Quit | Effect::Suspend | Effect::Redraw | Effect::Now => String::new(),
+    }
+}
+
+/// Draws a question. Returns where the cursor is to be. What is wrong stands behind the answer if
+/// there is room, or else in the line below.
+pub fn prompt(buffer: &mut Buffer, area: Rect, line: u16, prompt: &Prompt, palette: Palette) -> Position {
+    let label = label(&prompt.question);
+    let (before, text) = (prompt.line.before(), prompt.line.text());
+    Pen::new(buffer, area, line).fill(Style::new());
+    let mut pen = Pen::new(buffer, area, line);
+    pen.put(&label, palette.label());
+    // The end of a long answer is shown, where it is typed.
+    let room = pen.room().saturating_sub(1);
+    let mut begin = 0;
+    while before[begin..].width() > room {
+        begin += before[begin..].chars().next().map_or(1, char::len_utf8);
+    }
+    let start = pen.x();
+    let wrong = prompt.error.as_ref().and_then(|(_, column)| *column);
+    let wrong = wrong.and_then(|column| text.char_indices().nth(column.saturating_sub(1)));
+    let wrong = wrong.map_or(text.len(), |(index, _)| index).max(begin);
+    pen.put(&text[begin..wrong], palette.value());
+    pen.put(&text[wrong..], palette.error());
+    let cursor = start.saturating_add(u16::try_from(before[begin..].width()).unwrap_or(u16::MAX));
+    if let Some((message, _)) = &prompt.error {
+        let message = written(|out| text::escape(out, message.as_bytes()));
+        if pen.room() > message.width() + 2 {
+            pen.skip(2).put(&message, palette.error());
+        } else {
+            let mut below = Pen::new(buffer, area, line + 1);
+            below.put(&message, palette.error());
+            let rest = below.room();
+            below.put(&" ".repeat(rest), Style::new());
+        }
+    }
+    Position::new(cursor.min(area.right().saturating_sub(1)), area.y + line)
+}
+
+/// Draws a message, or else what is shown.
+pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
+    let (view, palette) = (scene.view, scene.palette);
+    let mut pen = Pen::new(buffer, area, line);
+    if let Some(message) = &view.message {
+        let style = if message.is_error {
+            palette.error()
+        } else {
+            palette.value()
+        };
+        let text = written(|out| text::escape(out, message.text.as_bytes()));
+        pen.put(&text, style);
+        return;
+    }
+    if let Some(failure) = scene.failure {
+        let text = written(|out| text::escape(out, failure.replace('\n', "; ").as_bytes()));
+        pen.put(&text, palette.error());
+        return;
+    }
+    let mut words: Vec<(String, Style)> = Vec::new();
+    match view.rows {
+        Rows::Processes => {}
+        Rows::Tree => words.push(("tree".to_owned(), Style::new())),
+        Rows::Threads => words.push(("threads".to_owned(), Style::new())),
+        Rows::By(by) => words.push((format!("by {}", by.name()), Style::new())),
+    }
+    if !view.filter.is_empty() {
+        words.push((format!("filter {}", view.filter), palette.warning()));
+    }
+    if !view.users.is_empty() {
+        words.push((format!("users {}", view.users), palette.warning()));
+    }
+    let arrow = if view.order.descending {
+        "largest first"
+    } else {
+        "smallest first"
+    };
+    words.push((format!("sorted by {}, {arrow}", view.order.key.name()), Style::new()));
+    if view.follow {
+        words.push(("following".to_owned(), palette.warning()));
+    }
+    if view.paused {
+        words.push(("paused".to_owned(), palette.warning()));
+    }
+    words.extend(left_out(scene).map(|text| (text, palette.warning())));
+    if view.set == Set::Memory {
+        words.push((budget(scene), Style::new()));
+    }
+    for (index, (word, style)) in words.iter().enumerate() {
+        let separator = if index > 0 { " | " } else { "" };
+        let word = written(|out| text::escape(out, word.as_bytes()));
+        pen.put(separator, palette.dim()).put(&word, *style);
+    }
+}
+
+/// What is not among the rows although it was asked for.
+fn left_out(scene: &Scene<'_>) -> Option<String> {
+    let counters = scene.model.snapshot().counters();
+    let count = counters.denied + counters.undecided;
+    (count > 0).then(|| format!("{count} left out: they may not be seen"))
+}
+
+/// How far reading proportional sizes came within its budget.
+fn budget(scene: &Scene<'_>) -> String {
+    let surveyed = scene.model.snapshot().counters();
+    let looked = scene.model.close_look().counters();
+    let walked = surveyed.walked + looked.walked;
+    let unchanged = surveyed.unchanged + looked.unchanged;
+    let over = surveyed.over_budget + looked.over_budget;
+    let seconds = scene.view.pss_budget.as_secs_f64();
+    let over = if over > 0 {
+        format!(", {over} left out")
+    } else {
+        String::new()
+    };
+    format!("PSS: {walked} read, {unchanged} unchanged{over}; at most {seconds} s a sample")
+}
+
+/// Draws the most important keys.
+pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, palette: Palette) {
+    const KEYS: &[(&str, &str)] = &[
+        ("?", "help"),
+        ("q", "quit"),
+        ("P M T N", "sort"),
+        ("\\", "filter"),
+        ("/", "search"),
+        ("t", "tree"),
+        ("H", "threads"),
+        ("b", "by"),
+        ("m", "PSS"),
+        ("Enter", "details"),
+        ("k", "signal"),
+        ("r", "nice"),
+        ("u", "users"),
+        ("f", "columns"),
+        ("F", "follow"),
+        ("d", "delay"),
+        ("W", "save"),
+    ];
+    let mut pen = Pen::new(buffer, area, line);
+    for (key, help) in KEYS {
+        if pen.room() < key.len() + help.len() + 1 {
+            break;
+        }
+        pen.put(key, palette.value())
+            .put(" ", Style::new())
+            .put(help, palette.label())
+            .put("  ", Style::new());
+    }
+}

@@ -1,0 +1,295 @@
+//! The table: only rows that are on the screen are formatted.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
+use taskdiag::{Absent, Field, Identity};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::header::{size, written};
+use super::layout::Layout;
+use super::pen::Pen;
+use super::{Palette, Scene};
+use crate::output::cell::{self, Cells, Show as Cell};
+use crate::output::table::Align;
+use crate::output::{people, terminal, text, Absences, Extra, HasValues as _};
+use crate::top::column::{fit, Show, SortKey, TREND_WIDTH};
+use crate::top::groups::{Group, Name};
+use crate::top::model::Row;
+use crate::top::trend::sparkline;
+use crate::top::view::{Rows, Table as _};
+use crate::tree::{Drawing, ASCII, UTF8};
+use crate::watch::{write_rate, Rate};
+
+/// What is kept from one picture to the next.
+#[derive(Debug)]
+pub struct Memory {
+    cells: Cells,
+    /// How wide the columns were: they do not become narrower while they show the same.
+    widths: Vec<usize>,
+    /// The headings that the widths are of.
+    of: Vec<&'static str>,
+}
+
+impl Memory {
+    /// With sizes and times for people, or exact.
+    pub fn new(exact: bool, named: bool) -> Memory {
+        Memory {
+            cells: Cells::new(exact, named),
+            widths: Vec::new(),
+            of: Vec::new(),
+        }
+    }
+
+    fn widen(&mut self, headings: Vec<&'static str>, rows: &[Vec<String>]) {
+        if self.of != headings {
+            self.widths = headings.iter().map(|heading| heading.width()).collect();
+            self.of = headings;
+        }
+        for cells in rows {
+            for (width, cell) in self.widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.width());
+            }
+        }
+    }
+}
+
+/// The columns of sums.
+const SUMS: [(&str, SumColumn, Align); 6] = [
+    ("PROCS", SumColumn::Processes, Align::Right),
+    ("%CPU", SumColumn::Cpu, Align::Right),
+    ("TREND", SumColumn::Trend, Align::Right),
+    ("RSS", SumColumn::Rss, Align::Right),
+    ("PSS", SumColumn::Pss, Align::Right),
+    ("TIME", SumColumn::Time, Align::Right),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SumColumn {
+    Processes,
+    Cpu,
+    Trend,
+    Rss,
+    Pss,
+    Time,
+}
+
+/// Draws headings and rows.
+pub fn draw(buffer: &mut Buffer, area: Rect, layout: &Layout, scene: &Scene<'_>, memory: &mut Memory) {
+    let first = scene.view.first;
+    let end = (first + usize::from(layout.rows)).min(scene.model.len());
+    let columns: Vec<(&'static str, Align, bool)>;
+    let mut rows: Vec<Vec<String>> = Vec::with_capacity(end.saturating_sub(first));
+    let mut styles: Vec<Vec<Style>> = Vec::new();
+    if let Rows::By(by) = scene.model.rows() {
+        let has_pss = |index: usize| scene.model.group(index).is_some_and(|group| group.pss_bytes.is_some());
+        let has_pss = (first..end).any(has_pss);
+        let shown: Vec<_> = SUMS
+            .into_iter()
+            .filter(|(_, column, _)| *column != SumColumn::Pss || has_pss)
+            .collect();
+        let key = scene.view.order.key;
+        let mut named: Vec<_> = shown
+            .iter()
+            .map(|&(heading, column, align)| (heading, align, is_sorted_sum(column, key)))
+            .collect();
+        named.push((by.heading(), Align::Left, false));
+        columns = named;
+        for group in (first..end).filter_map(|index| scene.model.group(index)) {
+            rows.push(sum_cells(group, &shown, scene));
+        }
+    } else {
+        let shown = scene.shown;
+        let key = scene.view.order.key;
+        columns = shown
+            .iter()
+            .map(|show| {
+                (
+                    show.heading(),
+                    show.align(),
+                    show.sort_key() == key && *show != Show::Trend,
+                )
+            })
+            .collect();
+        let mut drawing = Drawing::default();
+        let is_tree = scene.view.rows == Rows::Tree;
+        if is_tree {
+            for line in &scene.model.lines()[..first.min(end)] {
+                drawing.pass(line);
+            }
+        }
+        for index in first..end {
+            let Some(row) = scene.model.row(index) else { continue };
+            let branches = if is_tree { Some(&mut drawing) } else { None };
+            rows.push(task_cells(&row, scene, branches, memory));
+            styles.push(task_styles(&row, shown, scene.palette));
+        }
+    }
+    let headings = columns.iter().map(|(heading, ..)| *heading).collect();
+    memory.widen(headings, &rows);
+    let widths = fit(&memory.widths, usize::from(area.width));
+    heading(buffer, area, layout, &columns, &widths, scene.palette);
+    for (number, cells) in rows.iter().enumerate() {
+        let line = layout.first_row + number as u16;
+        let mut pen = Pen::new(buffer, area, line);
+        let is_at_cursor = first + number == scene.view.cursor;
+        for (index, cell) in cells.iter().enumerate() {
+            let Some(width) = widths[index] else { continue };
+            let is_last = index + 1 == cells.len();
+            let style = styles.get(number).map_or(Style::new(), |styles| styles[index]);
+            let style = if is_at_cursor { Style::new() } else { style };
+            let shift = if is_last { scene.view.shift } else { 0 };
+            put_cell(&mut pen, (cell, style), width, columns[index].1, shift, scene.palette);
+        }
+        if is_at_cursor {
+            Pen::new(buffer, area, line).fill(scene.palette.cursor());
+        }
+    }
+}
+
+fn heading(
+    buffer: &mut Buffer,
+    area: Rect,
+    layout: &Layout,
+    columns: &[(&'static str, Align, bool)],
+    widths: &[Option<usize>],
+    palette: Palette,
+) {
+    let mut pen = Pen::new(buffer, area, layout.heading);
+    for (index, &(heading, align, is_sorted)) in columns.iter().enumerate() {
+        let Some(width) = widths[index] else { continue };
+        let style = if is_sorted { palette.sorted() } else { palette.heading() };
+        put_cell(&mut pen, (heading, style), width, align, 0, palette);
+    }
+    Pen::new(buffer, area, layout.heading).fill(palette.heading());
+}
+
+/// Writes a cell and the space behind it. A text that is too long ends in an ellipsis.
+fn put_cell(
+    pen: &mut Pen<'_>,
+    (text, style): (&str, Style),
+    width: usize,
+    align: Align,
+    shift: usize,
+    palette: Palette,
+) {
+    let text = if shift > 0 {
+        let begin = text.char_indices().nth(shift).map_or(text.len(), |(index, _)| index);
+        &text[begin..]
+    } else {
+        text
+    };
+    let mut cell = pen.part(width);
+    let length = text.width();
+    if length > width {
+        let mut before = cell.part(width.saturating_sub(1));
+        before.put(text, style);
+        let rest = before.room();
+        cell.put(if palette.utf8 { "…" } else { "+" }, style).skip(rest);
+    } else if align == Align::Right {
+        cell.put_right(text, style);
+    } else {
+        cell.put(text, style);
+    }
+    pen.skip(1);
+}
+
+/// So many bytes of a cell are looked at: a command line can be megabytes long.
+const LONGEST: usize = 8192;
+
+/// A text, escaped.
+fn escaped(bytes: &[u8]) -> String {
+    written(|out| text::escape(out, bytes))
+}
+
+fn task_cells(row: &Row<'_>, scene: &Scene<'_>, branches: Option<&mut Drawing>, memory: &mut Memory) -> Vec<String> {
+    let mut absences = Absences::new();
+    let mut branches = branches;
+    let cell = |show: &Show| {
+        let mut out = Vec::new();
+        let out = &mut out;
+        match show {
+            Show::Rate(rate) => write_rate(out, *rate, row.rates.get(*rate), scene.exact),
+            Show::Trend => {
+                let identity = Identity::of(row.task.record().header());
+                let values = scene.model.trend(identity, TREND_WIDTH);
+                sparkline(out, &values, 1000, scene.palette.utf8);
+            }
+            // It comes with the close look, a moment later.
+            Show::Cell(column)
+                if row.look.is_none() && column.fields().iter().all(|&field| is_not_asked(row, field)) => {}
+            Show::Cell(column) => {
+                let is_last = scene.shown.last() == Some(show);
+                if let (true, Some(drawing)) = (is_last, branches.as_deref_mut()) {
+                    drawing.line(out, row.line, if scene.palette.utf8 { &UTF8 } else { &ASCII });
+                }
+                if column.show == Cell::Command {
+                    cell::command(out, row, &mut absences);
+                } else {
+                    memory.cells.write(out, *column, row, &mut absences);
+                }
+            }
+        }
+        // Lossy, because the end may be within a character.
+        out.truncate(LONGEST);
+        String::from_utf8_lossy(out).into_owned()
+    };
+    scene.shown.iter().map(cell).collect()
+}
+
+fn is_not_asked(row: &Row<'_>, field: Field) -> bool {
+    row.value(field) == Err(Absent::NotAsked)
+}
+
+fn task_styles(row: &Row<'_>, shown: &[Show], palette: Palette) -> Vec<Style> {
+    let style = |show: &Show| match show {
+        Show::Cell(column) if column.show == Cell::Field(Field::State) => {
+            let state = row.task.state().unwrap_or(' ');
+            palette.of(terminal::Style::of_state(state.encode_utf8(&mut [0; 4]).as_bytes()))
+        }
+        Show::Trend => palette.green(),
+        Show::Rate(Rate::Cpu) if row.rates.get(Rate::Cpu) >= Some(50.0) => palette.value(),
+        _ if row.task.kernel_thread() == Ok(true) => palette.dim(),
+        _ => Style::new(),
+    };
+    shown.iter().map(style).collect()
+}
+
+fn is_sorted_sum(column: SumColumn, key: SortKey) -> bool {
+    match (column, key) {
+        (SumColumn::Cpu, SortKey::Rate(_)) | (SumColumn::Time, SortKey::Time) => true,
+        (SumColumn::Rss, SortKey::Field(field)) => matches!(field, Field::RssBytes | Field::MemPercent),
+        (SumColumn::Pss, SortKey::Field(field)) => matches!(field, Field::PssBytes | Field::UssBytes),
+        (SumColumn::Processes, SortKey::Field(field)) => field == Field::ThreadsCount,
+        _ => false,
+    }
+}
+
+fn sum_cells(group: &Group, columns: &[(&str, SumColumn, Align)], scene: &Scene<'_>) -> Vec<String> {
+    let cell = |column: SumColumn| match column {
+        SumColumn::Processes => group.processes.to_string(),
+        SumColumn::Cpu => group.cpu.map_or_else(
+            || "-".to_owned(),
+            |percent| written(|out| Extra::Rate(percent).write(out)),
+        ),
+        SumColumn::Trend => {
+            let values = scene.model.group_trend(&group.name, TREND_WIDTH);
+            written(|out| sparkline(out, &values, 1000, scene.palette.utf8))
+        }
+        SumColumn::Rss => size(group.rss_bytes),
+        SumColumn::Pss => match group.pss_bytes {
+            None => "-".to_owned(),
+            Some((bytes, count)) if count == group.processes => size(bytes),
+            // Kernel threads and zombies have no memory; others may be left out by the budget.
+            Some((bytes, count)) => format!("{} of {count}", size(bytes)),
+        },
+        SumColumn::Time => written(|out| people::duration(out, group.time_ns)),
+    };
+    let mut cells: Vec<String> = columns.iter().map(|&(_, column, _)| cell(column)).collect();
+    cells.push(match &group.name {
+        Name::Known(name) if name.is_empty() => "(none)".to_owned(),
+        Name::Known(name) => escaped(name),
+        Name::Absent(reason) => format!("({reason})"),
+    });
+    cells
+}

@@ -1,0 +1,278 @@
+//! Pictures on a terminal that is not one.
+
+use std::time::Duration;
+
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
+use taskdiag::{Handle, Query, Snapshot};
+
+use super::super::column::{Order, Set};
+use super::super::details::{Inquiry, Inspector};
+use super::super::groups::By;
+use super::super::page::Page;
+use super::super::prompt::Line;
+use super::super::sampler::{Survey, Tag};
+use super::super::spec::Spec;
+use super::super::view::{Prompt, Question, Rows, Screen, Table as _};
+use super::*;
+use crate::selection::Selection;
+use crate::watch::Moment;
+
+/// Two samples of this machine, as the view wants them, and a close look.
+fn model(view: &mut View, height: u16) -> Model {
+    let mut model = Model::default();
+    let mut handle = Handle::new();
+    let spec = Spec::of(view);
+    let (query, rated) = spec.query(&Selection::default()).expect("a query");
+    for serial in 1..=2 {
+        let (snapshot, moment) = Moment::of(|| handle.query(&query).expect("an answer"));
+        let tag = Tag {
+            rows: spec.rows,
+            serial,
+        };
+        model.survey(Survey {
+            tag,
+            snapshot,
+            moment,
+            host: Host::default(),
+        });
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    model.set_height(height.into());
+    model.arrange(view, rated.as_ref());
+    view.settle(&model);
+    let looked = model.visible(view.first);
+    if !looked.is_empty() {
+        model.look(handle.query(&spec.close_look(&looked)).expect("an answer"));
+    }
+    model
+}
+
+/// Draws, on a screen of this size.
+fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, height): (u16, u16)) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no I/O");
+    let host = Host::read();
+    let shown = view.shown();
+    let layout = layout(width, height, host.stat.each.len(), true);
+    model.set_height(layout.rows.into());
+    view.settle(model);
+    let scene = Scene {
+        view,
+        model,
+        shown: &shown,
+        host: &host,
+        before: Some(&host),
+        interval: Some(Duration::from_secs(1)),
+        news: &News::NotYet,
+        details,
+        failure: None,
+        is_selected: false,
+        exact: false,
+        palette: Palette {
+            colored: true,
+            utf8: true,
+        },
+    };
+    let mut memory = Memory::new(false, false);
+    terminal
+        .draw(|frame| {
+            draw(frame.buffer_mut(), &scene, &layout, &mut memory);
+        })
+        .expect("no I/O");
+    let buffer = terminal.backend().buffer();
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    (0..height).map(line).collect()
+}
+
+const SIZES: [(u16, u16); 3] = [(40, 10), (80, 24), (300, 100)];
+
+/// Check that every size has the headings, this test's own process, and the kinds of rows that are
+/// asked for.
+#[test]
+fn every_size_has_a_table() {
+    let own = std::process::id().to_string();
+    for size in SIZES {
+        let mut view = View {
+            filter: format!("pid == {own}"),
+            ..View::default()
+        };
+        let mut model = model(&mut view, size.1);
+        let lines = drawn(&mut view, &mut model, None, size);
+        let heading = lines
+            .iter()
+            .position(|line| line.contains("PID") && line.contains("%CPU"));
+        let row = &lines[heading.unwrap_or_else(|| panic!("{lines:#?}")) + 1];
+        assert!(row.contains(&own), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("processes 1")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("Mem[")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("filter pid ==")), "{lines:#?}");
+    }
+}
+
+/// Check that all kinds of rows and sets of columns are drawn at all sizes, small ones too.
+#[test]
+fn all_rows_are_drawn() {
+    for rows in Rows::all() {
+        // Walking page tables takes long.
+        let sets = if rows == Rows::By(By::User) {
+            &[Set::Usual, Set::Memory][..]
+        } else {
+            &[Set::Usual]
+        };
+        for &set in sets {
+            let mut view = View {
+                rows,
+                set,
+                order: Order::parse("-rss_bytes").expect("an order"),
+                ..View::default()
+            };
+            let mut model = model(&mut view, 100);
+            for size in SIZES.into_iter().chain([(1, 1), (7, 3), (20, 5)]) {
+                let lines = drawn(&mut view, &mut model, None, size);
+                assert_eq!(lines.len(), usize::from(size.1));
+                if size.0 >= 40 {
+                    let by = if let Rows::By(by) = rows { by.heading() } else { "PID" };
+                    assert!(lines.iter().any(|line| line.contains(by)), "{rows:?}: {lines:#?}");
+                }
+            }
+        }
+    }
+}
+
+/// Check that a process is drawn harmless and in its columns, whatever its name and arguments.
+#[test]
+fn hostile_names_are_harmless() {
+    let name = "\x1b[2J\u{202e}日本語\u{200b}\n";
+    let mut child = std::os::unix::process::CommandExt::arg0(&mut std::process::Command::new("sleep"), name)
+        .arg("1000")
+        .spawn()
+        .expect("sleep exists");
+    let mut view = View {
+        filter: format!("pid == {} and cmdline ~ '1000'", child.id()),
+        ..View::default()
+    };
+    while Query::process(child.id())
+        .filter(crate::selection::filter(&view.filter).expect("a filter"))
+        .pipe(|query| Handle::new().query(&query))
+        .is_ok_and(|snapshot| snapshot.is_empty())
+    {
+        std::thread::yield_now();
+    }
+    let mut model = model(&mut view, 24);
+    for size in SIZES {
+        let lines = drawn(&mut view, &mut model, None, size);
+        // The filter has it too.
+        let row = lines.iter().rev().find(|line| line.contains(&child.id().to_string()));
+        let row = row.unwrap_or_else(|| panic!("{lines:#?}"));
+        assert!(row.contains("\\x1b") || size.0 < 80, "{row:?}");
+        assert!(!lines.concat().contains(['\x1b', '\u{202e}', '\n']), "{lines:#?}");
+    }
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+}
+
+/// Runs a function on a value.
+trait Pipe: Sized {
+    fn pipe<T>(self, run: impl FnOnce(Self) -> T) -> T {
+        run(self)
+    }
+}
+
+impl Pipe for Query {}
+
+/// Check that questions are drawn with what is wrong, at all sizes, and where the cursor is.
+#[test]
+fn questions_are_drawn() {
+    for size in SIZES {
+        let mut view = View::default();
+        let mut model = model(&mut view, size.1);
+        view.prompt = Some(Prompt {
+            question: Question::Filter,
+            line: Line::new("uid = 0"),
+            error: Some(("not an operator".to_owned(), Some(5))),
+        });
+        let lines = drawn(&mut view, &mut model, None, size);
+        assert!(lines.iter().any(|line| line.contains("filter: uid = 0")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("not an operator")), "{lines:#?}");
+        view.prompt = Some(Prompt {
+            question: Question::Filter,
+            line: Line::new("x".repeat(500)),
+            error: Some(("no".to_owned(), None)),
+        });
+        drawn(&mut view, &mut model, None, size);
+    }
+}
+
+/// Check that the pages about this process have what they are called after, and that help lists
+/// keys.
+#[test]
+fn pages_are_drawn() {
+    let pid = std::process::id();
+    let mut view = View {
+        filter: format!("pid == {pid}"),
+        ..View::default()
+    };
+    let mut model = model(&mut view, 24);
+    let target = model.target(0).expect("this process");
+    let mut inspector = Inspector::new(None, Duration::from_secs(5));
+    for (page, said) in [
+        (Page::Process, "Credentials"),
+        (Page::Limits, "nofile"),
+        (Page::Maps, "taskdiag"),
+        (Page::Threads, "TID"),
+        (Page::History, "resident memory"),
+    ] {
+        let inquiry = Inquiry {
+            target: target.clone(),
+            page,
+        };
+        let details = inspector.details(&mut Handle::new(), &inquiry);
+        model.note(&details);
+        for size in SIZES {
+            view.screen = Screen::Details(target.clone(), page, 0);
+            let lines = drawn(&mut view, &mut model, Some(&details), size);
+            let fits = size.1 >= 100 || page == Page::Threads;
+            assert!(
+                !fits || lines.iter().any(|line| line.contains(said)),
+                "{page:?}: {lines:#?}"
+            );
+            assert!(lines[1].contains(" Process "), "{lines:#?}");
+        }
+    }
+    view.screen = Screen::Help(0);
+    for size in SIZES {
+        let lines = drawn(&mut view, &mut model, None, size);
+        assert!(lines.iter().any(|line| line.contains("quit")), "{lines:#?}");
+    }
+}
+
+/// Check that rows that are sums say how many processes they are of, in the order that is asked for.
+#[test]
+fn sums_are_in_order() {
+    let mut view = View {
+        rows: Rows::By(By::Program),
+        order: Order::parse("-rss_bytes").expect("an order"),
+        ..View::default()
+    };
+    let model = model(&mut view, 24);
+    let sizes: Vec<u64> = (0..model.len())
+        .filter_map(|index| Some(model.group(index)?.rss_bytes))
+        .collect();
+    assert!(sizes.len() > 1 && sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+}
+
+/// Check that an answer with nothing in it is drawn.
+#[test]
+fn nothing_is_drawn() {
+    let mut view = View {
+        filter: "pid == 0".to_owned(),
+        ..View::default()
+    };
+    let mut model = model(&mut view, 24);
+    model.look(Snapshot::default());
+    for size in SIZES {
+        let lines = drawn(&mut view, &mut model, None, size);
+        assert!(lines.iter().any(|line| line.contains("PID")), "{lines:#?}");
+    }
+    assert_eq!(model.target(0), None);
+}

@@ -1,0 +1,258 @@
+//! Keys, from the bytes that a terminal sends.
+//!
+//! crossterm has a reader of keys, but it waits within an escape sequence that is not complete, and
+//! never ends if the terminal goes away meanwhile. This one takes the bytes that are there.
+
+use std::str;
+
+/// What is on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    Char(char),
+    F(u8),
+    Up,
+    Down,
+    Left,
+    Right,
+    Home,
+    End,
+    PageUp,
+    PageDown,
+    Insert,
+    Delete,
+    Backspace,
+    Enter,
+    Esc,
+    Tab,
+    BackTab,
+}
+
+/// A key that was pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// What is on it.
+    pub code: Code,
+    /// Whether Ctrl was held.
+    pub control: bool,
+}
+
+impl Key {
+    /// A key by itself.
+    pub const fn plain(code: Code) -> Key {
+        Key { code, control: false }
+    }
+
+    /// A letter together with Ctrl.
+    pub const fn control(letter: char) -> Key {
+        Key {
+            code: Code::Char(letter),
+            control: true,
+        }
+    }
+}
+
+/// Sequences that are longer are not from a keyboard.
+const LONGEST: usize = 64;
+
+/// Makes keys of bytes.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// The beginning of a sequence whose end has not come.
+    pending: Vec<u8>,
+}
+
+impl Decoder {
+    /// The keys that these bytes are, behind the ones before. An escape byte at the end is the key
+    /// Esc: terminals send sequences in one piece.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
+        self.pending.extend_from_slice(bytes);
+        let mut keys = Vec::new();
+        let mut rest = self.pending.as_slice();
+        while let Some(step) = next(rest) {
+            keys.extend(step.key);
+            rest = &rest[step.taken..];
+        }
+        if rest.len() > LONGEST {
+            rest = &[];
+        }
+        self.pending = rest.to_vec();
+        keys
+    }
+}
+
+/// What the first bytes are.
+struct Step {
+    /// `None` for what means nothing here.
+    key: Option<Key>,
+    taken: usize,
+}
+
+fn step(key: Option<Key>, taken: usize) -> Option<Step> {
+    Some(Step { key, taken })
+}
+
+/// What the first bytes are. `None` if there are none, or only the beginning of something.
+fn next(bytes: &[u8]) -> Option<Step> {
+    let plain = |code| Some(Key::plain(code));
+    match *bytes.first()? {
+        0x1b => escape(bytes),
+        b'\r' | b'\n' => step(plain(Code::Enter), 1),
+        b'\t' => step(plain(Code::Tab), 1),
+        0x7f | 0x08 => step(plain(Code::Backspace), 1),
+        byte @ 0x01..=0x1a => step(Some(Key::control(char::from(byte - 1 + b'a'))), 1),
+        0x00..=0x1f => step(None, 1),
+        _ => character(bytes),
+    }
+}
+
+/// A character in UTF-8. A byte that is not part of one means nothing.
+fn character(bytes: &[u8]) -> Option<Step> {
+    let first = &bytes[..bytes.len().min(4)];
+    let (valid, is_incomplete) = match str::from_utf8(first) {
+        Ok(text) => (text, false),
+        Err(error) => (
+            str::from_utf8(&first[..error.valid_up_to()]).unwrap_or_default(),
+            error.error_len().is_none(),
+        ),
+    };
+    match valid.chars().next() {
+        Some(character) => step(Some(Key::plain(Code::Char(character))), character.len_utf8()),
+        None if is_incomplete => None,
+        None => step(None, 1),
+    }
+}
+
+fn escape(bytes: &[u8]) -> Option<Step> {
+    match bytes.get(1) {
+        None => step(Some(Key::plain(Code::Esc)), 1),
+        Some(b'[') => sequence(bytes),
+        Some(b'O') => {
+            let code = bytes.get(2).map(|&byte| last_letter(byte))?;
+            step(code.map(Key::plain), 3)
+        }
+        Some(0x1b) => step(Some(Key::plain(Code::Esc)), 1),
+        // A key together with Alt, which means nothing here.
+        Some(_) => step(None, 1 + next(&bytes[1..])?.taken),
+    }
+}
+
+/// A control sequence: parameters, and a letter or a tilde at the end.
+fn sequence(bytes: &[u8]) -> Option<Step> {
+    let parameters = &bytes[2..];
+    // The function keys of the Linux console.
+    if let Some(rest) = parameters.strip_prefix(b"[") {
+        let number = rest.first()?.checked_sub(b'A').filter(|number| *number < 5);
+        return step(number.map(|number| Key::plain(Code::F(number + 1))), 4);
+    }
+    let length = parameters.iter().position(|byte| (0x40..=0x7e).contains(byte))?;
+    let taken = 2 + length + 1;
+    let code = match parameters[length] {
+        b'~' => {
+            let number = parameters[..length].split(|&byte| byte == b';').next();
+            let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+            number.and_then(numbered)
+        }
+        b'Z' => Some(Code::BackTab),
+        letter => last_letter(letter),
+    };
+    step(code.map(Key::plain), taken)
+}
+
+fn last_letter(letter: u8) -> Option<Code> {
+    Some(match letter {
+        b'A' => Code::Up,
+        b'B' => Code::Down,
+        b'C' => Code::Right,
+        b'D' => Code::Left,
+        b'H' => Code::Home,
+        b'F' => Code::End,
+        b'M' => Code::Enter,
+        letter @ b'P'..=b'S' => Code::F(letter - b'P' + 1),
+        _ => return None,
+    })
+}
+
+fn numbered(number: u8) -> Option<Code> {
+    Some(match number {
+        1 | 7 => Code::Home,
+        2 => Code::Insert,
+        3 => Code::Delete,
+        4 | 8 => Code::End,
+        5 => Code::PageUp,
+        6 => Code::PageDown,
+        11..=15 => Code::F(number - 10),
+        17..=21 => Code::F(number - 11),
+        23 | 24 => Code::F(number - 12),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn codes(bytes: &[u8]) -> Vec<Code> {
+        let keys = Decoder::default().feed(bytes);
+        assert!(keys.iter().all(|key| !key.control));
+        keys.into_iter().map(|key| key.code).collect()
+    }
+
+    /// Check letters, sequences of several kinds of terminals, and what means nothing.
+    #[test]
+    fn bytes_are_keys() {
+        assert_eq!(
+            codes("qä日".as_bytes()),
+            [Code::Char('q'), Code::Char('ä'), Code::Char('日')]
+        );
+        assert_eq!(codes(b"\r\t\x7f"), [Code::Enter, Code::Tab, Code::Backspace]);
+        assert_eq!(codes(b"\x1b"), [Code::Esc]);
+        assert_eq!(codes(b"\x1b\x1b"), [Code::Esc, Code::Esc]);
+        assert_eq!(codes(b"\x1b[A\x1bOB\x1b[1;5C"), [Code::Up, Code::Down, Code::Right]);
+        assert_eq!(
+            codes(b"\x1b[5~\x1b[6~\x1b[3;2~"),
+            [Code::PageUp, Code::PageDown, Code::Delete]
+        );
+        assert_eq!(codes(b"\x1b[H\x1b[1~\x1bOF"), [Code::Home, Code::Home, Code::End]);
+        assert_eq!(
+            codes(b"\x1bOP\x1b[[B\x1b[13~\x1b[24~"),
+            [Code::F(1), Code::F(2), Code::F(3), Code::F(12)]
+        );
+        assert_eq!(codes(b"\x1b[Z"), [Code::BackTab]);
+        assert_eq!(codes(b"\x1bx\x1b[99~\x1b[?1;2c\xff\x00q"), [Code::Char('q')]);
+        assert_eq!(
+            Decoder::default().feed(b"\x03\x1a"),
+            [Key::control('c'), Key::control('z')]
+        );
+    }
+
+    /// Check that what comes in pieces is put together.
+    #[test]
+    fn pieces_are_joined() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.feed(b"\x1b["), []);
+        assert_eq!(decoder.feed(b"5~"), [Key::plain(Code::PageUp)]);
+        assert_eq!(decoder.feed("ä".as_bytes().split_at(1).0), []);
+        assert_eq!(
+            decoder.feed("ä".as_bytes().split_at(1).1),
+            [Key::plain(Code::Char('ä'))]
+        );
+        // What never ends is dropped.
+        decoder.feed(b"\x1b[");
+        decoder.feed(&[b'0'; 100]);
+        assert_eq!(decoder.feed(b"q"), [Key::plain(Code::Char('q'))]);
+    }
+
+    proptest! {
+        /// Check that no bytes panic, and that little is kept of them.
+        #[test]
+        fn any_bytes_are_taken(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..10)) {
+            let mut decoder = Decoder::default();
+            for piece in pieces {
+                decoder.feed(&piece);
+                prop_assert!(decoder.pending.len() <= LONGEST);
+            }
+        }
+    }
+}

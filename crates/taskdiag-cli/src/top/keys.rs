@@ -1,0 +1,219 @@
+//! Which key does what. The page of help is this table.
+
+use taskdiag::Field;
+
+use super::column::SortKey;
+use super::input::{Code, Key};
+use super::prompt::Edit;
+use crate::watch::Rate;
+
+/// Where to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Motion {
+    /// One row up.
+    Up,
+    /// One row down.
+    Down,
+    /// As many rows up as are on the screen.
+    PageUp,
+    /// As many rows down as are on the screen.
+    PageDown,
+    /// To the first row.
+    Home,
+    /// To the last row.
+    End,
+}
+
+/// What a key does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Quit,
+    Suspend,
+    Redraw,
+    Help,
+    Close,
+    Details,
+    NextPage,
+    PreviousPage,
+    Move(Motion),
+    ShiftLeft,
+    ShiftRight,
+    Sort(SortKey),
+    NextColumn,
+    PreviousColumn,
+    Reverse,
+    AskSort,
+    AskColumns,
+    MemoryColumns,
+    Tree,
+    Threads,
+    By,
+    AskFilter,
+    AskUsers,
+    AskSearch,
+    SearchNext,
+    Follow,
+    AskSignal,
+    AskNice,
+    AskDelay,
+    Now,
+    Pause,
+    Processors,
+    AskSave,
+}
+
+/// Keys with the same meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// The keys.
+    pub keys: &'static [Code],
+    /// What they do.
+    pub action: Action,
+    /// The same in words.
+    pub help: &'static str,
+}
+
+const fn bind(keys: &'static [Code], action: Action, help: &'static str) -> Binding {
+    Binding { keys, action, help }
+}
+
+use Action::Move;
+use Code::{BackTab, Char, Enter, Esc, Tab, F};
+
+/// All keys.
+#[rustfmt::skip]
+pub const BINDINGS: &[Binding] = &[
+    bind(&[Char('q'), F(10)], Action::Quit, "quit; in details and help: back"),
+    bind(&[Char('?'), Char('h'), F(1)], Action::Help, "this help"),
+    bind(&[Code::Up], Move(Motion::Up), "one row up"),
+    bind(&[Code::Down], Move(Motion::Down), "one row down"),
+    bind(&[Code::PageUp], Move(Motion::PageUp), "one page up"),
+    bind(&[Code::PageDown], Move(Motion::PageDown), "one page down"),
+    bind(&[Code::Home], Move(Motion::Home), "to the first row"),
+    bind(&[Code::End], Move(Motion::End), "to the last row"),
+    bind(&[Code::Left], Action::ShiftLeft, "show the beginning of long commands"),
+    bind(&[Code::Right], Action::ShiftRight, "show more of long commands"),
+    bind(&[Enter, Char('i')], Action::Details, "details of the process; of a unit, container, user or program: its processes"),
+    bind(&[Tab], Action::NextPage, "in details: the next page"),
+    bind(&[BackTab], Action::PreviousPage, "in details: the page before"),
+    bind(&[Esc], Action::Close, "back to the table"),
+    bind(&[Char('P')], Action::Sort(SortKey::Rate(Rate::Cpu)), "sort by processor time since the last sample"),
+    bind(&[Char('M')], Action::Sort(SortKey::Field(Field::RssBytes)), "sort by resident memory"),
+    bind(&[Char('T')], Action::Sort(SortKey::Time), "sort by processor time in all"),
+    bind(&[Char('N')], Action::Sort(SortKey::Field(Field::Pid)), "sort by process id"),
+    bind(&[Char('<'), Char(',')], Action::PreviousColumn, "sort by the column to the left"),
+    bind(&[Char('>'), Char('.')], Action::NextColumn, "sort by the column to the right"),
+    bind(&[Char('R'), Char('I')], Action::Reverse, "reverse the order"),
+    bind(&[Char('o'), F(6)], Action::AskSort, "sort by any field: a minus in front puts the largest first"),
+    bind(&[Char('f')], Action::AskColumns, "choose the columns: fields with commas between them"),
+    bind(&[Char('m')], Action::MemoryColumns, "proportional and unique memory (PSS, USS), read within a budget"),
+    bind(&[Char('t'), F(5)], Action::Tree, "processes below their parents"),
+    bind(&[Char('H')], Action::Threads, "threads"),
+    bind(&[Char('b')], Action::By, "one row for each unit, container, user, program"),
+    bind(&[Char('\\'), F(4)], Action::AskFilter, "show what an expression is true of, as --where takes it"),
+    bind(&[Char('u')], Action::AskUsers, "show the processes of some users"),
+    bind(&[Char('/'), F(3)], Action::AskSearch, "search"),
+    bind(&[Char('n')], Action::SearchNext, "search on"),
+    bind(&[Char('F')], Action::Follow, "keep the cursor on its process"),
+    bind(&[Char('k'), F(9)], Action::AskSignal, "send a signal to the process"),
+    bind(&[Char('r')], Action::AskNice, "change the nice value, as renice(1): of the first thread, or of the thread that is shown"),
+    bind(&[Char('d'), Char('s')], Action::AskDelay, "change the time between samples"),
+    bind(&[Char(' ')], Action::Now, "take a sample now"),
+    bind(&[Char('Z')], Action::Pause, "stop taking samples, and go on"),
+    bind(&[Char('1')], Action::Processors, "a bar for each processor, or one for all"),
+    bind(&[Char('W')], Action::AskSave, "write the settings to their file"),
+];
+
+/// Keys that are held together with Ctrl, which terminals use for the same everywhere.
+pub const CONTROLS: &[(char, Action, &str)] = &[
+    ('c', Action::Quit, "quit"),
+    ('z', Action::Suspend, "suspend; fg resumes"),
+    ('l', Action::Redraw, "draw the screen anew"),
+];
+
+/// What a key does outside of a line that is typed.
+pub fn action(key: Key) -> Option<Action> {
+    if key.control {
+        let Code::Char(letter) = key.code else { return None };
+        let found = CONTROLS.iter().find(|(control, ..)| *control == letter);
+        return found.map(|(_, action, _)| *action);
+    }
+    let binding = BINDINGS.iter().find(|binding| binding.keys.contains(&key.code))?;
+    Some(binding.action)
+}
+
+/// What a key does in a line that is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typed {
+    Edit(Edit),
+    Done,
+    Cancel,
+    Suspend,
+}
+
+/// What a key does in a line that is typed.
+pub fn typed(key: Key) -> Option<Typed> {
+    let control = key.control;
+    Some(Typed::Edit(match key.code {
+        Code::Char('c' | 'g') if control => return Some(Typed::Cancel),
+        Code::Char('z') if control => return Some(Typed::Suspend),
+        Code::Char('u') if control => Edit::Clear,
+        Code::Char('w') if control => Edit::Word,
+        Code::Char('a') if control => Edit::Home,
+        Code::Char('e') if control => Edit::End,
+        Code::Char('h') if control => Edit::Backspace,
+        Code::Char(_) if control => return None,
+        Code::Char(character) => Edit::Insert(character),
+        Code::Backspace => Edit::Backspace,
+        Code::Delete => Edit::Delete,
+        Code::Left => Edit::Left,
+        Code::Right => Edit::Right,
+        Code::Home => Edit::Home,
+        Code::End => Edit::End,
+        Code::Enter => return Some(Typed::Done),
+        Code::Esc => return Some(Typed::Cancel),
+        _ => return None,
+    }))
+}
+
+/// What is on a key.
+pub fn label(key: Code) -> String {
+    match key {
+        Char(' ') => "Space".to_owned(),
+        Char(letter) => letter.to_string(),
+        F(number) => format!("F{number}"),
+        BackTab => "Shift-Tab".to_owned(),
+        key => format!("{key:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Check that no key has two meanings, and that each binding has its own action.
+    #[test]
+    fn keys_have_one_meaning() {
+        let mut seen = HashSet::new();
+        for binding in BINDINGS {
+            for &code in binding.keys {
+                assert!(seen.insert(code), "{code:?}");
+                assert_eq!(action(Key::plain(code)), Some(binding.action));
+            }
+        }
+        assert_eq!(action(Key::control('c')), Some(Action::Quit));
+        assert_eq!(action(Key::control('q')), None);
+    }
+
+    /// Check that letters are typed, and what ends a line.
+    #[test]
+    fn lines_are_typed() {
+        assert_eq!(typed(Key::plain(Char('q'))), Some(Typed::Edit(Edit::Insert('q'))));
+        assert_eq!(typed(Key::plain(Enter)), Some(Typed::Done));
+        assert_eq!(typed(Key::control('c')), Some(Typed::Cancel));
+        assert_eq!(typed(Key::control('x')), None);
+        assert_eq!(typed(Key::plain(F(4))), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! `taskdiag top`: the interactive one.
+//!
+//! Pure code decides: [`view`] what keys do, [`spec`] what is asked for it, [`model`] what the rows
+//! are, [`draw`] what they look like. [`sampler`] and [`bursts`] are threads that ask the kernel,
+//! [`terminal`] and [`backend`] deal with the terminal, and [`app`] connects all of them.
+
+mod act;
+mod app;
+mod backend;
+mod bursts;
+mod column;
+mod details;
+mod draw;
+mod groups;
+mod input;
+mod keys;
+mod model;
+mod page;
+mod past;
+mod prompt;
+mod sampler;
+mod settings;
+mod spec;
+mod terminal;
+mod trend;
+mod view;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use rustix::termios::isatty;
+
+use crate::outcome::{Failure, Outcome};
+use crate::output::terminal::is_colored;
+use crate::output::text::locale_is_utf8;
+use crate::quantity;
+use crate::selection::Selection;
+use crate::source::SourceOptions;
+use app::{App, Start};
+use column::Order;
+use details::Inspector;
+use draw::Palette;
+use groups::By;
+use sampler::Sampler;
+use terminal::Signals;
+use view::{chosen_columns, Rows, View};
+
+/// Watch processes, look into them, signal them: interactive
+///
+/// The table has all processes, the busiest first, and above it is what the machine does: load,
+/// processors, memory, pressure, and the processes that ran and ended between two samples. Keys are
+/// those of top and htop where these agree; ? lists all of them. \ asks for a filter, as --where
+/// takes it. Enter shows details of a process: credentials, limits, mappings, threads, history.
+///
+/// Of all processes, only what they are sorted and filtered by is read from the kernel; everything
+/// else only of those on the screen. So there is no harm in leaving it running.
+///
+/// W writes the settings to a file, which is read at the start: $XDG_CONFIG_HOME/taskdiag/top.conf,
+/// or ~/.config/taskdiag/top.conf. Options come before settings.
+///
+/// For files and pipes use `taskdiag watch`, which prints lines.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag top\n  \
+    taskdiag top -d 1 -u www-data\n  \
+    taskdiag top --tree --where 'not kernel_thread'\n  \
+    taskdiag top --by unit --sort -rss_bytes\n  \
+    taskdiag top -o pid,user,read_bytes_per_s,write_bytes_per_s,command --sort -read_bytes_per_s")]
+pub struct Args {
+    /// The time between two samples [default: 2]
+    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval)]
+    delay: Option<Duration>,
+    /// End after this many samples
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    selection: Selection,
+    /// One row for each thread
+    #[arg(short = 'T', long, conflicts_with_all = ["tree", "by"])]
+    threads: bool,
+    /// Processes below their parents
+    #[arg(long, conflicts_with = "by")]
+    tree: bool,
+    /// One row for each unit, container, user or program
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<By>,
+    /// Sort by this field or rate; a minus in front puts the largest first [default: -cpu_percent]
+    #[arg(long, value_name = "[-]FIELD", allow_hyphen_values = true)]
+    sort: Option<String>,
+    /// Columns, in this order: fields, groups of fields, rates as `taskdiag watch` has them, time,
+    /// command, trend; a plus in front adds to those shown without
+    #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
+    fields: Option<String>,
+    /// Exact numbers: bytes and nanoseconds
+    #[arg(long, help_heading = "Output")]
+    bytes: bool,
+    /// Names of users, groups, capabilities and signals instead of numbers
+    #[arg(long, help_heading = "Output")]
+    names: bool,
+    /// Read and write settings in this file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    from: SourceOptions,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    check_terminal()?;
+    let mut view = View::default();
+    let path = args.config.clone().or_else(settings::usual_path);
+    if let Some(path) = &path {
+        settings::load(path, args.config.is_some(), &mut view)?;
+    }
+    args.apply(&mut view)?;
+    // Other threads must not take the signals.
+    let signals = Signals::block()?;
+    let inspector = Inspector::new(args.from.broker(), args.from.patience());
+    let sampler = Sampler::start(args.from.handle_for_many(), inspector, view.delay)?;
+    let app = App::new(Start {
+        view,
+        selection: &args.selection,
+        sampler,
+        signals,
+        count: args.count.unwrap_or(u64::MAX),
+        settings: path,
+        exact: args.bytes,
+        named: args.names,
+        palette: Palette {
+            colored: is_colored(),
+            utf8: locale_is_utf8(),
+        },
+    })?;
+    app.run()
+}
+
+/// Fails, with what to do instead, where there is no terminal to draw on.
+fn check_terminal() -> Result<(), Failure> {
+    let fail = |what: &str| {
+        Err(Failure::Unanswered(format!(
+            "top: {what}\n`taskdiag watch` prints samples line by line, `taskdiag ps` prints one"
+        )))
+    };
+    if !isatty(rustix::stdio::stdout()) {
+        return fail("standard output is not a terminal");
+    }
+    if !isatty(rustix::stdio::stdin()) {
+        return fail("standard input is not a terminal, so that keys can't be read");
+    }
+    match std::env::var_os("TERM") {
+        Some(term) if !term.is_empty() && term != "dumb" => Ok(()),
+        _ => fail("TERM says that the terminal can't move its cursor"),
+    }
+}
+
+impl Args {
+    /// Options come before settings.
+    fn apply(&self, view: &mut View) -> Result<(), Failure> {
+        if let Some(delay) = self.delay {
+            view.delay = delay;
+        }
+        match (self.threads, self.tree, self.by) {
+            (true, ..) => view.rows = Rows::Threads,
+            (_, true, _) => view.rows = Rows::Tree,
+            (.., Some(by)) => view.rows = Rows::By(by),
+            _ => {}
+        }
+        if let Some(order) = &self.sort {
+            view.order = Order::parse(order)?;
+        }
+        if let Some(columns) = &self.fields {
+            chosen_columns(columns, Vec::new())?;
+            view.columns.clone_from(columns);
+        }
+        Ok(())
+    }
+}

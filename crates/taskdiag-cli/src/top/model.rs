@@ -1,0 +1,445 @@
+//! The rows of the table: what the last samples say, in the order in which it is shown.
+
+use std::collections::HashMap;
+
+use taskdiag::{Absent, Field, Filter, Identity, Snapshot, Task, Value};
+
+use super::column::{Order, SortKey};
+use super::details::Details;
+use super::groups::{self, Group, Name};
+use super::past::{is_true_of, Past, Rates};
+use super::sampler::Survey;
+use super::trend::{tenths, Tenths, Trends};
+use super::view::{Id, Rows, Table, Target, View};
+use crate::choice::SortBy;
+use crate::forest::{Forest, Line};
+use crate::output::names::Names;
+use crate::output::{Absences, HasValues};
+use crate::selection::{self, Key};
+use crate::watch::Rate;
+
+/// Tasks by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct States {
+    /// All of them.
+    pub tasks: u64,
+    /// R
+    pub running: u64,
+    /// S
+    pub sleeping: u64,
+    /// D
+    pub uninterruptible: u64,
+    /// I
+    pub idle: u64,
+    /// T and t
+    pub stopped: u64,
+    /// Z and X
+    pub zombie: u64,
+}
+
+impl States {
+    fn add(&mut self, state: Option<char>) {
+        self.tasks += 1;
+        match state {
+            Some('R') => self.running += 1,
+            Some('S') => self.sleeping += 1,
+            Some('D') => self.uninterruptible += 1,
+            Some('I') => self.idle += 1,
+            Some('T' | 't') => self.stopped += 1,
+            Some('Z' | 'X') => self.zombie += 1,
+            _ => {}
+        }
+    }
+}
+
+/// What is known of the rows.
+pub struct Model {
+    snapshot: Snapshot,
+    /// What each task of the survey did.
+    rates: Vec<Rates>,
+    /// What the rows of the survey are.
+    rows: Rows,
+    past: Past,
+    trends: Trends<Identity>,
+    /// Resident memory of the tasks that were on the screen, in KiB; 0 where it is not known.
+    sizes: Trends<Identity, u32>,
+    /// What those that were looked into read and wrote, in KiB a second.
+    reads: Trends<Identity, u32>,
+    writes: Trends<Identity, u32>,
+    group_trends: Trends<Name>,
+    names: Names,
+    states: States,
+    groups: Vec<Group>,
+    /// The rows in order: indices of tasks or of groups, with their places in the tree.
+    lines: Vec<Line>,
+    look: Snapshot,
+    /// Where the tasks of the close look are.
+    looked_at: HashMap<Identity, usize>,
+    /// How many rows fit on the screen.
+    height: usize,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model {
+            snapshot: Snapshot::default(),
+            rates: Vec::new(),
+            rows: Rows::Processes,
+            past: Past::default(),
+            trends: Trends::default(),
+            sizes: Trends::default(),
+            reads: Trends::default(),
+            writes: Trends::default(),
+            group_trends: Trends::default(),
+            names: Names::default(),
+            states: States::default(),
+            groups: Vec::new(),
+            lines: Vec::new(),
+            look: Snapshot::default(),
+            looked_at: HashMap::new(),
+            height: 0,
+        }
+    }
+}
+
+/// A task on the screen: what the survey and the close look say of it.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    /// Of the survey.
+    pub task: Task<'a>,
+    /// Of the close look, if there was one.
+    pub look: Option<Task<'a>>,
+    /// What it did.
+    pub rates: &'a Rates,
+    /// Its place in the tree.
+    pub line: &'a Line,
+}
+
+impl HasValues for Row<'_> {
+    type Key = Field;
+
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        match (self.task.value(field), &self.look) {
+            // What rows are sorted by is what they show.
+            (Err(Absent::NotAsked), Some(look)) => look.value(field),
+            (value, _) => value,
+        }
+    }
+}
+
+impl Model {
+    /// Takes a survey, and returns the memory of the last one.
+    pub fn survey(&mut self, survey: Survey) -> Snapshot {
+        let was_threads = self.rows == Rows::Threads;
+        if was_threads != (survey.tag.rows == Rows::Threads) {
+            // The times of a first thread are not those of its process.
+            self.past = Past::default();
+            self.trends.clear();
+            self.sizes.clear();
+        }
+        let before = std::mem::replace(&mut self.snapshot, survey.snapshot);
+        self.rows = survey.tag.rows;
+        self.rates = self.past.add(&self.snapshot, survey.moment);
+        self.states = States::default();
+        self.trends.begin();
+        for (task, rates) in self.snapshot.tasks().zip(&self.rates) {
+            self.states.add(task.state().ok());
+            if let Some(percent) = rates.get(Rate::Cpu).filter(|percent| *percent > 0.0) {
+                self.trends.add(Identity::of(task.record().header()), tenths(percent));
+            }
+        }
+        for trends in [&mut self.sizes, &mut self.reads, &mut self.writes] {
+            trends.begin();
+        }
+        self.add_up();
+        before
+    }
+
+    /// Adds up groups, if that is what rows are.
+    fn add_up(&mut self) {
+        self.groups.clear();
+        let Rows::By(by) = self.rows else {
+            return self.group_trends.clear();
+        };
+        let tasks = self.snapshot.tasks().zip(&self.rates);
+        self.groups = groups::groups(by, tasks, &mut self.names);
+        self.group_trends.begin();
+        for group in &self.groups {
+            self.group_trends
+                .add(group.name.clone(), tenths(group.cpu.unwrap_or(0.0)));
+        }
+    }
+
+    /// Takes a close look, and returns the memory of the last one.
+    pub fn look(&mut self, look: Snapshot) -> Snapshot {
+        let before = std::mem::replace(&mut self.look, look);
+        self.looked_at.clear();
+        for (index, task) in self.look.tasks().enumerate() {
+            let identity = Identity::of(task.record().header());
+            self.looked_at.insert(identity, index);
+            if let Ok(bytes) = task.rss_bytes() {
+                self.sizes.add(identity, kibibytes(bytes));
+            }
+        }
+        before
+    }
+
+    /// Puts the rows in order.
+    pub fn arrange(&mut self, view: &View, rated: Option<&Filter>) {
+        if let Rows::By(_) = self.rows {
+            self.lines = flat(sorted_groups(&self.groups, view.order));
+            return;
+        }
+        let order = self.sorted(view.order, rated);
+        if view.rows != Rows::Tree || self.rows == Rows::Threads {
+            self.lines = flat(order);
+            return;
+        }
+        let pairs = order.iter().map(|&index| {
+            let task = self.snapshot.task(index);
+            (task.record().header().pid.get(), task.ppid().unwrap_or(0))
+        });
+        let mut lines = Forest::of(pairs).lines();
+        for line in &mut lines {
+            line.task = order[line.task];
+        }
+        self.lines = lines;
+    }
+
+    /// The indices of the tasks that a filter over rates is true of, in order.
+    fn sorted(&self, order: Order, rated: Option<&Filter>) -> Vec<usize> {
+        let by = SortBy {
+            key: (),
+            descending: order.descending,
+        };
+        let mut absences = Absences::new();
+        let mut keys: Vec<(Option<Key<'_>>, usize)> = Vec::with_capacity(self.rates.len());
+        for (index, (task, rates)) in self.snapshot.tasks().zip(&self.rates).enumerate() {
+            if rated.is_none_or(|filter| is_true_of(filter, &task, rates)) {
+                let key = match order.key {
+                    SortKey::Rate(rate) => rates.get(rate).map(Key::Float),
+                    SortKey::Field(field) => selection::key(&task, field, &mut absences, &|_| false),
+                    SortKey::Time => time_ns(&task).map(|ns| Key::Number(ns.into())),
+                };
+                keys.push((key, index));
+            }
+        }
+        // Equal ones keep the order of their ids.
+        keys.sort_by(|(a, _), (b, _)| by.compare(a.as_ref().ok_or(()), b.as_ref().ok_or(()), |a, b| a.compare(b)));
+        keys.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// The tasks on the screen, from a row on, that a close look is to be had at.
+    pub fn visible(&self, first: usize) -> Vec<(u32, Identity)> {
+        if let Rows::By(_) = self.rows {
+            return Vec::new();
+        }
+        let lines = self.lines.iter().skip(first).take(self.height);
+        let task = |line: &Line| {
+            let task = self.snapshot.task(line.task);
+            let header = task.record().header();
+            (header.pid.get(), Identity::of(header))
+        };
+        lines.map(task).collect()
+    }
+
+    /// How many rows fit on the screen.
+    pub fn set_height(&mut self, height: usize) {
+        self.height = height;
+    }
+
+    /// What the rows are.
+    pub fn rows(&self) -> Rows {
+        self.rows
+    }
+
+    /// The tasks of the survey by their states.
+    pub fn states(&self) -> States {
+        self.states
+    }
+
+    /// The survey.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The close look.
+    pub fn close_look(&self) -> &Snapshot {
+        &self.look
+    }
+
+    /// All rows in order.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// A row that is a task.
+    pub fn row(&self, index: usize) -> Option<Row<'_>> {
+        if let Rows::By(_) = self.rows {
+            return None;
+        }
+        let line = self.lines.get(index)?;
+        let task = self.snapshot.task(line.task);
+        let looked_at = self.looked_at.get(&Identity::of(task.record().header()));
+        Some(Row {
+            task,
+            look: looked_at.map(|&index| self.look.task(index)),
+            rates: &self.rates[line.task],
+            line,
+        })
+    }
+
+    /// A row that is a sum.
+    pub fn group(&self, index: usize) -> Option<&Group> {
+        let Rows::By(_) = self.rows else { return None };
+        self.groups.get(self.lines.get(index)?.task)
+    }
+
+    /// What a task did in the last samples.
+    pub fn trend(&self, identity: Identity, count: usize) -> Vec<Tenths> {
+        self.trends.of(&identity, count)
+    }
+
+    /// Takes the amounts of the process that is looked into.
+    pub fn note(&mut self, details: &Details) {
+        let identity = details.target.identity;
+        let Ok(snapshot) = &details.process else { return };
+        if let Some(bytes) = snapshot.tasks().next().and_then(|task| task.rss_bytes().ok()) {
+            self.sizes.add(identity, kibibytes(bytes));
+        }
+        let rate = |rate: Rate| details.activity?.rates[rate as usize].ok();
+        let kib = |bytes: f64| kibibytes(bytes as u64);
+        self.reads.add(identity, rate(Rate::ReadBytes).map_or(0, kib));
+        self.writes.add(identity, rate(Rate::WriteBytes).map_or(0, kib));
+    }
+
+    /// What a task read a second in the last samples, in KiB; 0 where it is not known.
+    pub fn reads(&self, identity: Identity, count: usize) -> Vec<u32> {
+        self.reads.of(&identity, count)
+    }
+
+    /// The same for what it wrote.
+    pub fn writes(&self, identity: Identity, count: usize) -> Vec<u32> {
+        self.writes.of(&identity, count)
+    }
+
+    /// The resident memory of a task in the last samples, in KiB; 0 where it is not known.
+    pub fn sizes(&self, identity: Identity, count: usize) -> Vec<u32> {
+        self.sizes.of(&identity, count)
+    }
+
+    /// What a group did in the last samples.
+    pub fn group_trend(&self, name: &Name, count: usize) -> Vec<Tenths> {
+        self.group_trends.of(name, count)
+    }
+}
+
+fn kibibytes(bytes: u64) -> u32 {
+    u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
+}
+
+fn time_ns(task: &Task<'_>) -> Option<u64> {
+    Some(task.utime_ns().ok()?.saturating_add(task.stime_ns().ok()?))
+}
+
+/// Rows that are not in a tree.
+fn flat(order: Vec<usize>) -> Vec<Line> {
+    let line = |task| Line {
+        task,
+        depth: 0,
+        last: true,
+    };
+    order.into_iter().map(line).collect()
+}
+
+/// The indices of groups in order. Equal ones are in the order of their names.
+fn sorted_groups(groups: &[Group], order: Order) -> Vec<usize> {
+    let by = SortBy {
+        key: (),
+        descending: order.descending,
+    };
+    let amount = |index: usize| {
+        let group: &Group = &groups[index];
+        let amount = match order.key {
+            SortKey::Rate(_) => group.cpu,
+            SortKey::Time => Some(group.time_ns as f64),
+            SortKey::Field(Field::PssBytes | Field::UssBytes) => group.pss_bytes.map(|(bytes, _)| bytes as f64),
+            SortKey::Field(Field::RssBytes | Field::MemPercent) => Some(group.rss_bytes as f64),
+            SortKey::Field(Field::ThreadsCount) => Some(group.processes as f64),
+            SortKey::Field(_) => None,
+        };
+        amount.ok_or(())
+    };
+    let mut indices: Vec<usize> = (0..groups.len()).collect();
+    indices.sort_by(|&a, &b| {
+        let names = || groups[a].name.cmp(&groups[b].name);
+        by.compare(amount(a), amount(b), f64::total_cmp).then_with(names)
+    });
+    indices
+}
+
+impl Table for Model {
+    fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn height(&self) -> usize {
+        self.height
+    }
+
+    fn id(&self, index: usize) -> Option<Id> {
+        if let Some(group) = self.group(index) {
+            return Some(Id::Group(group.name.clone()));
+        }
+        let row = self.row(index)?;
+        Some(Id::Task(Identity::of(row.task.record().header())))
+    }
+
+    fn position(&self, id: &Id) -> Option<usize> {
+        let is_same = |line: &Line| match id {
+            Id::Group(name) => self.groups.get(line.task).is_some_and(|group| group.name == *name),
+            Id::Task(identity) => Identity::of(self.snapshot.task(line.task).record().header()) == *identity,
+        };
+        if matches!(id, Id::Group(_)) != matches!(self.rows, Rows::By(_)) {
+            return None;
+        }
+        self.lines.iter().position(is_same)
+    }
+
+    fn target(&self, index: usize) -> Option<Target> {
+        let row = self.row(index)?;
+        let header = row.task.record().header();
+        Some(Target {
+            pid: header.pid.get(),
+            tid: header.tid.get(),
+            identity: Identity::of(header),
+            name: row.task.comm().unwrap_or_default().to_vec(),
+            nice: match row.value(Field::Nice) {
+                Ok(Value::Signed(nice)) => Some(nice),
+                _ => None,
+            },
+        })
+    }
+
+    fn has_text(&self, index: usize, text: &str) -> bool {
+        let has = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes)
+                .to_lowercase()
+                .contains(&text.to_lowercase())
+        };
+        if let Some(group) = self.group(index) {
+            return matches!(&group.name, Name::Known(name) if has(name));
+        }
+        let Some(row) = self.row(index) else { return false };
+        let names = [Field::Comm, Field::Cmdline, Field::User];
+        names.into_iter().any(|field| match row.value(field) {
+            Ok(Value::Text(bytes)) => has(bytes),
+            Ok(Value::Texts(arguments)) => has(&arguments
+                .as_bytes()
+                .iter()
+                .map(|&byte| byte.max(b' '))
+                .collect::<Vec<_>>()),
+            _ => false,
+        })
+    }
+}

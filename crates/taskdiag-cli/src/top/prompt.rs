@@ -1,0 +1,145 @@
+//! A line that is typed: a filter, a number, a signal.
+
+/// A line with a cursor in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    text: String,
+    /// A byte index, at the beginning of a character.
+    cursor: usize,
+}
+
+/// What a key does to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Inserts a character.
+    Insert(char),
+    /// Removes the character before the cursor.
+    Backspace,
+    /// Removes the character at the cursor.
+    Delete,
+    /// Removes everything before the cursor.
+    Clear,
+    /// Removes the word before the cursor.
+    Word,
+    /// One character back.
+    Left,
+    /// One character on.
+    Right,
+    /// To the beginning.
+    Home,
+    /// To the end.
+    End,
+}
+
+/// The longest line, in bytes. Longer ones are pasted by mistake.
+const LONGEST: usize = 4096;
+
+impl Line {
+    /// A line that has this text, with the cursor behind it.
+    pub fn new(text: impl Into<String>) -> Line {
+        let text = text.into();
+        Line {
+            cursor: text.len(),
+            text,
+        }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text in front of the cursor.
+    pub fn before(&self) -> &str {
+        &self.text[..self.cursor]
+    }
+
+    /// Changes it.
+    pub fn edit(&mut self, edit: Edit) {
+        let previous = self.before().char_indices().next_back().map_or(0, |(index, _)| index);
+        let next = self.text[self.cursor..].chars().next().map_or(0, char::len_utf8) + self.cursor;
+        match edit {
+            Edit::Insert(character) if character.is_control() || self.text.len() >= LONGEST => {}
+            Edit::Insert(character) => {
+                self.text.insert(self.cursor, character);
+                self.cursor += character.len_utf8();
+            }
+            Edit::Backspace => self.remove(previous),
+            Edit::Delete => {
+                self.text.replace_range(self.cursor..next, "");
+            }
+            Edit::Clear => self.remove(0),
+            Edit::Word => {
+                let word = self.before().trim_end().rfind(' ').map_or(0, |index| index + 1);
+                self.remove(word);
+            }
+            Edit::Left => self.cursor = previous,
+            Edit::Right => self.cursor = next,
+            Edit::Home => self.cursor = 0,
+            Edit::End => self.cursor = self.text.len(),
+        }
+    }
+
+    /// Removes what is between an index and the cursor.
+    fn remove(&mut self, from: usize) {
+        self.text.replace_range(from..self.cursor, "");
+        self.cursor = from;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_edit() -> impl Strategy<Value = Edit> {
+        prop_oneof![
+            any::<char>().prop_map(Edit::Insert),
+            Just(Edit::Backspace),
+            Just(Edit::Delete),
+            Just(Edit::Clear),
+            Just(Edit::Word),
+            Just(Edit::Left),
+            Just(Edit::Right),
+            Just(Edit::Home),
+            Just(Edit::End),
+        ]
+    }
+
+    /// Check what each edit does.
+    #[test]
+    fn lines_are_edited() {
+        let mut line = Line::new("größe");
+        for edit in [Edit::Left, Edit::Left, Edit::Backspace, Edit::Insert('o'), Edit::Delete] {
+            line.edit(edit);
+        }
+        assert_eq!((line.text(), line.before()), ("groe", "gro"));
+        line.edit(Edit::Home);
+        line.edit(Edit::Backspace);
+        line.edit(Edit::Insert('x'));
+        assert_eq!((line.text(), line.before()), ("xgroe", "x"));
+        line.edit(Edit::Insert('\x1b'));
+        line.edit(Edit::End);
+        line.edit(Edit::Delete);
+        line.edit(Edit::Right);
+        assert_eq!((line.text(), line.before()), ("xgroe", "xgroe"));
+        let mut line = Line::new("a == b ");
+        line.edit(Edit::Word);
+        assert_eq!(line.text(), "a == ");
+        line.edit(Edit::Clear);
+        assert_eq!(line.text(), "");
+    }
+
+    proptest! {
+        /// Check that no sequence of edits panics, and that the cursor stays in the text.
+        #[test]
+        fn edits_are_safe(edits in prop::collection::vec(any_edit(), 0..50)) {
+            let mut line = Line::default();
+            for edit in edits {
+                line.edit(edit);
+                prop_assert!(line.text().starts_with(line.before()));
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The thread that asks the kernel, so that keys never wait for it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{eventfd, EventfdFlags};
+use taskdiag::{Handle, Query, Snapshot};
+
+use super::details::{Details, Inquiry, Inspector};
+use super::view::Rows;
+use crate::host::Host;
+use crate::watch::Moment;
+
+/// What a survey is an answer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// What the rows are.
+    pub rows: Rows,
+    /// The number of the order.
+    pub serial: u64,
+}
+
+/// A survey of all tasks, and what the header says of that time.
+pub struct Survey {
+    /// What it is an answer to.
+    pub tag: Tag,
+    /// The tasks.
+    pub snapshot: Snapshot,
+    /// When that was.
+    pub moment: Moment,
+    /// The machine.
+    pub host: Host,
+}
+
+/// What the thread found out.
+pub enum Report {
+    Survey(Box<Survey>),
+    /// A close look at the tasks on the screen.
+    Look(Box<Snapshot>),
+    Details(Box<Details>),
+    /// Something could not be answered.
+    Failed(String),
+}
+
+/// What the thread is to do.
+pub enum Order {
+    /// Asks this at once and from now on.
+    Survey(Tag, Box<Query>),
+    /// Asks this once.
+    Look(Box<Query>),
+    /// Looks into one process, at once and with each survey.
+    Inspect(Option<Inquiry>),
+    /// The time between two surveys.
+    Delay(Duration),
+    /// Whether to wait for [`Order::Now`] rather than for the time.
+    Pause(bool),
+    /// Asks at once.
+    Now,
+    /// The memory of an answer that is not needed any more.
+    Reuse(Box<Snapshot>),
+}
+
+/// The thread's other end.
+pub struct Sampler {
+    orders: Sender<Order>,
+    reports: Receiver<Report>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Sampler {
+    /// Starts the thread. `inspector` looks into single processes.
+    pub fn start(handle: Handle, inspector: Inspector, delay: Duration) -> io::Result<Sampler> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (orders, received) = channel();
+        let (sent, reports) = channel();
+        let worker = Worker {
+            handle,
+            inspector,
+            reports: sent,
+            wake: wake.clone(),
+            survey: None,
+            look: None,
+            inquiry: None,
+            is_due: false,
+            is_inquiry_due: false,
+            is_paused: false,
+            delay,
+            next: Instant::now(),
+            memory: Vec::new(),
+        };
+        thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(move || worker.run(&received))?;
+        Ok(Sampler { orders, reports, wake })
+    }
+
+    /// Gives an order. If the thread has ended, the next report says so.
+    pub fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+
+    /// Takes a report, if there is one.
+    pub fn report(&self) -> Option<Report> {
+        use std::sync::mpsc::TryRecvError;
+        let mut count = [0; 8];
+        // Nonblocking; what was there is in the channel already.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        match self.reports.try_recv() {
+            Ok(report) => Some(report),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Report::Failed("the thread that asks the kernel has ended".to_owned()))
+            }
+        }
+    }
+
+    /// Waits for a report.
+    pub fn wait(&self) -> Report {
+        let ended = || Report::Failed("the thread that asks the kernel has ended".to_owned());
+        self.reports.recv().unwrap_or_else(|_| ended())
+    }
+}
+
+/// Readable when there may be reports.
+impl AsFd for Sampler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// The most snapshots that are kept for their memory: one of a survey, one of a close look.
+const KEPT: usize = 2;
+
+struct Worker {
+    handle: Handle,
+    inspector: Inspector,
+    reports: Sender<Report>,
+    wake: Arc<OwnedFd>,
+    survey: Option<(Tag, Box<Query>)>,
+    look: Option<Box<Query>>,
+    inquiry: Option<Inquiry>,
+    is_due: bool,
+    is_inquiry_due: bool,
+    is_paused: bool,
+    delay: Duration,
+    /// When the next survey is due.
+    next: Instant,
+    memory: Vec<Snapshot>,
+}
+
+/// Nobody takes reports any more.
+struct Over;
+
+impl Worker {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let received = if self.is_paused || self.survey.is_none() {
+                orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                orders.recv_timeout(self.next.saturating_duration_since(Instant::now()))
+            };
+            match received {
+                Ok(order) => {
+                    self.obey(order);
+                    // Of several orders of a kind only the last one matters.
+                    while let Ok(order) = orders.try_recv() {
+                        self.obey(order);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.is_due = true,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.serve().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Survey(tag, query) => {
+                self.survey = Some((tag, query));
+                self.is_due = true;
+            }
+            Order::Look(query) => self.look = Some(query),
+            Order::Inspect(inquiry) => {
+                self.inquiry = inquiry;
+                self.is_inquiry_due = true;
+            }
+            Order::Delay(delay) => {
+                self.delay = delay;
+                self.next = self.next.min(Instant::now() + delay);
+            }
+            Order::Pause(is_paused) => self.is_paused = is_paused,
+            Order::Now => self.is_due = true,
+            Order::Reuse(snapshot) => {
+                if self.memory.len() < KEPT {
+                    self.memory.push(*snapshot);
+                }
+            }
+        }
+    }
+
+    /// Does what is due: what a key waits for comes first.
+    fn serve(&mut self) -> Result<(), Over> {
+        if let Some(query) = self.look.take() {
+            let report = self.ask(&query).map(|snapshot| Report::Look(Box::new(snapshot)));
+            self.send(report)?;
+        }
+        if self.is_inquiry_due {
+            self.inspect()?;
+        }
+        if std::mem::take(&mut self.is_due) {
+            self.next = (self.next + self.delay).max(Instant::now());
+            if let Some((tag, query)) = self.survey.take() {
+                let (answer, moment) = Moment::of(|| self.ask(&query));
+                let report = answer.map(|snapshot| {
+                    Report::Survey(Box::new(Survey {
+                        tag,
+                        snapshot,
+                        moment,
+                        host: Host::read(),
+                    }))
+                });
+                self.survey = Some((tag, query));
+                self.send(report)?;
+                self.inspect()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn inspect(&mut self) -> Result<(), Over> {
+        self.is_inquiry_due = false;
+        let Some(inquiry) = &self.inquiry else { return Ok(()) };
+        let details = self.inspector.details(&mut self.handle, inquiry);
+        self.send(Ok(Report::Details(Box::new(details))))
+    }
+
+    /// Asks, into the memory of an earlier answer: into the largest for a survey, which comes first.
+    fn ask(&mut self, query: &Query) -> taskdiag::Result<Snapshot> {
+        let is_survey = !query.scope.is_listed();
+        let capacity = |snapshot: &Snapshot| snapshot.records.capacity();
+        self.memory.sort_by_key(capacity);
+        let memory = if is_survey { self.memory.pop() } else { None };
+        let memory = memory.or_else(|| (!self.memory.is_empty()).then(|| self.memory.remove(0)));
+        let mut snapshot = memory.unwrap_or_default();
+        self.handle.query_into(query, &mut snapshot)?;
+        Ok(snapshot)
+    }
+
+    fn send(&self, report: taskdiag::Result<Report>) -> Result<(), Over> {
+        let report = report.unwrap_or_else(|error| Report::Failed(format!("{error:#}")));
+        self.reports.send(report).map_err(|_| Over)?;
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag::Field;
+
+    use super::*;
+
+    fn wait_for_survey(sampler: &Sampler) -> Box<Survey> {
+        loop {
+            match sampler.wait() {
+                Report::Survey(survey) => return survey,
+                Report::Failed(message) => panic!("{message}"),
+                Report::Look(_) | Report::Details(_) => {}
+            }
+        }
+    }
+
+    /// Check that samples come by themselves, at once when that is asked for, and not while paused.
+    #[test]
+    fn samples_come_in_time() {
+        let delay = Duration::from_millis(50);
+        let sampler = Sampler::start(Handle::new(), Inspector::default(), delay).expect("a thread");
+        let query = Query::processes().fields(Field::StartNs);
+        let began = Instant::now();
+        let tag = Tag {
+            rows: Rows::Processes,
+            serial: 1,
+        };
+        sampler.order(Order::Survey(tag, Box::new(query)));
+        for _ in 0..4 {
+            let survey = wait_for_survey(&sampler);
+            assert!(survey.snapshot.len() > 1);
+            sampler.order(Order::Reuse(Box::new(survey.snapshot)));
+        }
+        assert!(began.elapsed() >= 3 * delay, "{:?}", began.elapsed());
+        sampler.order(Order::Delay(Duration::from_secs(1000)));
+        sampler.order(Order::Pause(true));
+        let own = Box::new(Query::these([std::process::id()]).fields(Field::Comm | Field::StartNs));
+        sampler.order(Order::Look(own));
+        loop {
+            match sampler.wait() {
+                Report::Look(look) => break assert_eq!(look.len(), 1),
+                Report::Failed(message) => panic!("{message}"),
+                _ => {}
+            }
+        }
+        thread::sleep(2 * delay);
+        assert!(sampler.report().is_none());
+        sampler.order(Order::Now);
+        assert!(wait_for_survey(&sampler).snapshot.len() > 1);
+    }
+}

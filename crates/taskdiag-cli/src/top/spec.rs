@@ -1,0 +1,169 @@
+//! What is asked from the kernel for what is looked at.
+//!
+//! A sample has two parts. The survey is about all tasks, and has what they are sorted, filtered and
+//! added up by. The close look is about the rows on the screen, and has what these show.
+
+use std::time::Duration;
+
+use taskdiag::{Budget, Field, Fields, Filter, Group, Identity, Query};
+
+use super::column::{Set, Show};
+use super::groups;
+use super::view::{Rows, View};
+use crate::outcome::Failure;
+use crate::selection::{self, Selection};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What the rows are.
+    pub rows: Rows,
+    /// The fields of the survey.
+    pub survey: Fields,
+    /// The fields of the close look.
+    pub look: Fields,
+    /// An expression; empty: all.
+    pub filter: String,
+    /// Names of users; empty: all.
+    pub users: String,
+    /// How long reading proportional sizes may take.
+    pub pss_budget: Duration,
+}
+
+/// The fields that every survey has: they say which task it is, what it is called, and what it does.
+/// All but the times are in one group.
+fn always() -> Fields {
+    Field::StartNs | Field::Ppid | Field::State | Field::Comm | Field::UtimeNs | Field::StimeNs
+}
+
+impl Spec {
+    /// What the view needs.
+    pub fn of(view: &View) -> Spec {
+        let mut survey = always() | view.order.key.fields();
+        let mut look = always();
+        match view.rows {
+            Rows::By(by) => {
+                survey |= by.fields() | groups::summed();
+                if view.set == Set::Memory {
+                    survey |= Field::PssBytes;
+                }
+            }
+            Rows::Processes | Rows::Tree | Rows::Threads => {
+                for show in view.shown() {
+                    match show {
+                        Show::Rate(_) => survey |= show.fields(),
+                        show => look |= show.fields(),
+                    }
+                }
+                // A process that is to be reniced shows what it has now.
+                look |= Field::Nice;
+            }
+        }
+        if view.rows == Rows::Threads {
+            // Page tables are walked for processes.
+            let is_walked = |field: &Field| field.group() == Group::Rollup;
+            survey = survey.iter().filter(|field| !is_walked(field)).collect();
+        }
+        Spec {
+            rows: view.rows,
+            survey,
+            look,
+            filter: view.filter.clone(),
+            users: view.users.clone(),
+            pss_budget: view.pss_budget,
+        }
+    }
+
+    /// Whether rows are threads.
+    pub fn threads(&self) -> bool {
+        self.rows == Rows::Threads
+    }
+
+    fn budget(&self) -> Budget {
+        Budget::default().deadline(Some(self.pss_budget))
+    }
+
+    /// The query of the survey, of the tasks that the options select, and the filter that is decided
+    /// when rates are known.
+    pub fn query(&self, selection: &Selection) -> Result<(Query, Option<Filter>), Failure> {
+        let mut query = selection.query(self.threads())?;
+        if !self.users.is_empty() {
+            let names: Vec<String> = self.users.split(',').map(str::to_owned).collect();
+            query = query.filter(Filter::one_of(Field::Euid, &selection::users(&names)?));
+        }
+        if !self.filter.is_empty() {
+            query = query.filter(selection::filter(&self.filter)?);
+        }
+        let mut fields = self.survey;
+        // Watching, `cpu_percent` is of the time since the sample before.
+        let filter = query.filter.take();
+        query.filter = filter
+            .as_ref()
+            .and_then(|filter| filter.part_without_field(Field::CpuPercent));
+        let rated = filter.filter(|filter| filter.fields().contains(Field::CpuPercent));
+        if let Some(filter) = &rated {
+            fields |= filter.fields().without(Field::CpuPercent);
+        }
+        Ok((query.fields(fields).budget(self.budget()), rated))
+    }
+
+    /// The query of a close look at some tasks, given with their processes.
+    pub fn close_look(&self, tasks: &[(u32, Identity)]) -> Query {
+        let pids = tasks.iter().map(|(pid, _)| *pid);
+        let query = if self.threads() {
+            let tids: Vec<u32> = tasks.iter().map(|(_, identity)| identity.tid()).collect();
+            Query::threads_of_these(pids).filter(Filter::one_of(Field::Tid, &tids))
+        } else {
+            Query::these(pids)
+        };
+        query.fields(self.look).budget(self.budget())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::column::{Order, SortKey};
+    use super::*;
+    use crate::watch::Rate;
+
+    /// Check that of all tasks only what decides about rows is asked, and of those on the screen
+    /// what they show.
+    #[test]
+    fn only_what_is_needed_is_asked() {
+        let mut view = View::default();
+        let groups = |fields: Fields| -> Vec<&str> { fields.groups().iter().map(Group::name).collect() };
+        let spec = Spec::of(&view);
+        assert_eq!(groups(spec.survey), ["base", "cpu"]);
+        assert!(spec.look.contains(Field::Cmdline) && !spec.survey.contains(Field::Cmdline));
+        view.order = Order::by(SortKey::Field(Field::RssBytes));
+        assert_eq!(groups(Spec::of(&view).survey), ["base", "cpu", "mem"]);
+        view.order = Order::by(SortKey::Rate(Rate::WriteBytes));
+        assert_eq!(groups(Spec::of(&view).survey), ["base", "cpu", "io"]);
+        view.set = Set::Memory;
+        let spec = Spec::of(&view);
+        assert!(spec.look.contains(Field::PssBytes) && !spec.survey.contains(Field::PssBytes));
+        view.rows = Rows::By(groups::By::Unit);
+        let spec = Spec::of(&view);
+        assert!(spec.survey.contains(Field::PssBytes) && spec.survey.contains(Field::Unit));
+    }
+
+    /// Check that the part of a filter that looks at rates is decided later.
+    #[test]
+    fn rates_are_decided_later() {
+        let view = View {
+            filter: "cpu_percent > 5 and uid == 0".to_owned(),
+            users: "root".to_owned(),
+            ..View::default()
+        };
+        let (query, rated) = Spec::of(&view).query(&Selection::default()).expect("a query");
+        let (first, rated) = (query.filter.expect("a filter"), rated.expect("a filter"));
+        assert!(!first.fields().contains(Field::CpuPercent) && first.fields().contains(Field::Uid));
+        assert!(rated.fields().contains(Field::CpuPercent));
+        assert!(query.fields.contains(Field::Uid));
+        let wrong = View {
+            filter: "uid =".to_owned(),
+            ..view
+        };
+        assert!(Spec::of(&wrong).query(&Selection::default()).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! The terminal: its modes, which are put back whatever happens, and the signals about it.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic;
+use std::sync::{Mutex, Once, PoisonError};
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::style::ResetColor;
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::QueueableCommand as _;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{getpgrp, getpid, kill_process, kill_process_group, Signal};
+use rustix::termios::{tcgetattr, tcsetattr, OptionalActions, Termios};
+use taskdiag_sys::signals::signalfd;
+
+/// The modes that the terminal had, while it has others. One for the process, so that a panic of any
+/// thread can put them back.
+static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// The terminal while it is ours. Dropping it puts everything back.
+#[derive(Debug)]
+pub struct Guard(());
+
+impl Guard {
+    /// Takes the terminal that standard input and output are.
+    pub fn enter() -> io::Result<Guard> {
+        restore_at_panic();
+        let stdin = rustix::stdio::stdin();
+        let modes = tcgetattr(stdin)?;
+        let mut raw = modes.clone();
+        raw.make_raw();
+        *saved() = Some(modes);
+        let guard = Guard(());
+        tcsetattr(stdin, OptionalActions::Now, &raw)?;
+        let mut stdout = io::stdout().lock();
+        stdout.queue(EnterAlternateScreen)?.queue(Hide)?;
+        stdout.flush()?;
+        Ok(guard)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn saved() -> std::sync::MutexGuard<'static, Option<Termios>> {
+    SAVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts the terminal back as it was, if it is ours. A terminal that is gone can't be, and nobody
+/// sees it.
+fn restore() {
+    let Some(modes) = saved().take() else { return };
+    let mut text = Vec::new();
+    let queued = text
+        .queue(ResetColor)
+        .and_then(|text| text.queue(LeaveAlternateScreen))
+        .and_then(|text| text.queue(Show));
+    if queued.is_ok() {
+        let _ = rustix::io::write(rustix::stdio::stdout(), &text);
+    }
+    let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
+}
+
+/// Has every panic put the terminal back before its message is printed.
+fn restore_at_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            restore();
+            before(info);
+        }));
+    });
+}
+
+/// Stops all processes of the job, as Ctrl-Z does where the terminal is not ours, until it goes on.
+/// The terminal must have been put back.
+pub fn suspend() -> io::Result<()> {
+    // The other processes of the job: a script that started this one, for example. This process has
+    // the signal blocked.
+    kill_process_group(getpgrp(), Signal::TSTP)?;
+    kill_process(getpid(), Signal::STOP)?;
+    Ok(())
+}
+
+/// What a signal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It is time to end.
+    End,
+    /// It is time to suspend.
+    Suspend,
+    /// The process was stopped and goes on.
+    Resumed,
+    /// The terminal has another size.
+    Resized,
+}
+
+/// The signals, blocked and read from a descriptor.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks the signals. To be called before other threads are started.
+    pub fn block() -> io::Result<Signals> {
+        let signals = [
+            Signal::TERM,
+            Signal::HUP,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::TSTP,
+            Signal::CONT,
+            Signal::WINCH,
+            // Putting the modes back works in the background too.
+            Signal::TTOU,
+        ];
+        Ok(Signals(signalfd(&signals.map(Signal::as_raw))?))
+    }
+
+    /// Takes a signal, if there is one.
+    pub fn take(&self) -> Option<Notice> {
+        /// `struct signalfd_siginfo` (signalfd(2)), which begins with the number of the signal.
+        const INFO: usize = 128;
+        let mut info = [0; INFO];
+        loop {
+            match rustix::io::read(&self.0, &mut info) {
+                Ok(INFO) => {}
+                Err(Errno::INTR) => continue,
+                _ => return None,
+            }
+            let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32;
+            let is = |signal: Signal| number == signal.as_raw();
+            return Some(match number {
+                _ if is(Signal::WINCH) => Notice::Resized,
+                _ if is(Signal::CONT) => Notice::Resumed,
+                _ if is(Signal::TSTP) => Notice::Suspend,
+                _ if is(Signal::TTOU) => continue,
+                _ => Notice::End,
+            });
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// Keys were pressed.
+    pub keys: bool,
+    /// There are signals.
+    pub signals: bool,
+    /// There are reports.
+    pub reports: bool,
+    /// The terminal is gone.
+    pub lost: bool,
+}
+
+/// Waits until there is something to do, or until the time has passed.
+pub fn wait(signals: &Signals, reports: BorrowedFd<'_>, timeout: Option<Timespec>) -> io::Result<Ready> {
+    let mut polled = [
+        PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
+        PollFd::new(signals, PollFlags::IN),
+        PollFd::from_borrowed_fd(reports, PollFlags::IN),
+    ];
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(Ready::default()),
+        Err(errno) => return Err(errno.into()),
+    }
+    let [keys, signals, reports] = polled.map(|polled| polled.revents());
+    let lost = keys.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    Ok(Ready {
+        keys: keys.contains(PollFlags::IN) && !lost,
+        signals: !signals.is_empty(),
+        reports: !reports.is_empty(),
+        lost,
+    })
+}
+
+/// Removes everything from the screen.
+pub fn clear() -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .queue(crossterm::terminal::Clear(crossterm::terminal::ClearType::All))?
+        .queue(MoveTo(0, 0))?;
+    stdout.flush()
+}

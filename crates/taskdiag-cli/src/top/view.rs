@@ -1,0 +1,585 @@
+//! What the user looks at and how. Keys change it; nothing here does I/O.
+
+use std::time::Duration;
+
+use taskdiag::Identity;
+use taskdiag_core::names;
+
+use super::column::{usual, Order, Set, Show, SortKey};
+use super::groups::{By, Name};
+use super::input::Key;
+use super::keys::{self, Action, Motion, Typed};
+use super::page::Page;
+use super::prompt::Line;
+use crate::choice::Chosen;
+use crate::outcome::Failure;
+use crate::quantity;
+use crate::selection;
+
+/// What the rows of the table are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rows {
+    /// Processes.
+    #[default]
+    Processes,
+    /// Processes below their parents.
+    Tree,
+    /// Threads.
+    Threads,
+    /// Sums of processes.
+    By(By),
+}
+
+impl Rows {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rows::Processes => "processes",
+            Rows::Tree => "tree",
+            Rows::Threads => "threads",
+            Rows::By(by) => by.name(),
+        }
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Rows> {
+        let others = [Rows::Processes, Rows::Tree, Rows::Threads];
+        others.into_iter().chain(By::ALL.map(Rows::By))
+    }
+
+    /// These rows, or processes if they are shown already.
+    fn toggled(self, rows: Rows) -> Rows {
+        if self == rows {
+            Rows::Processes
+        } else {
+            rows
+        }
+    }
+
+    /// The next kind of sums.
+    fn next_by(self) -> Rows {
+        let Rows::By(by) = self else {
+            return Rows::By(By::ALL[0]);
+        };
+        let next = By::ALL.iter().skip_while(|&&other| other != by).nth(1);
+        next.map_or(Rows::Processes, |&by| Rows::By(by))
+    }
+}
+
+/// Which row it is, in another sample too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Id {
+    /// A process or a thread.
+    Task(Identity),
+    /// A sum.
+    Group(Name),
+}
+
+/// A process or thread that something is to be done to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The process.
+    pub pid: u32,
+    /// The thread; of a process its first one.
+    pub tid: u32,
+    /// When it started says whether it is still the same.
+    pub identity: Identity,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its nice value, if that is known.
+    pub nice: Option<i64>,
+}
+
+/// The rows as far as keys depend on them.
+pub trait Table {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// How many fit on the screen.
+    fn height(&self) -> usize;
+    /// Which row it is.
+    fn id(&self, index: usize) -> Option<Id>;
+    /// Where a row is.
+    fn position(&self, id: &Id) -> Option<usize>;
+    /// The process or thread of a row.
+    fn target(&self, index: usize) -> Option<Target>;
+    /// Whether a row has this text in its names.
+    fn has_text(&self, index: usize, text: &str) -> bool;
+}
+
+/// What is asked for in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    Filter,
+    Users,
+    Search,
+    Delay,
+    Columns,
+    Sort,
+    Signal(Target),
+    Nice(Target),
+    /// Whether it is really meant.
+    Confirm(Effect),
+}
+
+/// A question, and the line that answers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What is asked.
+    pub question: Question,
+    /// What was typed.
+    pub line: Line,
+    /// What is wrong with it, and at which character.
+    pub error: Option<(String, Option<usize>)>,
+}
+
+/// What the program is to do outside of the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Quit,
+    Suspend,
+    Redraw,
+    Now,
+    Save,
+    Signal(Target, u32),
+    Renice(Target, i32),
+}
+
+/// What the whole screen shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// The table.
+    Table,
+    /// The keys, from this line on.
+    Help(usize),
+    /// A page about a process, from this line on.
+    Details(Target, Page, usize),
+}
+
+/// Something to tell the user until the next key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The text.
+    pub text: String,
+    /// Whether something went wrong.
+    pub is_error: bool,
+}
+
+/// What the user looks at.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub rows: Rows,
+    /// The columns without those that were chosen.
+    pub set: Set,
+    /// The columns that were chosen, as typed; empty: those of the set.
+    pub columns: String,
+    pub order: Order,
+    /// An expression; empty: all.
+    pub filter: String,
+    /// Names with commas between them; empty: all.
+    pub users: String,
+    pub delay: Duration,
+    /// How long reading proportional sizes may take for each sample.
+    pub pss_budget: Duration,
+    pub each_processor: bool,
+    pub follow: bool,
+    pub paused: bool,
+    /// The row of the cursor.
+    pub cursor: usize,
+    /// The first row on the screen.
+    pub first: usize,
+    /// Which row the cursor was on.
+    pub at: Option<Id>,
+    /// How many characters of the last column are skipped.
+    pub shift: usize,
+    pub screen: Screen,
+    pub prompt: Option<Prompt>,
+    pub message: Option<Message>,
+    pub search: String,
+}
+
+impl Default for View {
+    fn default() -> View {
+        View {
+            rows: Rows::default(),
+            set: Set::default(),
+            columns: String::new(),
+            order: Order::default(),
+            filter: String::new(),
+            users: String::new(),
+            delay: Duration::from_secs(2),
+            pss_budget: Duration::from_millis(250),
+            each_processor: true,
+            follow: false,
+            paused: false,
+            cursor: 0,
+            first: 0,
+            at: None,
+            shift: 0,
+            screen: Screen::Table,
+            prompt: None,
+            message: None,
+            search: String::new(),
+        }
+    }
+}
+
+/// Characters that one key moves the last column by.
+const SHIFT: usize = 8;
+
+/// The columns that a list of names chooses, as `-o` takes it.
+pub fn chosen_columns(list: &str, usual: Vec<Show>) -> Result<Vec<Show>, Failure> {
+    let lists: Vec<String> = if list.is_empty() {
+        Vec::new()
+    } else {
+        vec![list.to_owned()]
+    };
+    let chosen = Chosen::parse(&lists, Show::named)?;
+    Ok(chosen.columns(usual, |show| show))
+}
+
+/// The signal of a name or number.
+pub fn signal(text: &str) -> Option<u32> {
+    names::signal(text.trim())
+}
+
+/// The message of a failure, in one line.
+pub fn one_line(failure: &Failure) -> String {
+    let message = match failure {
+        Failure::Unanswered(message) | Failure::Fatal(message) => message.clone(),
+        Failure::Output(error) => error.to_string(),
+    };
+    message.replace('\n', "; ")
+}
+
+impl View {
+    /// The columns of the table.
+    pub fn shown(&self) -> Vec<Show> {
+        let usual = usual(self.set, self.rows == Rows::Threads);
+        // They were parsed when they were chosen.
+        chosen_columns(&self.columns, usual.clone()).unwrap_or(usual)
+    }
+
+    /// Tells the user something.
+    pub fn say(&mut self, text: impl Into<String>, is_error: bool) {
+        self.message = Some(Message {
+            text: text.into(),
+            is_error,
+        });
+    }
+
+    /// Puts the cursor where it belongs after the rows have changed.
+    pub fn settle(&mut self, table: &dyn Table) {
+        if self.follow {
+            let found = self.at.as_ref().and_then(|id| table.position(id));
+            if let Some(index) = found {
+                self.cursor = index;
+            } else if self.at.is_some() && table.len() > 0 {
+                self.follow = false;
+                self.say("the process that was followed is not there any more", false);
+            }
+        }
+        self.cursor = self.cursor.min(table.len().saturating_sub(1));
+        let height = table.height().max(1);
+        let last_first = table.len().saturating_sub(height);
+        self.first = self.first.min(self.cursor).min(last_first);
+        if self.cursor >= self.first + height {
+            self.first = self.cursor + 1 - height;
+        }
+        self.at = table.id(self.cursor);
+    }
+
+    /// Does what a key means.
+    pub fn press(&mut self, key: Key, table: &dyn Table) -> Option<Effect> {
+        self.message = None;
+        if let Some(prompt) = self.prompt.take() {
+            return self.answer(prompt, key, table);
+        }
+        let action = keys::action(key)?;
+        match self.screen {
+            Screen::Table => self.act(action, table),
+            Screen::Help(_) | Screen::Details(..) => self.act_on_page(action, table),
+        }
+    }
+
+    /// What a key does while help or details are shown.
+    fn act_on_page(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
+        let height = table.height().max(1);
+        let scroll = match &mut self.screen {
+            Screen::Help(scroll) | Screen::Details(_, _, scroll) => scroll,
+            Screen::Table => return None,
+        };
+        match action {
+            Action::Move(Motion::Up) => *scroll = scroll.saturating_sub(1),
+            Action::Move(Motion::Down) => *scroll += 1,
+            Action::Move(Motion::PageUp) => *scroll = scroll.saturating_sub(height),
+            Action::Move(Motion::PageDown) => *scroll += height,
+            Action::Move(Motion::Home) => *scroll = 0,
+            Action::Move(Motion::End) => *scroll = usize::MAX / 2,
+            Action::Quit | Action::Close | Action::Details => self.screen = Screen::Table,
+            Action::Help if matches!(self.screen, Screen::Help(_)) => self.screen = Screen::Table,
+            Action::Help => self.screen = Screen::Help(0),
+            Action::NextPage | Action::PreviousPage => {
+                if let Screen::Details(_, page, scroll) = &mut self.screen {
+                    *page = if action == Action::NextPage {
+                        page.next()
+                    } else {
+                        page.previous()
+                    };
+                    *scroll = 0;
+                }
+            }
+            Action::AskSignal | Action::AskNice => {
+                if let Screen::Details(target, ..) = &self.screen {
+                    let target = target.clone();
+                    self.ask_about(action, target);
+                }
+            }
+            Action::Suspend => return Some(Effect::Suspend),
+            Action::Redraw => return Some(Effect::Redraw),
+            Action::Now => return Some(Effect::Now),
+            Action::Pause => self.paused = !self.paused,
+            Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            _ => {}
+        }
+        None
+    }
+
+    /// What a key does while the table is shown.
+    fn act(&mut self, action: Action, table: &dyn Table) -> Option<Effect> {
+        match action {
+            Action::Quit => return Some(Effect::Quit),
+            Action::Suspend => return Some(Effect::Suspend),
+            Action::Redraw => return Some(Effect::Redraw),
+            Action::Now => return Some(Effect::Now),
+            Action::Help => self.screen = Screen::Help(0),
+            Action::Close | Action::NextPage | Action::PreviousPage => {}
+            Action::Details => self.open(table),
+            Action::Move(motion) => self.go(motion, table),
+            Action::ShiftLeft => self.shift = self.shift.saturating_sub(SHIFT),
+            Action::ShiftRight => self.shift += SHIFT,
+            Action::Sort(key) => self.sort(key),
+            Action::NextColumn => self.sort_by_neighbour(true),
+            Action::PreviousColumn => self.sort_by_neighbour(false),
+            Action::Reverse => self.order.descending = !self.order.descending,
+            Action::MemoryColumns => {
+                self.columns.clear();
+                self.set = if self.set == Set::Memory {
+                    Set::Usual
+                } else {
+                    Set::Memory
+                };
+            }
+            Action::Tree => self.rows = self.rows.toggled(Rows::Tree),
+            Action::Threads => self.rows = self.rows.toggled(Rows::Threads),
+            Action::By => self.rows = self.rows.next_by(),
+            Action::Follow => self.follow = !self.follow,
+            Action::Pause => self.paused = !self.paused,
+            Action::Processors => self.each_processor = !self.each_processor,
+            Action::SearchNext => self.search_from(self.cursor + 1, table),
+            Action::AskSort => self.ask(Question::Sort, self.order.text()),
+            Action::AskColumns => {
+                let names: Vec<&str> = self.shown().into_iter().map(Show::name).collect();
+                self.ask(Question::Columns, names.join(","));
+            }
+            Action::AskFilter => self.ask(Question::Filter, self.filter.clone()),
+            Action::AskUsers => self.ask(Question::Users, self.users.clone()),
+            Action::AskSearch => self.ask(Question::Search, String::new()),
+            Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
+            Action::AskSignal | Action::AskNice => match table.target(self.cursor) {
+                Some(target) => self.ask_about(action, target),
+                None => self.say("choose a process first: Enter shows those of a row", true),
+            },
+        }
+        None
+    }
+
+    fn ask(&mut self, question: Question, text: String) {
+        self.prompt = Some(Prompt {
+            question,
+            line: Line::new(text),
+            error: None,
+        });
+    }
+
+    fn ask_about(&mut self, action: Action, target: Target) {
+        if action == Action::AskSignal {
+            return self.ask(Question::Signal(target), "TERM".to_owned());
+        }
+        let nice = target.nice.map_or_else(String::new, |nice| nice.to_string());
+        self.ask(Question::Nice(target), nice);
+    }
+
+    fn go(&mut self, motion: Motion, table: &dyn Table) {
+        let page = table.height().max(1);
+        self.cursor = match motion {
+            Motion::Up => self.cursor.saturating_sub(1),
+            Motion::Down => self.cursor + 1,
+            Motion::PageUp => self.cursor.saturating_sub(page),
+            Motion::PageDown => self.cursor + page,
+            Motion::Home => 0,
+            Motion::End => table.len(),
+        };
+        self.cursor = self.cursor.min(table.len().saturating_sub(1));
+        self.at = table.id(self.cursor);
+    }
+
+    /// Opens what the cursor is on: the details of a process, or the processes of a sum.
+    fn open(&mut self, table: &dyn Table) {
+        if let Some(target) = table.target(self.cursor) {
+            self.screen = Screen::Details(target, Page::default(), 0);
+            return;
+        }
+        let (Rows::By(by), Some(Id::Group(name))) = (self.rows, table.id(self.cursor)) else {
+            return;
+        };
+        match by.expression(&name) {
+            Some(expression) => {
+                self.filter = expression;
+                self.rows = Rows::Processes;
+            }
+            None => self.say("no expression can name these processes", true),
+        }
+    }
+
+    fn sort(&mut self, key: SortKey) {
+        if self.order.key == key {
+            self.order.descending = !self.order.descending;
+        } else {
+            self.order = Order::by(key);
+        }
+    }
+
+    /// Sorts by the column beside the one that rows are sorted by.
+    fn sort_by_neighbour(&mut self, next: bool) {
+        let mut keys: Vec<SortKey> = Vec::new();
+        for key in self.shown().into_iter().map(Show::sort_key) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let here = keys.iter().position(|&key| key == self.order.key);
+        let there = match (here, next) {
+            (Some(here), true) => (here + 1).min(keys.len().saturating_sub(1)),
+            (Some(here), false) => here.saturating_sub(1),
+            (None, _) => 0,
+        };
+        if let (Some(&key), true) = (keys.get(there), here != Some(there)) {
+            self.order = Order::by(key);
+        }
+    }
+
+    /// Puts the cursor on the next row that has the text, from a row on and then from the first.
+    fn search_from(&mut self, from: usize, table: &dyn Table) {
+        if self.search.is_empty() {
+            return self.say("nothing to search for: / asks", true);
+        }
+        let from = from.min(table.len());
+        let mut found = (from..table.len()).chain(0..from);
+        match found.find(|&index| table.has_text(index, &self.search)) {
+            Some(index) => {
+                self.cursor = index;
+                self.at = table.id(index);
+            }
+            None => self.say(format!("nothing has {:?} in it", self.search), true),
+        }
+    }
+
+    /// What a key does to a question.
+    fn answer(&mut self, mut prompt: Prompt, key: Key, table: &dyn Table) -> Option<Effect> {
+        if let Question::Confirm(effect) = &prompt.question {
+            let is_meant = matches!(
+                keys::typed(key),
+                Some(Typed::Edit(super::prompt::Edit::Insert('y' | 'Y')))
+            );
+            if is_meant {
+                return Some(effect.clone());
+            }
+            self.say("nothing was done", false);
+            return None;
+        }
+        match keys::typed(key) {
+            Some(Typed::Edit(edit)) => {
+                prompt.line.edit(edit);
+                prompt.error = check(&prompt.question, prompt.line.text());
+                self.prompt = Some(prompt);
+                None
+            }
+            Some(Typed::Done) => {
+                self.done(prompt, table);
+                None
+            }
+            Some(Typed::Cancel) => None,
+            Some(Typed::Suspend) => {
+                self.prompt = Some(prompt);
+                Some(Effect::Suspend)
+            }
+            None => {
+                self.prompt = Some(prompt);
+                None
+            }
+        }
+    }
+
+    /// Takes an answer. A wrong one stays in its line, with what is wrong.
+    fn done(&mut self, mut prompt: Prompt, table: &dyn Table) {
+        let text = prompt.line.text().trim().to_owned();
+        prompt.error = check(&prompt.question, &text);
+        if prompt.error.is_some() {
+            self.prompt = Some(prompt);
+            return;
+        }
+        match prompt.question {
+            Question::Filter => self.filter = text,
+            Question::Users => self.users = text,
+            Question::Columns => self.columns = text,
+            Question::Sort => self.order = Order::parse(&text).unwrap_or(self.order),
+            Question::Delay => self.delay = quantity::interval(&text).unwrap_or(self.delay),
+            Question::Search => {
+                self.search = text;
+                self.search_from(self.cursor, table);
+            }
+            Question::Signal(target) => {
+                let effect = Effect::Signal(target, signal(&text).unwrap_or(0));
+                self.ask(Question::Confirm(effect), String::new());
+            }
+            Question::Nice(target) => {
+                let effect = Effect::Renice(target, text.parse().unwrap_or(0));
+                self.ask(Question::Confirm(effect), String::new());
+            }
+            Question::Confirm(_) => {}
+        }
+    }
+}
+
+/// What is wrong with an answer, and at which character.
+fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
+    let text = text.trim_end();
+    let failed = |failure: Failure| Some((one_line(&failure), None));
+    match question {
+        Question::Filter if text.is_empty() => None,
+        Question::Filter => {
+            let error = selection::parse_filter(text).err()?;
+            Some((error.message.clone(), Some(error.column())))
+        }
+        Question::Users if text.is_empty() => None,
+        Question::Users => {
+            let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+            selection::users(&names).err().and_then(failed)
+        }
+        Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
+        Question::Sort => Order::parse(text).err().and_then(failed),
+        Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
+        Question::Signal(_) if signal(text).is_none() => {
+            Some(("not a signal: a name such as TERM or HUP, or a number".to_owned(), None))
+        }
+        Question::Nice(_) => match text.parse::<i32>() {
+            Ok(-20..=19) => None,
+            _ => Some(("a nice value is a number from -20 to 19".to_owned(), None)),
+        },
+        Question::Search | Question::Confirm(_) | Question::Signal(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! What keys do.
+
+use taskdiag::Field;
+use taskdiag_core::record::Header;
+
+use super::super::input::Decoder;
+use super::*;
+use crate::watch::Rate;
+
+/// Rows with these ids; the name of each is `p` and its id.
+struct Fake {
+    pids: Vec<u32>,
+    height: usize,
+}
+
+fn identity(pid: u32) -> Identity {
+    Identity::of(&Header {
+        pid: pid.into(),
+        tid: pid.into(),
+        start_ns: 0.into(),
+        ..Header::default()
+    })
+}
+
+impl Table for Fake {
+    fn len(&self) -> usize {
+        self.pids.len()
+    }
+
+    fn height(&self) -> usize {
+        self.height
+    }
+
+    fn id(&self, index: usize) -> Option<Id> {
+        self.pids.get(index).map(|&pid| Id::Task(identity(pid)))
+    }
+
+    fn position(&self, id: &Id) -> Option<usize> {
+        self.pids.iter().position(|&pid| Id::Task(identity(pid)) == *id)
+    }
+
+    fn target(&self, index: usize) -> Option<Target> {
+        self.pids.get(index).map(|&pid| Target {
+            pid,
+            tid: pid,
+            identity: identity(pid),
+            name: format!("p{pid}").into(),
+            nice: Some(0),
+        })
+    }
+
+    fn has_text(&self, index: usize, text: &str) -> bool {
+        format!("p{}", self.pids[index]).contains(text)
+    }
+}
+
+fn fake(count: u32) -> Fake {
+    Fake {
+        pids: (1..=count).collect(),
+        height: 10,
+    }
+}
+
+/// Presses keys, as a terminal sends them. Returns what they have the program do.
+fn press(view: &mut View, table: &Fake, bytes: &[u8]) -> Vec<Effect> {
+    let keys = Decoder::default().feed(bytes);
+    let mut effects = Vec::new();
+    for key in keys {
+        effects.extend(view.press(key, table));
+        view.settle(table);
+    }
+    effects
+}
+
+/// Check that the cursor stays among the rows and on the screen.
+#[test]
+fn the_cursor_stays_on_the_screen() {
+    let (mut view, table) = (View::default(), fake(25));
+    let mut after = |keys: &[u8]| {
+        press(&mut view, &table, keys);
+        (view.cursor, view.first)
+    };
+    assert_eq!(after(b"\x1b[A"), (0, 0));
+    assert_eq!(after(b"\x1b[B"), (1, 0));
+    assert_eq!(after(b"\x1b[6~"), (11, 2));
+    assert_eq!(after(b"\x1b[F"), (24, 15));
+    assert_eq!(after(b"\x1b[B"), (24, 15));
+    assert_eq!(after(b"\x1b[5~"), (14, 14));
+    assert_eq!(after(b"\x1b[H"), (0, 0));
+    view.cursor = 24;
+    view.settle(&fake(3));
+    assert_eq!((view.cursor, view.first), (2, 0));
+    view.settle(&fake(0));
+    assert_eq!((view.cursor, view.at.clone()), (0, None));
+}
+
+/// Check that the cursor stays in its line, or on its process where that is asked for, until that
+/// has ended.
+#[test]
+fn a_process_is_followed() {
+    let mut view = View::default();
+    press(&mut view, &fake(25), b"\x1b[B\x1b[B");
+    let turned = Fake {
+        pids: (1..=25).rev().collect(),
+        height: 10,
+    };
+    view.settle(&turned);
+    assert_eq!(view.cursor, 2);
+    press(&mut view, &turned, b"F");
+    view.settle(&fake(25));
+    assert_eq!((view.cursor, view.first, view.follow), (22, 13, true));
+    view.settle(&fake(10));
+    assert!(!view.follow && view.message.is_some());
+}
+
+/// Check the orders that keys choose, and that the same key again turns the order round.
+#[test]
+fn keys_sort() {
+    let (mut view, table) = (View::default(), fake(3));
+    let mut after = |keys: &[u8]| {
+        press(&mut view, &table, keys);
+        view.order.text()
+    };
+    assert_eq!(after(b"M"), "-rss_bytes");
+    assert_eq!(after(b"M"), "rss_bytes");
+    assert_eq!(after(b"N"), "pid");
+    assert_eq!(after(b"T"), "-time");
+    assert_eq!(after(b"P"), "-cpu_percent");
+    assert_eq!(after(b"R"), "cpu_percent");
+    assert_eq!(after(b">"), "-rss_bytes");
+    assert_eq!(after(b"<<"), "state");
+    assert_eq!(after(b"<<<<<<"), "pid");
+    assert_eq!(after(b"o\x15-threads_count\r"), "-threads_count");
+    // It is not a column: the first one is.
+    assert_eq!(after(b">"), "pid");
+}
+
+/// Check the rows that keys choose, and that the same key again goes back to processes.
+#[test]
+fn keys_choose_rows() {
+    let (mut view, table) = (View::default(), fake(3));
+    let mut after = |keys: &[u8]| {
+        press(&mut view, &table, keys);
+        view.rows.name()
+    };
+    assert_eq!(after(b"t"), "tree");
+    assert_eq!(after(b"H"), "threads");
+    assert_eq!(after(b"H"), "processes");
+    let names: Vec<&str> = (0..5).map(|_| after(b"b")).collect();
+    assert_eq!(names, ["unit", "container", "user", "program", "processes"]);
+}
+
+/// Check that a wrong filter is not taken: it stays in its line with what is wrong and where, and
+/// can be made right.
+#[test]
+fn a_wrong_filter_stays() {
+    let (mut view, table) = (View::default(), fake(3));
+    press(&mut view, &table, b"\\uid = 0\r");
+    let prompt = view.prompt.clone().expect("it is not done");
+    assert_eq!(prompt.line.text(), "uid = 0");
+    let (message, column) = prompt.error.expect("it is wrong");
+    assert!(message.contains("=="), "{message}");
+    assert_eq!(column, Some(5));
+    assert_eq!(view.filter, "");
+    press(&mut view, &table, b"\x1b[D\x1b[D=\r");
+    assert_eq!((view.filter.as_str(), view.prompt.as_ref()), ("uid == 0", None));
+    // Another one is given up.
+    press(&mut view, &table, b"\\ and comm");
+    press(&mut view, &table, b"\x1b");
+    assert_eq!((view.filter.as_str(), view.prompt.as_ref()), ("uid == 0", None));
+    press(&mut view, &table, b"\\\x15\r");
+    assert_eq!(view.filter, "");
+}
+
+/// Check that signals and nice values have to be confirmed, and are for the process that the cursor
+/// was on when they were asked for.
+#[test]
+fn what_can_not_be_undone_is_confirmed() {
+    let (mut view, table) = (View::default(), fake(9));
+    let target = table.target(1).expect("a row");
+    assert_eq!(press(&mut view, &table, b"\x1b[Bk\r"), []);
+    let question = &view.prompt.as_ref().expect("a question").question;
+    assert_eq!(*question, Question::Confirm(Effect::Signal(target.clone(), 15)));
+    // Other processes are in its place now.
+    let other = Fake {
+        pids: (100..200).collect(),
+        height: 10,
+    };
+    assert_eq!(press(&mut view, &other, b"y"), [Effect::Signal(target.clone(), 15)]);
+    for refusal in [&b"n"[..], b"\r", b"\x1b"] {
+        assert_eq!(press(&mut view, &table, b"k\x15hup\r"), []);
+        assert_eq!(press(&mut view, &table, refusal), []);
+        assert_eq!(view.prompt, None);
+    }
+    press(&mut view, &table, b"k\x15nosuch\r");
+    assert!(view.prompt.take().is_some_and(|prompt| prompt.error.is_some()));
+    assert_eq!(press(&mut view, &table, b"r\x1520\r"), []);
+    assert!(view.prompt.as_ref().is_some_and(|prompt| prompt.error.is_some()));
+    assert_eq!(press(&mut view, &table, b"\x15-5\ry"), [Effect::Renice(target, -5)]);
+    assert_eq!(press(&mut view, &table, b"Wy"), [Effect::Save]);
+    // There is no process in an empty table.
+    press(&mut view, &fake(0), b"k");
+    assert!(view.prompt.is_none() && view.message.is_some_and(|message| message.is_error));
+}
+
+/// Check that a search goes on from the cursor, and round.
+#[test]
+fn searches_go_round() {
+    let (mut view, table) = (View::default(), fake(25));
+    press(&mut view, &table, b"/p2\r");
+    assert_eq!(view.cursor, 1);
+    press(&mut view, &table, b"n");
+    assert_eq!(view.cursor, 19);
+    press(&mut view, &table, b"nnnnnn");
+    assert_eq!(view.cursor, 1);
+    press(&mut view, &table, b"/nothing\r");
+    assert_eq!(view.cursor, 1);
+    assert!(view.message.is_some_and(|message| message.is_error));
+}
+
+/// Check that details are of the process under the cursor, that their pages go round, and that
+/// leaving them does not end the program.
+#[test]
+fn details_have_pages() {
+    let (mut view, table) = (View::default(), fake(25));
+    press(&mut view, &table, b"\x1b[B\r");
+    let target = table.target(1).expect("a row");
+    assert_eq!(view.screen, Screen::Details(target.clone(), Page::Process, 0));
+    press(&mut view, &table, b"\x1b[B\t");
+    assert_eq!(view.screen, Screen::Details(target.clone(), Page::Limits, 0));
+    press(&mut view, &table, b"\x1b[Z\x1b[Z\x1b[6~");
+    assert_eq!(view.screen, Screen::Details(target.clone(), Page::History, 10));
+    assert_eq!(press(&mut view, &table, b"k\ry"), [Effect::Signal(target, 15)]);
+    assert_eq!(press(&mut view, &table, b"q"), []);
+    assert_eq!(view.screen, Screen::Table);
+    press(&mut view, &table, b"?");
+    assert_eq!(view.screen, Screen::Help(0));
+    assert_eq!(press(&mut view, &table, b"q"), []);
+    assert_eq!(press(&mut view, &table, b"q"), [Effect::Quit]);
+}
+
+/// Check that columns and delays are taken if they are right, and that the memory columns replace
+/// those that were chosen.
+#[test]
+fn columns_and_delays_are_typed() {
+    let (mut view, table) = (View::default(), fake(3));
+    press(&mut view, &table, b"f\x15pid,comm,write_bytes_per_s\r");
+    let shown = [
+        Show::of(Field::Pid),
+        Show::of(Field::Comm),
+        Show::Rate(Rate::WriteBytes),
+    ];
+    assert_eq!(view.shown(), shown);
+    press(&mut view, &table, b"f\x15pid,nosuch\r");
+    assert!(view.prompt.take().is_some_and(|prompt| prompt.error.is_some()));
+    assert_eq!(view.shown(), shown);
+    press(&mut view, &table, b"m");
+    assert!(view.shown().contains(&Show::of(Field::PssBytes)));
+    press(&mut view, &table, b"d\x150.5\r");
+    assert_eq!(view.delay, Duration::from_millis(500));
+    press(&mut view, &table, b"d\x150\r");
+    assert!(view.prompt.is_some_and(|prompt| prompt.error.is_some()));
+    assert_eq!(view.delay, Duration::from_millis(500));
+}

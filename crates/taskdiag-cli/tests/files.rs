@@ -1,0 +1,383 @@
+//! `taskdiag files` from outside.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody};
+use serde_json::{json, Value};
+use taskdiag_zoo::Zoo;
+
+/// The rows of a JSON document.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let run = run(args);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+    run.json()["rows"].as_array().expect("rows").clone()
+}
+
+fn own() -> String {
+    std::process::id().to_string()
+}
+
+/// A directory of ours, with files that are open.
+struct Scratch {
+    path: PathBuf,
+    files: Vec<File>,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("taskdiag-cli-files-{}-{name}", own()));
+        fs::create_dir_all(&path).expect("a directory");
+        Scratch {
+            path,
+            files: Vec::new(),
+        }
+    }
+
+    fn open(&mut self, name: &str, len: usize) -> &File {
+        let path = self.path.join(name);
+        fs::write(&path, vec![b'x'; len]).expect("a file");
+        self.files.push(File::open(path).expect("the file"));
+        self.files.last().expect("it was pushed")
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn row_of<'a>(rows: &'a [Value], file: &File) -> &'a Value {
+    let fd = json!(file.as_raw_fd());
+    let found = rows.iter().find(|row| row["fd"] == fd);
+    found.unwrap_or_else(|| panic!("no row of {fd}: {rows:?}"))
+}
+
+/// Check that a row is what stat(2) and `/proc` say, from each source, and that what a row has not
+/// has a reason.
+#[test]
+fn rows_are_those_of_proc() {
+    let mut scratch = Scratch::new("rows");
+    let file = scratch
+        .open("a \u{1b}[31m\nname", 10)
+        .try_clone()
+        .expect("a descriptor");
+    let stat = file.metadata().expect("its stat");
+    for source in ["auto", "procfs", "bpf"] {
+        let rows = rows(&["files", "--json", "--source", source, &own()]);
+        let row = row_of(&rows, &file);
+        let expected = json!({
+            "pid": std::process::id(), "comm": row["comm"], "use": "fd", "fd": file.as_raw_fd(), "kind": "file",
+            "access": "r", "open_flags": "0x88000", "offset_bytes": 0, "size_bytes": 10,
+            "dev_major": libc::major(stat.dev()), "dev_minor": libc::minor(stat.dev()), "inode": stat.ino(), "nlink": 1,
+            "deleted": false, "mnt_id": row["mnt_id"],
+            "name": scratch.path.join("a \u{1b}[31m\nname").to_str().expect("UTF-8"),
+            "absent": {"anon_kind": "none"},
+        });
+        assert_eq!(row, &expected, "{source}");
+        assert!(row["mnt_id"].is_u64());
+        let cwd = rows.iter().find(|row| row["use"] == "cwd").expect("a directory");
+        let none =
+            json!({"fd": "none", "anon_kind": "none", "access": "none", "open_flags": "none", "offset_bytes": "none"});
+        assert_eq!((&cwd["kind"], &cwd["absent"]), (&json!("dir"), &none), "{source}");
+    }
+}
+
+/// Check the forms for programs, and that control characters are harmless in tables.
+#[test]
+fn files_have_all_forms() {
+    let mut scratch = Scratch::new("forms");
+    scratch.open("a \u{1b}[31m\nname", 10);
+    let scratch = &scratch;
+    let pid = own();
+    let args = [
+        "files",
+        "-p",
+        &pid,
+        "--path",
+        scratch.path(),
+        "-o",
+        "pid,fd,size_bytes,name",
+    ];
+    let with = |more: &[&str]| run(&[&args[..], more].concat()).complete();
+    let name = scratch.path.join("a \u{1b}[31m\nname");
+    let name = name.to_str().expect("UTF-8");
+    let fd = scratch.files[0].as_raw_fd();
+    let line: Value = serde_json::from_str(&with(&["--jsonl"])).expect("one line");
+    assert_eq!(
+        line,
+        json!({"pid": std::process::id(), "fd": fd, "size_bytes": 10, "name": name})
+    );
+    let csv = with(&["--csv"]);
+    assert_eq!(csv, format!("pid,fd,size_bytes,name\n{},{fd},10,\"{name}\"\n", own()));
+    let table = with(&[]);
+    assert!(
+        table.contains("a \\x1b[31m\\nname") && !table.contains('\u{1b}'),
+        "{table}"
+    );
+    assert_eq!(table.lines().count(), 2, "{table}");
+    let bare = with(&["--csv", "--no-header"]);
+    assert_eq!(
+        bare.lines().next(),
+        Some(format!("{},{fd},10,\"{}", own(), name.lines().next().expect("a line")).as_str())
+    );
+}
+
+/// Check that deleted files are found, and that the space that they hold counts each file once.
+#[test]
+fn deleted_files_hold_space() {
+    let mut scratch = Scratch::new("deleted");
+    let file = scratch.open("gone", 1 << 20);
+    // The kernel may not have decided yet what it occupies.
+    file.sync_all().expect("it is written");
+    let again = [
+        file.try_clone().expect("a descriptor"),
+        file.try_clone().expect("a descriptor"),
+    ];
+    let kept = scratch.open("kept", 10).try_clone().expect("a descriptor");
+    fs::remove_file(scratch.path.join("gone")).expect("it is ours");
+    for source in ["procfs", "bpf"] {
+        let pid = own();
+        let args = [
+            "files",
+            "-p",
+            &pid,
+            "--deleted",
+            "--path",
+            scratch.path(),
+            "--source",
+            source,
+        ];
+        let document = run(&[&args[..], &["--json"]].concat()).json();
+        let rows = document["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 3, "{source}: {rows:?}");
+        assert!(rows
+            .iter()
+            .all(|row| row["deleted"] == json!(true) && row["nlink"] == json!(0)));
+        let space = rows[0]["allocated_bytes"].as_u64().expect("a number");
+        assert!((1 << 20..2 << 20).contains(&space), "{source}: {space}");
+        let total = json!({
+            "opens_count": 3, "processes_count": 1, "files_count": 1, "deleted_count": 1, "deleted_bytes": space,
+        });
+        assert_eq!(document["total"], total, "{source}");
+        assert_eq!(document["counters"]["files"], json!(3), "{source}");
+        let table = run(&[&args[..], &["--bytes", "--limit", "1"]].concat()).complete();
+        let last = table.lines().last().expect("a total");
+        assert!(
+            last.starts_with("total") && last.ends_with("1 files, held by 1 processes"),
+            "{table}"
+        );
+        assert!(last.contains(&space.to_string()), "{table}");
+        assert_eq!(table.lines().count(), 3, "{table}");
+    }
+    drop((again, kept));
+}
+
+/// Check who has a path open: a file by another name, a directory, and one that does not exist.
+#[test]
+fn paths_are_looked_for() {
+    let mut scratch = Scratch::new("paths");
+    scratch.open("first", 1);
+    scratch.open("second", 1);
+    let other = scratch.path.join("other name");
+    fs::hard_link(scratch.path.join("first"), &other).expect("a link");
+    for source in ["procfs", "bpf"] {
+        let ask = |path: &str| rows(&["files", "--json", "--source", source, "-p", &own(), "--path", path]);
+        let names = |rows: &[Value]| -> BTreeSet<String> {
+            rows.iter()
+                .map(|row| row["name"].as_str().expect("a name").to_owned())
+                .collect()
+        };
+        let of_file = names(&ask(other.to_str().expect("UTF-8")));
+        let first = scratch.path.join("first").to_str().expect("UTF-8").to_owned();
+        assert_eq!(of_file, BTreeSet::from([first.clone()]), "{source}");
+        let below = names(&ask(scratch.path()));
+        assert!(below.len() == 2 && below.contains(&first), "{source}: {below:?}");
+        let both = run(&[
+            "files",
+            "--jsonl",
+            "--source",
+            source,
+            "--path",
+            &first,
+            "/no/such/path",
+        ]);
+        assert_eq!(both.code, Some(1), "{both:?}");
+        assert!(both.stderr.contains("/no/such/path: No such file"), "{both:?}");
+        assert_eq!(both.stdout.split(|&byte| byte == b'\n').count(), 2, "{both:?}");
+    }
+    let none = run(&["files", "--path", "/no/such/path"]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+}
+
+/// Check the options that choose and order rows.
+#[test]
+fn rows_are_chosen_and_ordered() {
+    let mut scratch = Scratch::new("orders");
+    for (name, len) in [("a", 30), ("b", 10), ("c", 20)] {
+        scratch.open(name, len);
+    }
+    let sizes = |more: &[&str]| -> Vec<u64> {
+        let pid = own();
+        let args = ["files", "--json", "-p", &pid, "--path", scratch.path()];
+        let rows = rows(&[&args[..], more].concat());
+        rows.iter()
+            .map(|row| row["size_bytes"].as_u64().expect("a size"))
+            .collect()
+    };
+    assert_eq!(sizes(&["--sort", "size_bytes"]), [10, 20, 30]);
+    assert_eq!(sizes(&["--sort", "-size_bytes", "--limit", "2"]), [30, 20]);
+    assert_eq!(sizes(&["--limit", "1"]).len(), 1);
+    assert!(sizes(&["--kind", "dir,socket"]).is_empty());
+    assert_eq!(sizes(&["--kind", "file", "--use", "fd"]).len(), 3);
+    assert!(sizes(&["--use", "cwd"]).is_empty());
+    let own_rows = rows(&["files", "--json", "-p", &own(), "--kind", "file"]);
+    assert!(own_rows.len() >= 3, "{own_rows:?}");
+    let none = rows(&["files", "--json", "-p", &own(), "--where", "pid == 0"]);
+    assert_eq!(none, [] as [Value; 0]);
+    let missing = run(&["files", "--jsonl", &free_pid()]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.stderr.contains("no such process"), "{missing:?}");
+    for wrong in [
+        &["files", "--kind", "sock"][..],
+        &["files", "--use", "mem"],
+        &["files", "-o", "size"],
+        &["files", "--by", "path", "-o", "pid"],
+        &["files", "--by", "path", "--sort", "pid"],
+        &["files", "1", "-u", "root"],
+    ] {
+        let run = run(wrong);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{wrong:?}: {run:?}");
+    }
+}
+
+/// Check the sums by each thing, and that the total is that of all groups.
+#[test]
+fn files_are_added_up() {
+    let mut scratch = Scratch::new("sums");
+    scratch.open("a", 1);
+    let again = scratch.open("b", 1).try_clone().expect("a descriptor");
+    for by in ["user", "program", "unit", "container", "path"] {
+        for source in ["procfs", "bpf"] {
+            let document = run(&[
+                "files",
+                "--json",
+                "--by",
+                by,
+                "--path",
+                scratch.path(),
+                "--source",
+                source,
+            ])
+            .json();
+            assert_eq!(
+                (&document["total"]["opens_count"], &document["total"]["files_count"]),
+                (&json!(3), &json!(2)),
+                "{by}"
+            );
+            let rows = document["rows"].as_array().expect("rows");
+            let opens: u64 = rows
+                .iter()
+                .map(|row| row["opens_count"].as_u64().expect("a number"))
+                .sum();
+            assert_eq!(opens, 3, "{by}");
+            assert_eq!(rows.len(), if by == "path" { 2 } else { 1 }, "{by}: {rows:?}");
+        }
+    }
+    let by_path = run(&["files", "--by", "path", "-p", &own(), "--path", scratch.path(), "--csv"]).complete();
+    let first = by_path.lines().nth(1).expect("a row");
+    assert_eq!(first, format!("{}/b,2,1,1,0,0", scratch.path()));
+    let table = run(&["files", "--by", "path", "-p", &own(), "--path", scratch.path()]).complete();
+    assert!(
+        table.lines().last().is_some_and(|line| line.ends_with("total")),
+        "{table}"
+    );
+    drop(again);
+}
+
+/// Check that details are those of fdinfo, and only there if they are asked for.
+#[test]
+fn details_are_those_of_fdinfo() {
+    let zoo = Zoo::new().expect("a zoo");
+    let animal = zoo.start("descriptors").expect("an animal");
+    let pid = animal.pid.to_string();
+    for source in ["procfs", "bpf"] {
+        let rows = rows(&[
+            "files",
+            "--json",
+            "--kind",
+            "eventfd",
+            "-o",
+            "fd,anon_kind,detail",
+            "--source",
+            source,
+            &pid,
+        ]);
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(rows[0]["anon_kind"], json!("eventfd"));
+        let detail = rows[0]["detail"].as_str().expect("text");
+        assert!(detail.starts_with("eventfd-count:                3\n"), "{detail}");
+    }
+}
+
+/// Check that a file system that never answers holds nobody.
+#[test]
+fn silent_file_systems_hold_nobody() {
+    let zoo = Zoo::new().expect("a zoo");
+    let animal = zoo.start("silent-file").expect("an animal");
+    let pid = animal.pid.to_string();
+    for source in ["auto", "procfs", "bpf"] {
+        let began = std::time::Instant::now();
+        let rows = rows(&["files", "--json", "--use", "all", "--source", source, &pid]);
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(3),
+            "{:?}",
+            began.elapsed()
+        );
+        let silent = rows
+            .iter()
+            .filter(|row| row["name"].as_str().is_some_and(|name| name.ends_with("/silent")));
+        assert_eq!(silent.count(), 2, "{source}: {rows:?}");
+    }
+}
+
+/// Check that nobody is told what is missing, and that sources that can't answer are errors.
+#[test]
+fn what_is_missing_is_said() {
+    if let Some(run) = run_as_nobody(&["files", "--json"]) {
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(
+            run.stderr
+                .contains("processes left out: you may not see their files (root may: try sudo)"),
+            "{run:?}"
+        );
+        assert!(run.json()["counters"]["denied"].as_u64() > Some(1));
+    }
+    if let Some(run) = run_as_nobody(&["files", "--json", "--source", "bpf"]) {
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains("CAP_BPF"), "{run:?}");
+    }
+    let broker = run(&["files", "--source", "broker"]);
+    assert_eq!((broker.code, broker.stdout.len()), (Some(2), 0), "{broker:?}");
+    assert_eq!(
+        broker.stderr,
+        "taskdiag: the source broker does not answer about open files: bpf and procfs do\n"
+    );
+}
+
+/// Check that a closed pipe is silent, and a full disk is not.
+#[test]
+fn output_errors_are_reported() {
+    check_closed_pipe(&["files", "--jsonl"]);
+    check_full_disk(&["files", "--jsonl"]);
+}

@@ -1,0 +1,126 @@
+//! `make install` and `make uninstall`.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{copy_program, run};
+
+/// A directory that is removed in the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        let path = std::env::temp_dir().join(format!("taskdiag-install-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs make in the repository, for programs in a directory.
+#[track_caller]
+fn make(target: &str, programs: &Path, root: &Path) {
+    let mut command = Command::new("make");
+    command.args([
+        "-C",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../.."),
+        target,
+        "PREFIX=/usr",
+    ]);
+    command.arg(format!("PROGRAMS={}", programs.display()));
+    command.arg(format!("DESTDIR={}", root.display()));
+    // The make that runs the tests is another one.
+    command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    let output = command.output().expect("make");
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The files below a directory, with their modes.
+fn files(root: &Path) -> BTreeSet<(String, u32)> {
+    let mut files = BTreeSet::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let metadata = entry.metadata().expect("its metadata");
+            if metadata.is_dir() {
+                left.push(entry.path());
+                continue;
+            }
+            let path = entry.path();
+            let name = path.strip_prefix(root).expect("below").to_str().expect("UTF-8");
+            files.insert((name.to_owned(), metadata.permissions().mode() & 0o7777));
+        }
+    }
+    files
+}
+
+/// Check what is installed where, that the programs are stripped and run, that the unit starts the
+/// program where it is, and that nothing is left in the end.
+#[test]
+fn everything_is_installed_and_removed() {
+    let directory = Directory::new();
+    let (programs, root) = (directory.0.join("programs"), directory.0.join("root"));
+    fs::create_dir(&programs).expect("a directory");
+    let command = Path::new(env!("CARGO_BIN_EXE_taskdiag"));
+    copy_program(command, &programs.join("taskdiag")).expect("a copy");
+    // Tests of this package do not build the broker. Any program does.
+    copy_program(Path::new("/bin/true"), &programs.join("taskdiagd")).expect("a copy");
+    make("install", &programs, &root);
+
+    let installed = files(&root);
+    let mut expected = BTreeSet::new();
+    let mut expect = |path: &str, mode: u32| expected.insert((format!("usr/{path}"), mode));
+    expect("bin/taskdiag", 0o755);
+    expect("sbin/taskdiagd", 0o755);
+    for page in run(&["man"]).complete().lines() {
+        expect(&format!("share/man/man1/{page}"), 0o644);
+    }
+    for path in [
+        "share/man/man8/taskdiagd.8",
+        "share/bash-completion/completions/taskdiag",
+        "share/zsh/site-functions/_taskdiag",
+        "share/fish/vendor_completions.d/taskdiag.fish",
+        "lib/systemd/system/taskdiagd.service",
+        "lib/systemd/system/taskdiagd.socket",
+        "lib/sysusers.d/taskdiagd.conf",
+        "share/licenses/taskdiag/LICENSE-APACHE",
+        "share/licenses/taskdiag/LICENSE-MIT",
+        "share/licenses/taskdiag/LICENSE-GPL-2.0",
+        "share/licenses/taskdiag/LICENSE-BSD-2-CLAUSE",
+        "share/doc/taskdiag/README.md",
+        "share/doc/taskdiag/CHANGELOG.md",
+        "share/doc/taskdiag/SECURITY.md",
+    ] {
+        expect(path, 0o644);
+    }
+    let (documents, others): (BTreeSet<_>, BTreeSet<_>) = installed
+        .into_iter()
+        .partition(|(path, _)| path.starts_with("usr/share/doc/taskdiag/docs/"));
+    assert_eq!(others, expected);
+    assert!(
+        documents.len() > 20 && documents.iter().all(|(_, mode)| *mode == 0o644),
+        "{documents:?}"
+    );
+
+    let program = root.join("usr/bin/taskdiag");
+    let size = |path: &Path| fs::metadata(path).expect("a file").len();
+    assert!(size(&program) < size(command));
+    let output = Command::new(&program).arg("--version").output().expect("it runs");
+    assert!(output.status.success());
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/system/taskdiagd.service")).expect("the unit");
+    assert!(unit.contains("\nExecStart=/usr/sbin/taskdiagd"), "{unit}");
+
+    make("uninstall", &programs, &root);
+    assert_eq!(files(&root), BTreeSet::new());
+}

@@ -1,0 +1,359 @@
+//! `taskdiag pgrep` beside Debian's pgrep, and `taskdiag pkill` on processes of its own.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{run, Run, Sleeper};
+
+/// A name that nothing else has: that of a shell which waits.
+struct Named(Vec<Child>);
+
+impl Named {
+    fn start(name: &str, count: usize) -> Named {
+        let program = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&program);
+        common::copy_program("/bin/sleep".as_ref(), &program).expect("sleep exists");
+        let start = |index: usize| {
+            let argument = format!("{}", 1000 + index);
+            let mut command = Command::new(&program);
+            command.arg(argument).stdin(Stdio::null());
+            common::with_usual_signals(&mut command).spawn().expect("it starts")
+        };
+        let named = Named((0..count).map(start).collect());
+        for child in &named.0 {
+            let comm = format!("/proc/{}/comm", child.id());
+            while std::fs::read_to_string(&comm).expect("it is there").trim() != name {
+                std::thread::yield_now();
+            }
+        }
+        named
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::id).collect()
+    }
+
+    /// The signals that ended those that have ended so far, given some time for the first.
+    fn ended(&mut self) -> Vec<Option<i32>> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
+            let ended: Vec<Option<i32>> = self
+                .0
+                .iter_mut()
+                .filter_map(|child| child.try_wait().expect("a child").map(|status| status.signal()))
+                .collect();
+            if !ended.is_empty() {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Vec::new()
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn pgrep(args: &[&str]) -> Run {
+    Run::new(
+        Command::new("/usr/bin/pgrep")
+            .args(args)
+            .output()
+            .expect("procps is installed"),
+    )
+}
+
+fn ours(args: &[&str]) -> Run {
+    run(&[&["pgrep"], args].concat())
+}
+
+fn numbers(run: &Run) -> BTreeSet<u32> {
+    let text = String::from_utf8_lossy(&run.stdout);
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Check that the options find what those of pgrep find.
+#[test]
+fn options_find_what_pgrep_finds() {
+    let named = Named::start("td-pgrep-same", 3);
+    let pids: BTreeSet<u32> = named.pids().into_iter().collect();
+    let here = std::process::id().to_string();
+    let first = named.0[0].id().to_string();
+    let session = common::status(&first, "NSsid");
+    let group = common::status(&first, "NSpgid");
+    for options in [
+        "td-pgrep-same",
+        "td-pgrep",
+        "-x td-pgrep-same",
+        "-x td-pgrep",
+        "-f td-pgrep-same.1001",
+        "-xf td-pgrep-same.1001",
+        "TD-PGREP-SAME",
+        "-i TD-PGREP-SAME",
+        "-n td-pgrep-same",
+        "-o td-pgrep-same",
+        "-u root td-pgrep-same",
+        "-u nobody td-pgrep-same",
+        "-U 0,65534 td-pgrep-same",
+        "-G root td-pgrep-same",
+        "-r S td-pgrep-same",
+        "-r R,Z td-pgrep-same",
+        "-r RS td-pgrep-same",
+        "-c td-pgrep-same",
+        "-c td-nothing",
+        "-l td-pgrep-same",
+        "-a td-pgrep-same",
+        "-d, td-pgrep-same",
+        "-w td-pgrep-same",
+        "-O 3600 td-pgrep-same",
+        "^td-.*-(same|other)$",
+        "td-nothing",
+        "-a ^kthreadd$",
+        "-f ^.kthreadd.$",
+        "-fx kthreadd",
+    ] {
+        let args: Vec<&str> = options.split(' ').collect();
+        let (theirs, mine) = (pgrep(&args), ours(&args));
+        assert_eq!(mine.code, theirs.code, "{options}: {mine:?}");
+        assert_eq!(mine.stdout, theirs.stdout, "{options}");
+    }
+    for args in [
+        &["-P", &here, "td-pgrep-same"][..],
+        &["-s", &session, "td-pgrep-same"],
+        &["-g", &group, "td-pgrep-same"],
+        &["--ns", &first, "td-pgrep-same"],
+        &["--ns", &first, "--nslist", "net,uts", "td-pgrep-same"],
+    ] {
+        let (theirs, mine) = (pgrep(args), ours(args));
+        assert_eq!((mine.code, numbers(&mine)), (theirs.code, numbers(&theirs)), "{args:?}");
+        assert_eq!(numbers(&mine), pids, "{args:?}");
+    }
+    // All others: what comes and goes meanwhile apart.
+    let others = numbers(&ours(&["-v", "td-pgrep-same"]));
+    assert!(others.contains(&std::process::id()) && others.is_disjoint(&pids));
+}
+
+/// Check expressions, files of ids, ancestors, silence, and that the command does not find itself.
+#[test]
+fn other_criteria_narrow_down() {
+    let named = Named::start("td-pgrep-file", 2);
+    let pids = named.pids();
+    let size = ours(&["--where", "rss_bytes > 0", "td-pgrep-file"]);
+    assert_eq!(numbers(&size).len(), 2);
+    let only = ours(&["--where", &format!("pid == {}", pids[1])]);
+    assert_eq!(numbers(&only), BTreeSet::from([pids[1]]));
+
+    let file = std::env::temp_dir().join(format!("td-pgrep-{}.pid", std::process::id()));
+    std::fs::write(&file, format!("{}\n", pids[0])).expect("a file");
+    let path = file.to_str().expect("UTF-8");
+    assert_eq!(numbers(&ours(&["-F", path])), BTreeSet::from([pids[0]]));
+    let unlocked = ours(&["-L", "-F", path]);
+    assert_eq!((unlocked.code, unlocked.stdout.len()), (Some(1), 0));
+    assert!(unlocked.stderr.contains("locked"), "{}", unlocked.stderr);
+    let locked = std::fs::File::open(&file).expect("it is there");
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("nobody has it");
+    assert_eq!(numbers(&ours(&["-L", "-F", path])), BTreeSet::from([pids[0]]));
+    std::fs::write(&file, format!("{}\0", pids[1])).expect("a file");
+    assert_eq!(numbers(&ours(&["-F", path])), BTreeSet::from([pids[1]]));
+    std::fs::write(&file, "no number").expect("a file");
+    assert_eq!(ours(&["-F", path]).code, Some(1));
+    std::fs::remove_file(&file).expect("it is ours");
+    let missing = ours(&["-F", path]);
+    assert_eq!((missing.code, missing.stdout.len()), (Some(1), 0));
+    assert!(missing.stderr.contains(path), "{}", missing.stderr);
+
+    for options in [
+        &["--ns", "4000000000", "td-pgrep-file"][..],
+        &["-v", "--ns", "4000000000"],
+    ] {
+        let gone = ours(options);
+        assert_eq!((gone.code, gone.stdout.len()), (Some(1), 0), "{options:?}");
+        assert!(gone.stderr.contains("4000000000"), "{}", gone.stderr);
+    }
+
+    let quiet = ours(&["-Q", "td-pgrep-file"]);
+    assert_eq!((quiet.code, quiet.stdout.len()), (Some(0), 0));
+    let mut searcher = common::command(&["pgrep", "-f", "-v", "td-nothing"]);
+    let searcher = searcher.stdout(Stdio::piped()).spawn().expect("it runs");
+    let its_pid = searcher.id();
+    let found = numbers(&Run::new(searcher.wait_with_output().expect("it ends")));
+    assert!(found.contains(&std::process::id()) && !found.contains(&its_pid));
+    let here = std::process::id();
+    assert!(numbers(&ours(&["-f", "pgrep"])).contains(&here));
+    assert!(!numbers(&ours(&["-A", "-f", "pgrep"])).contains(&here));
+}
+
+/// Check that 0 means the command's own session and process group, also in a pid namespace that
+/// their leaders are not in: their ids are 0 there.
+#[test]
+fn own_session_and_group_may_be_of_another_namespace() {
+    let script = "sleep 1000 & \"$0\" pgrep -s 0 -g 0 -x sleep; \"$0\" pgrep -s 1 -x sleep; kill $!";
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script]);
+    let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).output();
+    let run = Run::new(output.expect("util-linux has unshare"));
+    assert_eq!((numbers(&run).len(), run.stderr.as_str()), (1, ""), "{run:?}");
+}
+
+/// Check that wrong usage is said.
+#[test]
+fn what_is_wrong_is_said() {
+    for (options, said) in [
+        ("", "pattern"),
+        ("(", "regular expression"),
+        ("-u nosuchuser x", "nosuchuser"),
+        ("-r 5 x", "'5'"),
+        ("-t nosuchtty x", "nosuchtty"),
+        ("-r , x", "state"),
+        ("--ns 1 --nslist nosuch x", "nosuch"),
+        ("--where nosuch x", "nosuch"),
+        ("-n -o x", "--newest"),
+        ("-v -n x", "--newest"),
+        ("-o -v x", "--oldest"),
+        ("-v --inverse -n x", "--newest"),
+    ] {
+        let args: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
+        let run = ours(&args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{options}: {run:?}");
+        assert!(run.stderr.contains(said), "{options}: {}", run.stderr);
+    }
+}
+
+/// Check that what is not about the usage has a status of its own.
+#[test]
+fn failures_have_a_status_of_their_own() {
+    for command in ["pgrep", "pkill"] {
+        let failed = run(&[command, "--socket", "/nonexistent/socket", "td-nothing"]);
+        assert_eq!((failed.code, failed.stdout.len()), (Some(3), 0), "{failed:?}");
+        let version = run(&[command, "-V"]).complete();
+        assert!(version.starts_with("taskdiag "), "{version}");
+    }
+    if let Some(denied) = common::run_as_nobody(&["pgrep", "--ns", "1"]) {
+        assert_eq!((denied.code, denied.stdout.len()), (Some(3), 0), "{denied:?}");
+        assert!(denied.stderr.contains("denied"), "{}", denied.stderr);
+    }
+    let full = std::fs::File::create("/dev/full").expect("/dev/full exists");
+    let mut all = common::command(&["pgrep", "-u", "root"]);
+    let unwritten = Run::new(all.stdout(full).output().expect("it runs"));
+    assert_eq!(unwritten.code, Some(3));
+    assert!(unwritten.stderr.contains("output"), "{}", unwritten.stderr);
+}
+
+/// Check which signal reaches whom, by name, by number, and in the old way.
+#[test]
+fn signals_reach_those_that_match() {
+    for (options, signal) in [
+        (&["td-pkill-one"][..], libc::SIGTERM),
+        (&["-9", "td-pkill-one"], libc::SIGKILL),
+        (&["-HUP", "td-pkill-one"], libc::SIGHUP),
+        (&["-hup", "td-pkill-one"], libc::SIGHUP),
+        (&["-SIGUSR1", "-x", "td-pkill-one"], libc::SIGUSR1),
+        (&["--signal", "int", "td-pkill-one"], libc::SIGINT),
+        (&["--queue", "-5", "td-pkill-one"], libc::SIGTERM),
+        (&["--where", "comm == 'td-pkill-one'"], libc::SIGTERM),
+    ] {
+        let mut named = Named::start("td-pkill-one", 1);
+        let killed = run(&[&["pkill"], options].concat());
+        assert_eq!((killed.code, killed.stderr.as_str()), (Some(0), ""), "{options:?}");
+        assert_eq!(named.ended(), [Some(signal)], "{options:?}");
+    }
+    let nobody = run(&["pkill", "td-nothing"]);
+    assert_eq!(nobody.code, Some(1));
+    let wrong = run(&["pkill", "--signal", "NOSUCH", "td-nothing"]);
+    assert_eq!(wrong.code, Some(2));
+}
+
+/// Check that a rehearsal, signal 0 and a count signal nobody, that several are signalled without a
+/// terminal, and that they are named.
+#[test]
+fn rehearsals_signal_nobody() {
+    let mut named = Named::start("td-pkill-dry", 2);
+    let pids = named.pids();
+    let dry = run(&["pkill", "--dry-run", "td-pkill-dry"]).complete();
+    for pid in &pids {
+        assert!(
+            dry.contains(&format!("td-pkill-dry would be signalled (pid {pid})\n")),
+            "{dry}"
+        );
+    }
+    assert_eq!(run(&["pkill", "-0", "td-pkill-dry"]).code, Some(0));
+    assert_eq!(run(&["pkill", "-H", "-USR2", "td-pkill-dry"]).code, Some(1));
+    for child in &mut named.0 {
+        assert!(child.try_wait().expect("a child").is_none());
+    }
+    let text = run(&["pkill", "--yes", "-e", "-c", "td-pkill-dry"]).complete();
+    assert!(text.starts_with("2\n"), "{text}");
+    for pid in &pids {
+        assert!(text.contains(&format!("td-pkill-dry killed (pid {pid})\n")), "{text}");
+    }
+    let mut left = pids.len();
+    while left > 0 {
+        let ended = named
+            .0
+            .iter_mut()
+            .filter_map(|child| child.try_wait().expect("a child"))
+            .count();
+        left = pids.len() - ended;
+    }
+}
+
+/// Check that nobody may signal root's processes, and is told.
+#[test]
+fn others_may_not_signal() {
+    let sleeper = Sleeper::start(Command::new("sleep").arg0("td-of-root"));
+    let Some(run) = common::run_as_nobody(&["pkill", "-f", "td-of-root"]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr
+            .contains(&format!("pid {}: you may not signal it", sleeper.pid())),
+        "{}",
+        run.stderr
+    );
+}
+
+/// Check that on a terminal several are signalled only after a yes.
+#[test]
+fn a_terminal_is_asked() {
+    use std::io::Write as _;
+    let mut named = Named::start("td-pkill-ask", 2);
+    for (answer, code, asks) in [("n\n", 1, true), ("\n", 1, true), ("y\n", 0, true)] {
+        let line = format!("{} pkill td-pkill-ask", env!("CARGO_BIN_EXE_taskdiag"));
+        let mut script = Command::new("script")
+            .args(["-qec", &line, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script is part of Debian");
+        script
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(answer.as_bytes())
+            .expect("it reads");
+        let run = Run::new(script.wait_with_output().expect("it ends"));
+        let text = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert_eq!(
+            (run.code, text.contains("to these 2 processes? [y/N]")),
+            (Some(code), asks),
+            "{text}"
+        );
+        if code == 1 {
+            for child in &mut named.0 {
+                assert!(child.try_wait().expect("a child").is_none(), "{answer:?}");
+            }
+        }
+    }
+    assert_eq!(named.ended().first(), Some(&Some(libc::SIGTERM)));
+}

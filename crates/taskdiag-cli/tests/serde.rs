@@ -1,0 +1,155 @@
+//! What the library serializes is what the command writes as JSON.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{run, start, Run, Sleeper};
+use serde_json::{to_value, Value};
+use taskdiag::events::{Events, Options};
+use taskdiag::maps::{Filter, Maps, Wants};
+use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
+
+/// The rows of a JSON document.
+fn rows(args: &[&str]) -> Value {
+    let run = run(args);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+    run.json()["rows"].clone()
+}
+
+/// Calls a function until it returns two equal values: a process may have changed between them.
+fn check_equal(mut both: impl FnMut() -> [Value; 2]) {
+    let start = Instant::now();
+    let [mut library, mut command] = both();
+    while library != command && start.elapsed() < Duration::from_secs(10) {
+        [library, command] = both();
+    }
+    assert_eq!(library, command);
+    assert!(library.as_array().is_some_and(|rows| !rows.is_empty()));
+}
+
+/// Check all fields of a process and of a kernel thread, which lacks many.
+#[test]
+fn tasks() {
+    // Proportional sizes change with other processes, and time passes.
+    let moving = Field::ElapsedNs | Field::CpuPercent;
+    let fields = Fields::all().without_group(Group::Rollup).without(moving);
+    let names: Vec<&str> = fields.iter().map(Field::name).collect();
+    let sleeper = Sleeper::new("serialized");
+    for pid in [&sleeper.pid()[..], "2"] {
+        let query = Query::process(pid.parse().expect("a number")).fields(fields);
+        check_equal(|| {
+            let snapshot = Handle::new()
+                .with_source(SourceId::Procfs)
+                .query(&query)
+                .expect("the process exists");
+            let library = to_value(&snapshot).expect("tasks are JSON");
+            let run = run(&["ps", "--source", "procfs", "--json", "-o", &names.join(","), "-p", pid]);
+            // Where hierarchies of cgroups of version 1 are in use, containers are unsupported. Not
+            // every host has a security module with labels.
+            let is_known = |line: &str| {
+                let (names, reason) = line.split_once(": unsupported ").unwrap_or_default();
+                let lacking = [
+                    "security_label",
+                    "container_id",
+                    "container_name",
+                    "container_runtime",
+                    "pod_uid",
+                ];
+                let names = names.trim_start_matches("taskdiag: ");
+                !reason.is_empty() && names.split(", ").all(|name| lacking.contains(&name))
+            };
+            assert!(
+                run.code == Some(0) || run.stderr.lines().all(is_known),
+                "{}",
+                run.stderr
+            );
+            [library, run.json()["rows"].clone()]
+        });
+    }
+}
+
+/// Check the mappings of a process, with all that can be asked for.
+#[test]
+fn mappings() {
+    let sleeper = Sleeper::new("serialized");
+    let pid = sleeper.pid();
+    check_equal(|| {
+        let mut maps = Maps::open(pid.parse().expect("a number")).expect("the process exists");
+        let wants = Wants::NAMES | Wants::PAGE_SIZES | Wants::BUILD_IDS | Wants::USAGE;
+        let list = maps.list(Filter::default(), wants).expect("the process exists");
+        let library = to_value(&list).expect("mappings are JSON");
+        [library, rows(&["maps", "--build-id", "--usage", "--json", &pid])]
+    });
+}
+
+/// Check the open files of a process, with all that can be asked for.
+#[test]
+fn open_files() {
+    let sleeper = Sleeper::new("serialized");
+    let pid = sleeper.pid();
+    let query = Query::process(pid.parse().expect("a number")).fields(Field::StartNs);
+    let mut request = taskdiag::files::Request::default();
+    request.wants = taskdiag::files::Wants::all();
+    check_equal(|| {
+        let mut handle = Handle::new().with_source(SourceId::Procfs);
+        let snapshot = handle.query(&query).expect("the process exists");
+        let mut library = Vec::new();
+        let answer = handle.files(&snapshot, &request, |_, file| {
+            library.push(to_value(file).expect("files are JSON"));
+            std::ops::ControlFlow::Continue(())
+        });
+        answer.expect("the process exists");
+        let mut command = rows(&["files", "--source", "procfs", "--json", "-o", "all", &pid]);
+        // The process is beside the file in the library.
+        for row in command.as_array_mut().expect("rows") {
+            let row = row.as_object_mut().expect("an object");
+            assert!(row.remove("pid").is_some() && row.remove("comm").is_some());
+        }
+        [Value::Array(library), command]
+    });
+}
+
+/// Check the events of a process that calls fork and exec and ends.
+#[test]
+fn events() {
+    let mut events = Events::open(&Options::default()).expect("we may watch");
+    let mut command = start(&["events", "--jsonl", "-o", "all", "--count", "40"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut library = BTreeMap::new();
+    // The same event of both has the same kind and task. Both read the clock, and one reads it
+    // first.
+    let key = |event: &Value| (event["event"].to_string(), event["tid"].as_u64());
+    let mut collect = |library: &mut BTreeMap<_, _>| {
+        for event in events.read().expect("we may watch") {
+            let event = to_value(event).expect("events are JSON");
+            library.insert(key(&event), event);
+        }
+    };
+    while command.try_wait().expect("our child").is_none() {
+        assert!(Instant::now() < deadline, "the command sees no events");
+        Command::new("true").status().expect("true exists");
+        collect(&mut library);
+    }
+    let run = Run::new(command.wait_with_output().expect("our child"));
+    let rows: Vec<Value> = run
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row"))
+        .collect();
+    while !rows.iter().all(|row| library.contains_key(&key(row))) {
+        assert!(Instant::now() < deadline, "the library has not seen all events");
+        collect(&mut library);
+    }
+    assert_eq!(rows.len(), 40);
+    for mut row in rows {
+        let mut event = library.remove(&key(&row)).expect("it was found");
+        for time in ["time_ns", "runtime_ns"] {
+            let of_both = [&mut row, &mut event].map(|event| event.as_object_mut().expect("an object").remove(time));
+            assert_eq!(of_both[0].is_some(), of_both[1].is_some(), "{row} {event}");
+        }
+        assert_eq!(event, row);
+    }
+}

@@ -1,0 +1,488 @@
+//! `taskdiag top` in a terminal.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{copy_program, run, status, Sleeper};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{kill_process, Pid, Signal};
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+use rustix::termios::{tcgetattr, tcsetwinsize, Termios, Winsize};
+use vt100::Parser;
+
+/// As long as anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory for settings, until it is dropped.
+struct Settings(PathBuf);
+
+impl Settings {
+    fn new(name: &str) -> Settings {
+        let path = std::env::temp_dir().join(format!("taskdiag-top-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Settings(path)
+    }
+
+    /// The file of settings.
+    fn file(&self) -> PathBuf {
+        self.0.join("taskdiag/top.conf")
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A terminal in which top runs.
+struct Terminal {
+    /// The end that a terminal emulator has. `None` when it is gone.
+    master: Option<File>,
+    child: Child,
+    parser: Parser,
+    /// The modes before anything ran.
+    modes: Termios,
+}
+
+fn winsize(columns: u16, rows: u16) -> Winsize {
+    Winsize {
+        ws_col: columns,
+        ws_row: rows,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+/// What can be compared of modes.
+fn text(modes: &Termios) -> String {
+    format!(
+        "{:?} {:?} {:?} {:?} {:?}",
+        modes.input_modes, modes.output_modes, modes.local_modes, modes.control_modes, modes.special_codes
+    )
+}
+
+impl Terminal {
+    /// Starts a program in a terminal of its own.
+    fn of(command: &mut Command, columns: u16, rows: u16) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&master).expect("it is ours");
+        unlockpt(&master).expect("it is ours");
+        tcsetwinsize(&master, winsize(columns, rows)).expect("a size");
+        let path = ptsname(&master, Vec::new()).expect("a name");
+        let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
+        let open = || {
+            let mut options = OpenOptions::new();
+            let path = path.to_str().expect("a path");
+            let opened = options.read(true).write(true).custom_flags(noctty).open(path);
+            OwnedFd::from(opened.expect("the other end"))
+        };
+        // It waits until the first process has the terminal.
+        let modes = tcgetattr(open()).expect("modes");
+        let child = command
+            .env("TERM", "xterm")
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("NO_COLOR")
+            .stdin(open())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+            .expect("setsid exists");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Terminal {
+            master: Some(File::from(master)),
+            child,
+            parser: Parser::new(rows, columns, 0),
+            modes,
+        }
+    }
+
+    /// Starts top with arguments, and without settings.
+    fn top(args: &[&str]) -> Terminal {
+        Terminal::with(args, Path::new("/nonexistent"), 100, 30)
+    }
+
+    fn with(args: &[&str], config: &Path, columns: u16, rows: u16) -> Terminal {
+        let mut command = top(Path::new(env!("CARGO_BIN_EXE_taskdiag")), args, config);
+        Terminal::of(&mut command, columns, rows)
+    }
+
+    /// Sends keys.
+    fn press(&mut self, keys: &str) {
+        self.master
+            .as_mut()
+            .expect("it is there")
+            .write_all(keys.as_bytes())
+            .expect("a terminal");
+    }
+
+    /// Takes what was written, for at most so long. Returns whether there was anything.
+    fn take(&mut self, timeout: Duration) -> bool {
+        let Some(master) = &mut self.master else { return false };
+        let timeout = Timespec::try_from(timeout).expect("a time");
+        let mut polled = [PollFd::from_borrowed_fd(master.as_fd(), PollFlags::IN)];
+        if poll(&mut polled, Some(&timeout)) != Ok(1) || !polled[0].revents().contains(PollFlags::IN) {
+            return false;
+        }
+        let mut bytes = [0; 65_536];
+        match master.read(&mut bytes) {
+            Ok(count) => {
+                self.parser.process(&bytes[..count]);
+                count > 0
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn picture(&self) -> String {
+        self.parser.screen().contents()
+    }
+
+    /// Waits until the picture has what is looked for. Returns it.
+    #[track_caller]
+    fn wait_for(&mut self, what: &str) -> String {
+        self.wait_until(what, |picture| picture.contains(what))
+    }
+
+    #[track_caller]
+    fn wait_until(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let picture = self.picture();
+            if is_there(&picture) {
+                return picture;
+            }
+            assert!(Instant::now() < end, "no {what:?} in\n{picture}");
+            self.take(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until it has ended, and checks that the terminal is as it was.
+    #[track_caller]
+    fn end(mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            let is_quiet = !self.take(Duration::from_millis(20));
+            match self.child.try_wait().expect("a child") {
+                Some(status) if is_quiet => break status,
+                _ => assert!(Instant::now() < end, "it does not end:\n{}", self.picture()),
+            }
+        };
+        if let Some(master) = &self.master {
+            let modes = tcgetattr(master).expect("modes");
+            assert_eq!(text(&modes), text(&self.modes));
+        }
+        let screen = self.parser.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor());
+        (status, self.picture())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The command: top in a session of its own, whose terminal is standard input.
+fn top(program: &Path, args: &[&str], config: &Path) -> Command {
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg(program).arg("top").args(args);
+    command.env("XDG_CONFIG_HOME", config).env("TASKDIAG_PATIENCE", "5");
+    common::with_usual_signals(&mut command);
+    command
+}
+
+/// Check that the picture has a header and rows, that keys sort, that another size makes another
+/// picture, and that the terminal is as it was in the end.
+#[test]
+fn pictures_are_sorted_and_resized() {
+    let mut top = Terminal::top(&["-d", "0.2"]);
+    let picture = top.wait_for("sorted by cpu_percent");
+    for word in ["load ", "processes ", "Mem[", "PID", "%CPU", "TREND", "COMMAND", "quit"] {
+        assert!(picture.contains(word), "no {word} in\n{picture}");
+    }
+    assert!(top.parser.screen().alternate_screen() && top.parser.screen().hide_cursor());
+    top.press("N");
+    let picture = top.wait_for("sorted by pid, smallest first");
+    let heading = picture.lines().position(|line| line.trim_start().starts_with("PID"));
+    let rows = picture.lines().skip(heading.expect("a heading") + 1);
+    let pids: Vec<u32> = rows
+        .flat_map(|row| row.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert!(pids.len() > 2 && pids.is_sorted(), "{picture}");
+    top.press("R");
+    top.wait_for("sorted by pid, largest first");
+    for (columns, rows) in [(40, 10), (300, 100), (80, 24)] {
+        top.parser.screen_mut().set_size(rows, columns);
+        tcsetwinsize(top.master.as_ref().expect("a terminal"), winsize(columns, rows)).expect("a size");
+        let has_heading = |picture: &str| {
+            picture
+                .lines()
+                .any(|line| line.contains("PID") && line.contains("COMMAND"))
+        };
+        top.wait_until("a heading", has_heading);
+        top.press("?");
+        top.wait_for("Keys of taskdiag top");
+        top.press("q");
+        top.wait_until("a heading", has_heading);
+    }
+    top.press("q");
+    let (status, _) = top.end();
+    assert_eq!(status.code(), Some(0));
+}
+
+/// Check that a wrong filter says what is wrong where it is typed, and that a right one leaves only
+/// what it is true of.
+#[test]
+fn filters_are_typed() {
+    let sleeper = Sleeper::new("a-sleeper");
+    let mut top = Terminal::top(&["-d", "0.2"]);
+    top.wait_for("sorted by");
+    top.press("\\pid = 1\r");
+    top.wait_for("`=` is not an operator");
+    top.press("\x15pid == ");
+    top.press(&sleeper.pid());
+    top.press("\r");
+    top.wait_for("selected processes 1");
+    top.wait_for("a-sleeper 1000");
+    // A rate is decided when it is known.
+    top.press("\\ and cpu_percent > 50\r");
+    top.wait_for("selected processes 1");
+    top.wait_until("no row", |picture| !picture.contains("a-sleeper 1000"));
+    top.press("\x03");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that a signal is sent after it was confirmed, and only then.
+#[test]
+fn signals_are_confirmed() {
+    let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
+    let pid = child.id().to_string();
+    let mut top = Terminal::top(&["-d", "0.2", "-p", &pid]);
+    top.wait_for("sleep 1000");
+    top.press("k");
+    top.wait_for(&format!("signal for {pid} sleep: TERM"));
+    top.press("\x15usr1\r");
+    top.wait_for(&format!("send SIGUSR1 to process {pid} sleep? [y/N]"));
+    top.press("n");
+    top.wait_for("nothing was done");
+    assert_eq!(child.try_wait().expect("a child"), None);
+    top.press("r\x157\r");
+    top.wait_for("to 7? [y/N]");
+    top.press("y");
+    top.wait_for(&format!("the nice value of {pid} is 7 now"));
+    top.press("k\x15kill\r");
+    top.wait_for("send SIGKILL");
+    top.press("y");
+    top.wait_for("signal 9 was sent");
+    let ended = child.wait().expect("a child");
+    assert_eq!(ended.signal(), Some(9));
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that threads, trees, sums, memory columns and details are shown.
+#[test]
+fn everything_is_shown() {
+    let own = std::process::id().to_string();
+    let mut top = Terminal::top(&["-d", "0.2"]);
+    top.wait_for("sorted by");
+    for (key, words) in [
+        ("t", &["tree | sorted by", "PID"][..]),
+        ("H", &["threads | sorted by", "TID"]),
+        ("b", &["by unit | sorted by", "UNIT"]),
+        ("b", &["by container", "CONTAINER"]),
+        ("b", &["by user", "USER", "root"]),
+        ("b", &["by program", "PROGRAM", "[kernel threads]"]),
+        ("bm", &["PSS: ", "at most 0.25 s a sample", "USS"]),
+    ] {
+        top.press(key);
+        for word in words {
+            top.wait_for(word);
+        }
+    }
+    top.press(&format!("m\\pid == {own}\r"));
+    top.wait_for("selected processes 1");
+    top.press("\r");
+    top.wait_for("Credentials");
+    for word in ["nofile", "/libc.so.6", "TID", "resident memory"] {
+        top.press("\t");
+        top.wait_for(word);
+    }
+    top.press("qq");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that the terminal is as it was after signals that end top, and after a panic.
+#[test]
+fn the_terminal_is_put_back() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+        let mut top = Terminal::top(&[]);
+        top.wait_for("sorted by");
+        kill_process(top.pid(), signal).expect("it is ours");
+        assert_eq!(top.end().0.code(), Some(0), "{signal:?}");
+    }
+    let mut command = top(
+        Path::new(env!("CARGO_BIN_EXE_taskdiag")),
+        &[],
+        Path::new("/nonexistent"),
+    );
+    let mut top = Terminal::of(command.env("TASKDIAG_TEST_PANIC", "1"), 100, 30);
+    top.wait_for("sorted by");
+    top.press(" ");
+    let (status, picture) = top.end();
+    assert_eq!(status.code(), Some(101));
+    assert!(picture.contains("a test asked for a panic"), "{picture}");
+}
+
+/// Check that top ends when its terminal is gone, even if nobody sends a signal.
+#[test]
+fn it_ends_with_its_terminal() {
+    for is_deaf in [false, true] {
+        let program = Path::new(env!("CARGO_BIN_EXE_taskdiag"));
+        let mut command = if is_deaf {
+            let mut command = Command::new("setsid");
+            command
+                .args(["--ctty", "sh", "-c", "trap '' HUP; exec \"$0\" top"])
+                .arg(program);
+            command.env("XDG_CONFIG_HOME", "/nonexistent");
+            command
+        } else {
+            top(program, &[], Path::new("/nonexistent"))
+        };
+        let mut top = Terminal::of(&mut command, 80, 24);
+        top.wait_for("sorted by");
+        top.master = None;
+        let end = Instant::now() + PATIENCE;
+        while top.child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < end, "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Check that Ctrl-Z gives the terminal back and stops, that SIGTSTP does the same, and that it goes
+/// on with the same picture.
+#[test]
+fn it_is_suspended() {
+    let mut top = Terminal::top(&["-d", "0.2"]);
+    top.wait_for("sorted by");
+    let pid = top.child.id().to_string();
+    for by_key in [true, false] {
+        if by_key {
+            top.press("\x1a");
+        } else {
+            kill_process(top.pid(), Signal::TSTP).expect("it is ours");
+        }
+        let end = Instant::now() + PATIENCE;
+        while status(&pid, "State") != "T (stopped)" {
+            assert!(Instant::now() < end, "{}", status(&pid, "State"));
+            top.take(Duration::from_millis(10));
+        }
+        while top.take(Duration::from_millis(100)) {}
+        assert!(!top.parser.screen().alternate_screen());
+        let modes = tcgetattr(top.master.as_ref().expect("a terminal")).expect("modes");
+        assert_eq!(text(&modes), text(&top.modes));
+        kill_process(top.pid(), Signal::CONT).expect("it is ours");
+        top.wait_for("sorted by");
+        assert!(top.parser.screen().alternate_screen());
+    }
+    // Keys work as before.
+    top.press("M");
+    top.wait_for("sorted by rss_bytes");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that settings are written when that is confirmed and read at the next start, and that a bad
+/// file is named with its line and left alone.
+#[test]
+fn settings_are_kept() {
+    let settings = Settings::new("settings");
+    let mut top = Terminal::with(&["-d", "0.2"], &settings.0, 100, 30);
+    top.wait_for("sorted by");
+    top.press("Mt");
+    top.wait_for("tree | sorted by rss_bytes");
+    top.press("W");
+    top.wait_for("write the settings? [y/N]");
+    assert!(!settings.file().exists());
+    top.press("y");
+    top.wait_for("top.conf was written");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+    let mut top = Terminal::with(&[], &settings.0, 100, 30);
+    top.wait_for("tree | sorted by rss_bytes");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+
+    let bad = "delay = 1\n\ndelai = 2\n";
+    fs::write(settings.file(), bad).expect("it is ours");
+    let (status, picture) = Terminal::with(&[], &settings.0, 200, 30).end();
+    assert_eq!(status.code(), Some(2));
+    assert!(picture.contains("top.conf:3: unknown setting \"delai\""), "{picture}");
+    assert_eq!(fs::read_to_string(settings.file()).expect("it is there"), bad);
+}
+
+/// Check that top ends after as many samples as it is told.
+#[test]
+fn samples_are_counted() {
+    let top = Terminal::top(&["-d", "0.1", "-n", "3"]);
+    let began = Instant::now();
+    assert_eq!(top.end().0.code(), Some(0));
+    assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
+}
+
+/// Check that wrong usage, and a source that can't answer, are ordinary messages: the terminal was
+/// never taken.
+#[test]
+fn mistakes_are_ordinary_messages() {
+    for (args, said) in [
+        (&["--source", "broker", "--socket", "/nonexistent"][..], "/nonexistent"),
+        (&["--sort", "nosuch"], "unknown field \"nosuch\""),
+        (&["--where", "uid = 0"], "`=` is not an operator"),
+        (&["--children", "1", "-T"], "leave out the threads"),
+    ] {
+        let (status, picture) = Terminal::top(args).end();
+        assert_eq!(status.code(), Some(2), "{picture}");
+        assert!(picture.replace('\n', "").contains(said), "{picture}");
+    }
+    let run = run(&["top"]);
+    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+    for word in ["standard output is not a terminal", "`taskdiag watch`", "`taskdiag ps`"] {
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+    }
+}
+
+/// Check that nobody sees processes too, and that what is denied to nobody is told.
+#[test]
+fn nobody_can_use_it() {
+    let settings = Settings::new("nobody");
+    let copy = settings.0.join("taskdiag");
+    copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let sleeper = Sleeper::new("of-root");
+    let mut command = top(&copy, &["-d", "0.2", "-p", &sleeper.pid()], Path::new("/nonexistent"));
+    let mut top = Terminal::of(command.uid(65534).gid(65534), 100, 30);
+    top.wait_for("of-root 1000");
+    top.press("k\ry");
+    top.wait_for("you may not");
+    top.press("m");
+    top.wait_for("PSS: ");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}

@@ -1,0 +1,75 @@
+//! Counts of what a query took and lost.
+
+#[cfg(doc)]
+use crate::absent::Absent;
+#[cfg(doc)]
+use crate::field::Group;
+
+/// Counts of what answering the query took, and of what was lost on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Tasks in the snapshot.
+    pub tasks: u64,
+    /// Bytes of records that came from the sources.
+    pub record_bytes: u64,
+    /// read(2) calls on BPF iterators, or packets received from the broker.
+    pub reads: u64,
+    /// Tasks that are not in the snapshot because they ended while they were being read.
+    pub gone: u64,
+    /// Tasks that are not in the snapshot because the caller may not see them.
+    pub denied: u64,
+    /// Tasks for which procfs had to answer a group because the chosen source could not answer it
+    /// exactly.
+    pub deferred: u64,
+    /// Tasks that this kernel does not show to iterators, so that procfs answered for them.
+    pub hidden: u64,
+    /// Tasks for which the whole filter was evaluated. Tasks that a part of it ruled out before are
+    /// not counted.
+    pub candidates: u64,
+    /// Tasks left out because the filter looks at a value that is denied, unsupported, truncated,
+    /// over budget or without an answer.
+    pub undecided: u64,
+    /// Tasks whose arguments were not read again, because the process has not run since an earlier
+    /// snapshot.
+    pub remembered: u64,
+    /// Tasks with a value that is [`Absent::NoAnswer`].
+    pub no_answer: u64,
+    /// Processes whose [`Group::Rollup`] is [`Absent::OverBudget`].
+    pub over_budget: u64,
+    /// Processes whose page tables were walked for [`Group::Rollup`].
+    pub walked: u64,
+    /// Processes without a sign of change, whose values of [`Group::Rollup`] come from an earlier
+    /// answer.
+    pub unchanged: u64,
+    /// The longest run of a BPF program, in nanoseconds, for which RCU had to wait. 0 where the
+    /// kernel calls the program once for each task.
+    pub longest_run_ns: u64,
+    /// Records that made no sense and were left out. Anything but 0 is a defect.
+    pub malformed: u64,
+}
+
+impl Counters {
+    /// The counters with their names, in the order of a report.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = [
+            ("tasks", self.tasks),
+            ("record_bytes", self.record_bytes),
+            ("reads", self.reads),
+            ("gone", self.gone),
+            ("denied", self.denied),
+            ("deferred", self.deferred),
+            ("hidden", self.hidden),
+            ("candidates", self.candidates),
+            ("undecided", self.undecided),
+            ("remembered", self.remembered),
+            ("no_answer", self.no_answer),
+            ("over_budget", self.over_budget),
+            ("walked", self.walked),
+            ("unchanged", self.unchanged),
+            ("longest_run_ns", self.longest_run_ns),
+            ("malformed", self.malformed),
+        ];
+        named.into_iter()
+    }
+}

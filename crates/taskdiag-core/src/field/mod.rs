@@ -1,0 +1,119 @@
+//! The field table: every value that taskdiag knows, in one place.
+//!
+//! One row of `table` makes a field: its name everywhere (columns, JSON keys, sorting), its
+//! group, what it is, where `/proc` has it, and how it is read from a record. Rows of derived
+//! fields have what they are made of instead; [`crate::derived`] makes their values. The rows make
+//! the variants of [`Field`] and the methods of [`Task`](crate::snapshot::Task).
+
+mod files;
+mod group;
+mod kind;
+mod near;
+mod set;
+mod table;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+
+pub use files::{files_for, Files};
+pub use group::{Group, Groups};
+pub use kind::Kind;
+pub(crate) use near::{near, shortened};
+pub use set::Fields;
+pub use table::{Field, Info};
+
+pub use crate::value::Mask;
+
+impl Field {
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The group.
+    pub fn group(self) -> Group {
+        self.info().group
+    }
+
+    /// Whether only tasks with an address space have a value.
+    #[doc(hidden)]
+    pub fn needs_memory(self) -> bool {
+        self.group().needs_memory() && self != Field::Personality
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no field has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// The name asked for.
+    pub name: String,
+    /// Names that are near it, the nearest first.
+    pub near: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown field {:?}", shortened(&self.name))?;
+        match self.near.as_slice() {
+            [] => Ok(()),
+            near => write!(f, "; near it are: {}", near.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownField {}
+
+impl From<UnknownField> for Error {
+    fn from(error: UnknownField) -> Error {
+        Error::new(ErrorKind::InvalidInput, "not a field of tasks").caused_by(error)
+    }
+}
+
+impl FromStr for Field {
+    type Err = UnknownField;
+
+    fn from_str(name: &str) -> Result<Field, UnknownField> {
+        let found = Field::ALL.iter().find(|field| field.name() == name);
+        found.copied().ok_or_else(|| UnknownField {
+            name: name.to_owned(),
+            near: near(name, Field::ALL.iter().map(|field| field.name())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that names are unique and lead back to their fields.
+    #[test]
+    fn names_lead_to_their_fields() {
+        for &field in Field::ALL {
+            assert_eq!(field.name().parse(), Ok(field));
+        }
+        assert!(Field::ALL.len() <= 256);
+    }
+
+    /// Check that a misspelt or shortened name finds the right one.
+    #[test]
+    fn unknown_names_find_near_ones() {
+        for (wrong, right) in [
+            ("rss", "rss_bytes"),
+            ("cmd_line", "cmdline"),
+            ("pidd", "pid"),
+            ("UID", "uid"),
+        ] {
+            let error = wrong.parse::<Field>().unwrap_err();
+            assert_eq!(error.near[0], right, "{error}");
+        }
+        assert!("zzzzzzzz".parse::<Field>().unwrap_err().near.is_empty());
+    }
+}

@@ -1,0 +1,40 @@
+//! What messages say of a name that is not known.
+
+/// The beginning of a name that somebody wrote, which may be as long as an argument can be: enough
+/// to recognise it in a message.
+pub(crate) fn shortened(name: &str) -> String {
+    const LONGEST: usize = 40;
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// The names among `candidates` that `name` may stand for, the nearest first, at most five.
+pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    /// No name is as long, and to compare takes as long as both lengths multiplied.
+    const LONGEST: usize = 100;
+    if name.len() > LONGEST {
+        return Vec::new();
+    }
+    let name = name.to_ascii_lowercase();
+    let distance = |candidate: &str| {
+        let candidate = candidate.to_ascii_lowercase();
+        let is_long = name.len() >= 3;
+        if is_long && candidate.starts_with(&name) {
+            0
+        } else if is_long && (candidate.contains(&name) || name.contains(&candidate)) {
+            1
+        } else {
+            strsim::levenshtein(&name, &candidate)
+        }
+    };
+    let mut near: Vec<(usize, usize, &str)> = candidates
+        .into_iter()
+        .map(|candidate| (distance(candidate), candidate.len().abs_diff(name.len()), candidate))
+        .filter(|&(distance, _, candidate)| distance <= 1 + candidate.len() / 4)
+        .collect();
+    near.sort();
+    near.dedup();
+    near.into_iter().take(5).map(|(_, _, candidate)| candidate).collect()
+}

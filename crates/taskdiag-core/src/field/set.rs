@@ -1,0 +1,186 @@
+//! Sets of fields.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use super::{Field, Group, Groups};
+
+/// A set of fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fields([u64; 4]);
+
+impl Fields {
+    /// No field.
+    pub const NONE: Fields = Fields([0; 4]);
+
+    /// Every field that is cheap, which is every field but these, which have to be named:
+    ///
+    /// - those of [`Group::Rollup`], for which the kernel walks page tables, which takes longer the
+    ///   more memory a process has;
+    /// - those of [`Group::Text`], which only `/proc` has, in files of their own for each task;
+    /// - [`Field::Environ`], which is in the memory of processes, is large, and may hold secrets;
+    /// - [`Field::User`] and [`Field::Group`], for which the user database may ask the network;
+    /// - [`Field::ContainerName`] and [`Field::ContainerRuntime`], for which files of container
+    ///   runtimes may be read.
+    pub fn all() -> Fields {
+        let has_to_be_named = |field: Field| {
+            let is_dear = matches!(
+                field,
+                Field::Environ | Field::User | Field::Group | Field::ContainerName | Field::ContainerRuntime
+            );
+            is_dear || matches!(field.group(), Group::Rollup | Group::Text)
+        };
+        Field::ALL
+            .iter()
+            .copied()
+            .filter(|&field| !has_to_be_named(field))
+            .collect()
+    }
+
+    /// The fields of a group.
+    pub fn of_group(group: Group) -> Fields {
+        Field::ALL
+            .iter()
+            .copied()
+            .filter(|field| field.group() == group)
+            .collect()
+    }
+
+    /// The set without the fields of a group.
+    pub fn without_group(self, group: Group) -> Fields {
+        self.iter().filter(|field| field.group() != group).collect()
+    }
+
+    /// The set without the fields of another set.
+    pub fn without(self, other: impl Into<Fields>) -> Fields {
+        let other: Fields = other.into();
+        let mut words = self.0;
+        words.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
+        Fields(words)
+    }
+
+    /// Whether `field` is in the set.
+    pub fn contains(&self, field: Field) -> bool {
+        let bit = field as usize;
+        self.0[bit / 64] >> (bit % 64) & 1 != 0
+    }
+
+    /// Adds `field`.
+    pub fn insert(&mut self, field: Field) {
+        let bit = field as usize;
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// The fields, in the order of the table.
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        Field::ALL.iter().copied().filter(move |&field| self.contains(field))
+    }
+
+    /// The set with what derived fields among them are made of.
+    pub fn with_made_of(self) -> Fields {
+        let made_of = |field: Field| field.info().made_of.iter().copied();
+        self.iter().flat_map(made_of).collect::<Fields>() | self
+    }
+
+    /// Whether some field is of `group`.
+    pub fn has_group(self, group: Group) -> bool {
+        self.iter().any(|field| field.group() == group)
+    }
+
+    /// The groups that have to be read for the fields. [`Field::Pid`] and [`Field::Tid`], which
+    /// every record has, need none, and derived fields need the groups of what they are made of.
+    pub fn groups(self) -> Groups {
+        self.with_made_of()
+            .iter()
+            .filter(|field| !matches!(field, Field::Pid | Field::Tid) && field.group() != Group::Derived)
+            .fold(Groups::NONE, |groups, field| groups.with(field.group()))
+    }
+}
+
+impl From<Field> for Fields {
+    fn from(field: Field) -> Fields {
+        let mut fields = Fields::NONE;
+        fields.insert(field);
+        fields
+    }
+}
+
+impl FromIterator<Field> for Fields {
+    fn from_iter<I: IntoIterator<Item = Field>>(iter: I) -> Fields {
+        let mut fields = Fields::NONE;
+        iter.into_iter().for_each(|field| fields.insert(field));
+        fields
+    }
+}
+
+impl<T: Into<Fields>> BitOr<T> for Fields {
+    type Output = Fields;
+
+    fn bitor(mut self, other: T) -> Fields {
+        self |= other;
+        self
+    }
+}
+
+impl<T: Into<Fields>> BitOrAssign<T> for Fields {
+    fn bitor_assign(&mut self, other: T) {
+        let other = other.into();
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(mine, theirs)| *mine |= theirs);
+    }
+}
+
+impl<T: Into<Fields>> BitOr<T> for Field {
+    type Output = Fields;
+
+    fn bitor(self, other: T) -> Fields {
+        Fields::from(self) | other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that sets of fields know their groups.
+    #[test]
+    fn fields_need_their_groups() {
+        assert_eq!((Field::Pid | Field::Tid).groups(), Groups::NONE);
+        let groups = (Field::Uid | Field::Cmdline | Field::Comm).groups();
+        assert_eq!(
+            groups.iter().collect::<Vec<_>>(),
+            [Group::Base, Group::Cred, Group::Args]
+        );
+        assert_eq!(Fields::from(Field::User).groups(), Groups::NONE.with(Group::Cred));
+        let stat = Fields::from(Field::Stat).groups();
+        assert_eq!(
+            stat.iter().collect::<Vec<_>>(),
+            [Group::Base, Group::Tty, Group::Cpu, Group::Mem]
+        );
+    }
+
+    /// Check that all fields are there but those that have to be named.
+    #[test]
+    fn dear_fields_have_to_be_named() {
+        let all = Fields::all();
+        for field in [
+            Field::Cmdline,
+            Field::Cgroup,
+            Field::ElapsedNs,
+            Field::Unit,
+            Field::ContainerId,
+        ] {
+            assert!(all.contains(field), "{field}");
+        }
+        for field in [
+            Field::PssBytes,
+            Field::Environ,
+            Field::User,
+            Field::Group,
+            Field::ContainerName,
+        ] {
+            assert!(!all.contains(field), "{field}");
+        }
+    }
+}

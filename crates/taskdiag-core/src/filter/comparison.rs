@@ -1,0 +1,313 @@
+//! One comparison of a filter: what it looks at, what it compares that with, and whether it is
+//! true.
+
+use std::fmt;
+
+use regex::bytes::Regex;
+
+use super::HasFields;
+use crate::field::{Field, Fields, Kind};
+use crate::value::{Limits, Value};
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Test {
+    pub subject: Subject,
+    pub comparison: Comparison,
+    /// The test as it was written.
+    pub text: String,
+}
+
+/// What a comparison looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A field.
+    Field(Field),
+    /// One number of [`Field::Limits`], such as `limits.nofile.soft`.
+    Limit(Limit),
+}
+
+/// A soft or hard resource limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Its place in [`Limits::NAMES`].
+    pub index: usize,
+    pub is_hard: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Comparison {
+    Is(Relation, Operand),
+    /// Equal to one of these.
+    In(Vec<Operand>),
+    /// All bits of this mask are set.
+    Has(u64),
+    Matches(Pattern),
+    /// In the cgroup with this path, or in one below it.
+    Within(Vec<u8>),
+}
+
+/// What a subject is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Operand {
+    /// In the unit of the field. Of percentages, in thousandths.
+    Number(i128),
+    Text(Vec<u8>),
+    /// The same task's value of another field.
+    Value(Subject),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relation {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// A regular expression over bytes, or a glob made into one.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    pub regex: Regex,
+    /// What each text that it matches begins with, and whether that is all of it.
+    pub prefix: (Vec<u8>, bool),
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.regex.as_str() == other.regex.as_str()
+    }
+}
+
+/// Values of the same class can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Number,
+    Bytes,
+    Nanoseconds,
+    Percent,
+    Flag,
+    Text,
+    Time,
+    Address,
+    Mask,
+    Capabilities,
+    Signals,
+    /// All limits together: they can't be compared.
+    Limits,
+}
+
+impl Subject {
+    pub(super) fn field(self) -> Field {
+        match self {
+            Subject::Field(field) => field,
+            Subject::Limit(_) => Field::Limits,
+        }
+    }
+
+    /// What its values are, for messages.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Subject::Field(field) => field.info().kind.as_str(),
+            Subject::Limit(_) => "a limit",
+        }
+    }
+
+    /// Whether it has several values, of which one that compares is enough.
+    pub(super) fn is_list(self) -> bool {
+        matches!(self, Subject::Field(field) if matches!(field.info().kind, Kind::Ids | Kind::Cpus))
+    }
+
+    pub(super) fn class(self) -> Class {
+        let field = match self {
+            Subject::Field(field) => field,
+            Subject::Limit(limit) => return limit.class(),
+        };
+        match field.info().kind {
+            Kind::Id
+            | Kind::User
+            | Kind::GroupId
+            | Kind::Count
+            | Kind::Signed
+            | Kind::Mode
+            | Kind::Ids
+            | Kind::Cpus => Class::Number,
+            Kind::Bytes => Class::Bytes,
+            Kind::Nanoseconds => Class::Nanoseconds,
+            Kind::Percent => Class::Percent,
+            Kind::Flag => Class::Flag,
+            Kind::Letter | Kind::Text | Kind::Texts => Class::Text,
+            Kind::Time => Class::Time,
+            Kind::Address => Class::Address,
+            Kind::Mask => Class::Mask,
+            Kind::Capabilities => Class::Capabilities,
+            Kind::Signals => Class::Signals,
+            Kind::Limits => Class::Limits,
+        }
+    }
+
+    fn value<R: HasFields>(self, row: &R) -> Option<Value<'_>> {
+        match (self, row.value(self.field()).ok()?) {
+            (Subject::Limit(limit), Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
+            (Subject::Limit(_), _) => None,
+            (Subject::Field(_), value) => Some(value),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Field(field) => field.fmt(f),
+            Subject::Limit(Limit { index, is_hard }) => {
+                let which = if *is_hard { "hard" } else { "soft" };
+                write!(f, "limits.{}.{which}", Limits::NAMES[*index])
+            }
+        }
+    }
+}
+
+impl Limit {
+    /// What stands for `unlimited`: no limit is larger.
+    pub(super) const UNLIMITED: u64 = u64::MAX;
+
+    fn class(self) -> Class {
+        match Limits::NAMES[self.index] {
+            "data" | "stack" | "core" | "rss" | "memlock" | "as" | "fsize" | "msgqueue" => Class::Bytes,
+            _ => Class::Number,
+        }
+    }
+
+    fn of(self, limits: Limits<'_>) -> Option<u64> {
+        let (_, soft, hard) = limits.iter().nth(self.index)?;
+        let limit = if self.is_hard { hard } else { soft };
+        Some(limit.unwrap_or(Limit::UNLIMITED))
+    }
+}
+
+impl Relation {
+    fn holds<T: Ord + ?Sized>(self, a: &T, b: &T) -> bool {
+        match self {
+            Relation::Equal => a == b,
+            Relation::NotEqual => a != b,
+            Relation::Less => a < b,
+            Relation::LessOrEqual => a <= b,
+            Relation::Greater => a > b,
+            Relation::GreaterOrEqual => a >= b,
+        }
+    }
+}
+
+impl Operand {
+    fn fields(&self) -> Fields {
+        match self {
+            Operand::Value(subject) => subject.field().into(),
+            Operand::Number(_) | Operand::Text(_) => Fields::NONE,
+        }
+    }
+}
+
+impl Test {
+    /// The fields that it looks at.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = Fields::from(self.subject.field());
+        match &self.comparison {
+            Comparison::Is(_, operand) => fields |= operand.fields(),
+            Comparison::In(operands) => operands.iter().for_each(|operand| fields |= operand.fields()),
+            Comparison::Has(_) | Comparison::Matches(_) | Comparison::Within(_) => {}
+        }
+        fields
+    }
+
+    /// Whether it is true of a row. `None` if that depends on a value that is absent.
+    pub(super) fn decide(&self, row: &impl HasFields) -> Option<bool> {
+        let value = self.subject.value(row)?;
+        match &self.comparison {
+            Comparison::Is(relation, operand) => compare(*relation, value, operand, row),
+            Comparison::In(operands) => {
+                let mut decided = Some(false);
+                for operand in operands {
+                    match compare(Relation::Equal, value, operand, row) {
+                        Some(true) => return Some(true),
+                        Some(false) => {}
+                        None => decided = None,
+                    }
+                }
+                decided
+            }
+            Comparison::Has(bits) => match value {
+                Value::Mask(mask) => Some(mask & bits == *bits),
+                _ => None,
+            },
+            Comparison::Matches(pattern) => with_text(value, |bytes| pattern.regex.is_match(bytes)),
+            Comparison::Within(path) => with_text(value, |bytes| is_within(bytes, path)),
+        }
+    }
+}
+
+fn compare(relation: Relation, value: Value<'_>, operand: &Operand, row: &impl HasFields) -> Option<bool> {
+    match operand {
+        Operand::Number(number) => compare_numbers(relation, value, *number),
+        Operand::Text(text) => with_text(value, |bytes| relation.holds(bytes, text.as_slice())),
+        Operand::Value(subject) => {
+            let other = subject.value(row)?;
+            match number(other) {
+                Some(number) => compare_numbers(relation, value, number),
+                None => with_text(value, |bytes| with_text(other, |other| relation.holds(bytes, other)))?,
+            }
+        }
+    }
+}
+
+fn is_within(path: &[u8], above: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => rest.is_empty() || rest[0] == b'/' || above == b"/",
+        None => false,
+    }
+}
+
+/// The value as a number, if it is a single one. Percentages are in thousandths.
+fn number(value: Value<'_>) -> Option<i128> {
+    match value {
+        Value::Unsigned(value) | Value::Mask(value) => Some(value.into()),
+        Value::Signed(value) => Some(value.into()),
+        Value::Flag(flag) => Some(flag.into()),
+        Value::Float(percent) => Some((percent * 1000.0).round() as i128),
+        _ => None,
+    }
+}
+
+/// Whether the relation holds for a number, or for a member of a list. A list is unequal if no
+/// member is equal.
+fn compare_numbers(relation: Relation, value: Value<'_>, number_given: i128) -> Option<bool> {
+    let any = |mut members: Box<dyn Iterator<Item = i128> + '_>| match relation {
+        Relation::NotEqual => members.all(|member| member != number_given),
+        _ => members.any(|member| relation.holds(&member, &number_given)),
+    };
+    match value {
+        Value::Ids(ids) => Some(any(Box::new(ids.iter().map(i128::from)))),
+        Value::Cpus(cpus) => Some(any(Box::new(cpus.iter().map(|cpu| cpu as i128)))),
+        value => number(value).map(|value| relation.holds(&value, &number_given)),
+    }
+}
+
+/// Tests the value as text, if it is text. A list of texts is one text, with spaces between its
+/// members.
+fn with_text<T>(value: Value<'_>, test: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    Some(match value {
+        Value::Letter(letter) => test(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        Value::Text(bytes) => test(bytes),
+        Value::Texts(texts) => {
+            let bytes = texts.as_bytes();
+            let mut joined = bytes.strip_suffix(b"\0").unwrap_or(bytes).to_vec();
+            joined
+                .iter_mut()
+                .filter(|byte| **byte == 0)
+                .for_each(|byte| *byte = b' ');
+            test(&joined)
+        }
+        _ => return None,
+    })
+}

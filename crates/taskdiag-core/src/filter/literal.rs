@@ -1,0 +1,177 @@
+//! What is written in an expression to be compared with: numbers with units, times.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::Timestamp;
+
+use super::comparison::Class;
+use crate::field::shortened;
+
+/// No number with a unit needs more characters.
+const LONGEST: usize = 64;
+
+/// Digits behind the point. More would not change a value, but could overflow.
+const MOST_DECIMALS: usize = 18;
+
+/// A number, decimal or hexadecimal, with a unit that fits the class.
+pub(super) fn number(text: &str, class: Class) -> Result<i128, String> {
+    let not_a_number = || format!("{:?} is not a number of 64 bits", shortened(text));
+    if text.len() > LONGEST {
+        return Err(not_a_number());
+    }
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text),
+    };
+    let (radix, digits) = match digits.strip_prefix("0x") {
+        Some(digits) => (16, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (whole, rest) = digits.split_at(end);
+    let (decimals, unit) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
+        None => ("", rest),
+    };
+    let factor = factor(class, unit)?;
+    let whole = u64::from_str_radix(whole, radix).map_err(|_| not_a_number())?;
+    let value = i128::from(whole) * factor + fraction(decimals, factor)?;
+    Ok(sign * value)
+}
+
+/// The fraction of a unit that decimals stand for, rounded to whole numbers.
+fn fraction(decimals: &str, factor: i128) -> Result<i128, String> {
+    if decimals.is_empty() {
+        return Ok(0);
+    }
+    if factor == 1 {
+        return Err("only numbers with a unit, and percentages, have a fraction".to_owned());
+    }
+    if decimals.len() > MOST_DECIMALS {
+        return Err(format!("a fraction has at most {MOST_DECIMALS} digits"));
+    }
+    let parts: i128 = decimals.parse().map_err(|_| "not a fraction".to_owned())?;
+    let whole = 10_i128.pow(decimals.len() as u32);
+    Ok((parts * factor + whole / 2) / whole)
+}
+
+/// How many bytes or nanoseconds a unit is; how many thousandths a percent is.
+fn factor(class: Class, unit: &str) -> Result<i128, String> {
+    Ok(match (class, unit) {
+        (Class::Percent, "") => 1000,
+        (_, "") => 1,
+        (Class::Bytes, "K") => 1 << 10,
+        (Class::Bytes, "M") => 1 << 20,
+        (Class::Bytes, "G") => 1 << 30,
+        (Class::Bytes, "T") => 1 << 40,
+        (Class::Nanoseconds, "ns") => 1,
+        (Class::Nanoseconds, "us") => 1_000,
+        (Class::Nanoseconds, "ms") => 1_000_000,
+        (Class::Nanoseconds, "s") => 1_000_000_000,
+        (Class::Nanoseconds, "m") => 60_000_000_000,
+        (Class::Nanoseconds, "h") => 3_600_000_000_000,
+        (Class::Nanoseconds, "d") => 86_400_000_000_000,
+        (Class::Bytes, unit) => return Err(format!("the units of bytes are K, M, G and T, not {unit:?}")),
+        (Class::Nanoseconds, unit) => {
+            return Err(format!("the units of time are ns, us, ms, s, m, h and d, not {unit:?}"))
+        }
+        (_, unit) => return Err(format!("this number has no unit such as {unit:?}")),
+    })
+}
+
+/// A time, as fields of times have it: RFC 3339 in UTC and whole seconds, in which later is larger.
+/// Without an offset it is local time in `zone`.
+pub(super) fn time(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Vec<u8>, String> {
+    let wrong = || {
+        let text = shortened(text);
+        format!("{text:?} is not a time such as '2026-11-23 03:12' (local) or '2026-11-23T03:12:00Z'")
+    };
+    if text.len() > LONGEST {
+        return Err(wrong());
+    }
+    let timestamp = match text.parse::<Timestamp>() {
+        Ok(timestamp) => timestamp,
+        Err(_) => {
+            let local: DateTime = text.parse().map_err(|_| wrong())?;
+            local.to_zoned(zone()).map_err(|_| wrong())?.timestamp()
+        }
+    };
+    if timestamp.subsec_nanosecond() != 0 {
+        return Err("times are compared in whole seconds".to_owned());
+    }
+    let text = timestamp.to_string();
+    // Another length is a year that is negative or too large to be compared as text.
+    if text.len() == "2026-11-23T03:12:00Z".len() {
+        Ok(text.into_bytes())
+    } else {
+        Err(wrong())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that units multiply, and that fractions are of units.
+    #[test]
+    fn numbers_have_units() {
+        for (text, class, value) in [
+            ("2K", Class::Bytes, 2048),
+            ("1.5G", Class::Bytes, 3 << 29),
+            ("0.5K", Class::Bytes, 512),
+            ("0.0001K", Class::Bytes, 0),
+            ("1.001K", Class::Bytes, 1025),
+            ("-3", Class::Number, -3),
+            ("0xff", Class::Mask, 255),
+            ("5ms", Class::Nanoseconds, 5_000_000),
+            ("1.5s", Class::Nanoseconds, 1_500_000_000),
+            ("2d", Class::Nanoseconds, 172_800_000_000_000),
+            ("7ns", Class::Nanoseconds, 7),
+            ("12.5", Class::Percent, 12_500),
+            ("100", Class::Percent, 100_000),
+        ] {
+            assert_eq!(number(text, class), Ok(value), "{text}");
+        }
+        for (text, class) in [
+            ("-", Class::Number),
+            ("0x", Class::Number),
+            ("1.5", Class::Bytes),
+            ("1.5", Class::Number),
+            ("5K", Class::Number),
+            ("5s", Class::Bytes),
+            ("1.5x", Class::Nanoseconds),
+            ("1.0000000000000000001s", Class::Nanoseconds),
+            ("99999999999999999999", Class::Bytes),
+        ] {
+            assert!(number(text, class).is_err(), "{text}");
+        }
+    }
+
+    /// Check that times come out in UTC, from local time or from an offset.
+    #[test]
+    fn times_come_out_in_utc() {
+        let time = |text: &str| {
+            let zone = || TimeZone::fixed(jiff::tz::offset(2));
+            super::time(text, zone).map(|time| String::from_utf8(time).unwrap())
+        };
+        for (text, utc) in [
+            ("2026-11-23 03:12", "2026-11-23T01:12:00Z"),
+            ("2026-11-23", "2026-11-22T22:00:00Z"),
+            ("2026-11-23T03:12:05", "2026-11-23T01:12:05Z"),
+            ("2026-11-23T03:12:05Z", "2026-11-23T03:12:05Z"),
+            ("2026-11-23T03:12:05-05:00", "2026-11-23T08:12:05Z"),
+        ] {
+            assert_eq!(time(text), Ok(utc.to_owned()), "{text}");
+        }
+        for text in [
+            "",
+            "yesterday",
+            "03:12",
+            "2026-13-01",
+            "2026-11-23T03:12:05.5Z",
+            "-000100-01-01",
+        ] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is wrong with an expression.
+
+use std::fmt;
+
+use super::comparison::{Class, Subject};
+use crate::error::{Error, ErrorKind};
+use crate::field::{Field, Kind};
+
+/// Why a text is not an expression, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// What is wrong.
+    pub message: String,
+    /// The number of bytes before the place.
+    pub at: usize,
+    pub(super) text: String,
+}
+
+impl ParseError {
+    /// The place in characters, from 1.
+    pub fn column(&self) -> usize {
+        self.text[..self.at].chars().count() + 1
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Error {
+        Error::new(ErrorKind::InvalidInput, "not a filter").caused_by(error)
+    }
+}
+
+/// Writes the column and the message, and below it the expression with a mark at the place. Of a
+/// long expression, only what is near the place.
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// So many characters are shown before and after the place.
+        const NEAR: usize = 60;
+        let column = self.column();
+        let first = column.saturating_sub(NEAR + 1);
+        let mut rest = self.text.chars().skip(first);
+        let mut line = String::from(if first > 0 { "…" } else { "" });
+        let mark = column - 1 - first + line.chars().count();
+        let shown = rest.by_ref().take(column - first + NEAR);
+        line.extend(shown.map(|c| if c.is_control() { ' ' } else { c }));
+        line.push_str(if rest.next().is_some() { "…" } else { "" });
+        write!(f, "column {column}: {}\n  {line}\n  {:mark$}^", self.message, "")
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// What can stand behind a comparison with `subject`.
+pub(super) fn compared_with(subject: Subject) -> String {
+    let what = match subject.class() {
+        Class::Text => "text in quotes",
+        Class::Time => "a time in quotes",
+        Class::Flag => "`true`, `false`",
+        _ if has_names(subject) => "a number, a name in quotes",
+        _ => "a number",
+    };
+    format!("expected {what} or another field to compare {subject} with")
+}
+
+/// The comparisons that a subject has.
+pub(super) fn comparisons_of(subject: Subject) -> String {
+    let mut text = format!("a comparison of {subject}: == != < <= > >= in");
+    if matches!(subject.class(), Class::Text | Class::Time) {
+        text.push_str(" ~ ~*");
+    }
+    if subject.is_list() || matches!(subject.class(), Class::Capabilities | Class::Signals) {
+        text.push_str(" has");
+    }
+    if subject == Subject::Field(Field::Cgroup) {
+        text.push_str(" within");
+    }
+    text
+}
+
+/// Whether names of users or groups stand for numbers.
+pub(super) fn has_names(subject: Subject) -> bool {
+    match subject {
+        Subject::Field(Field::Groups) => true,
+        Subject::Field(field) => matches!(field.info().kind, Kind::User | Kind::GroupId),
+        Subject::Limit(_) => false,
+    }
+}
+
+/// What has the names that [`has_names`] is about.
+pub(super) fn named(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Field(Field::Groups) => Kind::GroupId.as_str(),
+        subject => subject.kind(),
+    }
+}
+
+/// What to add to a message about a name that is not known.
+pub(super) fn or_near(near: &[&str]) -> String {
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!("; near it are: {}", near.join(", "))
+    }
+}

@@ -1,0 +1,276 @@
+//! The plan: which source answers which group. A pure function of query, support, state and costs.
+
+mod price;
+#[cfg(test)]
+mod tests;
+
+use crate::absent::Absent;
+use crate::error::{Error, ErrorKind, Result};
+use crate::field::{Group, Groups};
+use crate::query::Query;
+use crate::snapshot::SourceId;
+use crate::support::{refusal_kind, Fact, Support, Verdict};
+
+pub use price::Cost;
+use price::{targets, BpfPrice, Prices};
+
+/// A way to run a BPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BpfWay {
+    /// This handle has loaded the program.
+    Loaded,
+    /// The program is pinned.
+    Pinned,
+    /// This handle would have to load the program.
+    ToLoad,
+}
+
+/// What a plan depends on besides the query and the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The only source that may answer, if the caller chose one.
+    pub forced: Option<SourceId>,
+    /// The only source that may answer [`Group::Rollup`], if the caller chose one.
+    pub forced_rollup: Option<SourceId>,
+    /// The groups that the loaded program can answer, if one is loaded.
+    pub loaded: Option<Groups>,
+    /// How much time earlier queries of the handle lost because no program was loaded for them.
+    /// Loading pays off once this exceeds what loading takes. So the total loss is at most twice
+    /// that of the best choice, whatever queries come.
+    pub regret_ns: u64,
+    /// Whether the handle will get no other query, so that it need not remember anything.
+    pub is_last: bool,
+}
+
+/// Which source answers which group of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The groups that BPF answers, and how to run its program. BPF also finds the tasks then.
+    pub bpf: Option<(BpfWay, Groups)>,
+    /// Whether BPF also records what shows that the arguments of a process can't have changed: its
+    /// run time and context switches (`TD_ATTR_RUN`).
+    pub run: bool,
+    /// The groups that procfs answers. It also finds the tasks if no other source does.
+    pub procfs: Groups,
+    /// The groups that the broker answers. The broker also finds the tasks then.
+    pub broker: Option<Groups>,
+    /// Whether the BPF program is given tests, so that it makes no records of tasks that the query
+    /// leaves out.
+    pub tested: bool,
+    /// Whether the listed processes are visited one by one, rather than all tasks.
+    pub one_by_one: bool,
+    /// The source of [`Group::Rollup`], which is read after all others, if the query asks for it.
+    pub rollup: Option<SourceId>,
+    /// The groups that no source on this host can answer.
+    pub unanswered: Groups,
+    /// How much time the query loses because no program is loaded, to be added to
+    /// [`State::regret_ns`].
+    pub regret_ns: u64,
+}
+
+/// How a query would be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Which source reads what.
+    pub plan: Plan,
+    /// The part of the filter that is decided before the rest of a task is read: by the BPF program
+    /// in the kernel, or, with procfs, from the files that this part needs.
+    pub first: Option<String>,
+    /// The whole filter, which is then decided on what was read of the remaining tasks.
+    pub last: Option<String>,
+}
+
+impl Plan {
+    /// The source that finds the tasks, and the groups that it answers.
+    pub fn first(&self) -> (SourceId, Groups) {
+        match (self.bpf, self.broker) {
+            (Some((_, groups)), _) => (SourceId::Bpf, groups),
+            (_, Some(groups)) => (SourceId::Broker, groups),
+            _ => (SourceId::Procfs, self.procfs),
+        }
+    }
+
+    /// The source that answers a group, or why none does. `None` if the query does not need the
+    /// group.
+    pub fn answer(&self, group: Group) -> Option<std::result::Result<SourceId, Absent>> {
+        match self.bpf {
+            _ if self.unanswered.contains(group) => Some(Err(Absent::Unsupported)),
+            _ if group == Group::Rollup => self.rollup.map(Ok),
+            Some((_, groups)) if groups.contains(group) => Some(Ok(SourceId::Bpf)),
+            _ if self.broker.is_some_and(|groups| groups.contains(group)) => Some(Ok(SourceId::Broker)),
+            _ if self.procfs.contains(group) => Some(Ok(SourceId::Procfs)),
+            _ => None,
+        }
+    }
+}
+
+/// Decides which source answers which group of `query`.
+pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Result<Plan> {
+    let asked = Asked::of(query, support, state)?;
+    let run = asked.only_procfs.contains(Group::Args) && !state.is_last && !query.scope.is_threads();
+    let others = asked.groups.without(asked.only_procfs);
+    let common = asked.common_plan();
+    let bpf_plan = |price: BpfPrice| Plan {
+        bpf: Some((price.way, others)),
+        run,
+        tested: is_tested(query),
+        one_by_one: price.one_by_one,
+        ..common
+    };
+    let procfs_plan = |regret_ns| Plan {
+        procfs: asked.groups,
+        regret_ns,
+        ..common
+    };
+    let broker_plan = || Plan {
+        broker: Some(others),
+        one_by_one: targets(query).is_some_and(|targets| targets <= cost.broker_targets),
+        ..common
+    };
+
+    let prices = Prices { support, state, cost };
+    let by_bpf = prices.bpf(
+        query,
+        if run { others.with(Group::Args) } else { others },
+        asked.only_procfs,
+    );
+    let by_procfs = match support.procfs.verdict {
+        Verdict::No => Err(&support.procfs),
+        _ => Ok(prices.procfs_ns(query, asked.groups)),
+    };
+    match state.forced {
+        Some(SourceId::Bpf) => {
+            return by_bpf.map(bpf_plan).map_err(|fact| refused(SourceId::Bpf, fact));
+        }
+        Some(SourceId::Procfs) => {
+            return by_procfs
+                .map(|_| procfs_plan(0))
+                .map_err(|fact| refused(SourceId::Procfs, fact));
+        }
+        Some(SourceId::Broker) if support.broker.verdict == Verdict::No => {
+            return Err(refused(SourceId::Broker, &support.broker));
+        }
+        Some(SourceId::Broker) => return Ok(broker_plan()),
+        // These answer the rollup and nothing else.
+        Some(SourceId::SmapsRollup | SourceId::Smaps) | None => {}
+    }
+    // The broker shows only tasks that the caller may trace, except in the groups that it shows of
+    // all. Where procfs shows more tasks, the broker can't replace it.
+    let broker_is_as_good = support.procfs.verdict == Verdict::No
+        || support.procfs_complete.verdict == Verdict::No
+        || support.broker_shows.covers(asked.groups);
+    let has_broker = support.broker.is_yes() && broker_is_as_good;
+    match (by_bpf, by_procfs) {
+        (Err(_), Err(_)) if has_broker => Ok(broker_plan()),
+        (Err(_), Ok(procfs_ns)) if has_broker && prices.broker_ns(query, asked.only_procfs) < procfs_ns => {
+            Ok(broker_plan())
+        }
+        (Ok(price), Err(_)) => Ok(bpf_plan(price)),
+        (Err(_), Ok(_)) => Ok(procfs_plan(0)),
+        (Err(bpf), Err(procfs)) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("no source can answer: {}; {}", procfs.sentence(), bpf.sentence()),
+        )),
+        (Ok(price), Ok(procfs_ns)) => {
+            let regret_ns = procfs_ns.saturating_sub(price.pass_ns);
+            if regret_ns > 0 && price.entry_ns <= regret_ns.saturating_add(state.regret_ns) {
+                Ok(bpf_plan(price))
+            } else {
+                Ok(procfs_plan(regret_ns))
+            }
+        }
+    }
+}
+
+/// The groups of a query, divided by which sources on this host can answer them.
+struct Asked {
+    /// The groups that some source can answer, without [`Group::Rollup`].
+    groups: Groups,
+    /// Those of `groups` that only procfs can answer, whichever source finds the tasks.
+    only_procfs: Groups,
+    /// The source of [`Group::Rollup`], if the query asks for it and there is one.
+    rollup: Option<SourceId>,
+    /// The groups that no source can answer.
+    unanswered: Groups,
+}
+
+impl Asked {
+    fn of(query: &Query, support: &Support, state: &State) -> Result<Asked> {
+        let mut groups = query.fields_read().groups();
+        let mut unanswered = Groups::NONE;
+        if groups.contains(Group::Cgroup) && support.cgroup2.verdict == Verdict::No {
+            unanswered = unanswered.with(Group::Cgroup);
+            groups = groups.without(unanswered);
+        }
+        // BPF programs do not know the times of tasks on hosts with nohz_full.
+        let mut only_procfs = groups.and(Groups::ONLY_PROCFS);
+        if support.plain_times.verdict == Verdict::No {
+            only_procfs = only_procfs.or(groups.and(Groups::NONE.with(Group::Cpu)));
+        }
+        if support.procfs.verdict == Verdict::No {
+            unanswered = unanswered.or(only_procfs);
+            groups = groups.without(only_procfs);
+            only_procfs = Groups::NONE;
+        }
+        let mut rollup = None;
+        if groups.contains(Group::Rollup) {
+            rollup = rollup_source(support, state.forced_rollup)?;
+            let alone = Groups::NONE.with(Group::Rollup);
+            groups = groups.without(alone);
+            if rollup.is_none() {
+                unanswered = unanswered.or(alone);
+            }
+        }
+        Ok(Asked {
+            groups,
+            only_procfs,
+            rollup,
+            unanswered,
+        })
+    }
+
+    /// What all plans have in common: without a source for the groups that several can answer.
+    fn common_plan(&self) -> Plan {
+        Plan {
+            bpf: None,
+            run: false,
+            procfs: self.only_procfs,
+            broker: None,
+            tested: false,
+            one_by_one: false,
+            rollup: self.rollup,
+            unanswered: self.unanswered,
+            regret_ns: 0,
+        }
+    }
+}
+
+/// The source of [`Group::Rollup`]. `None` if this kernel has none.
+fn rollup_source(support: &Support, forced: Option<SourceId>) -> Result<Option<SourceId>> {
+    let facts = [
+        (SourceId::SmapsRollup, &support.smaps_rollup),
+        (SourceId::Smaps, &support.smaps),
+    ];
+    let works = |fact: &Fact| fact.verdict != Verdict::No && support.procfs.verdict != Verdict::No;
+    match forced {
+        None => Ok(facts
+            .into_iter()
+            .find(|(_, fact)| works(fact))
+            .map(|(source, _)| source)),
+        Some(forced) => match facts.into_iter().find(|(source, _)| *source == forced) {
+            Some((_, fact)) if !works(fact) => Err(refused(forced, fact)),
+            _ => Ok(Some(forced)),
+        },
+    }
+}
+
+/// Whether the BPF program decides which tasks get a record. For listed processes it does not: a
+/// process without a record would be taken for one that does not exist.
+fn is_tested(query: &Query) -> bool {
+    targets(query).is_none() && (query.filter.is_some() || query.changed)
+}
+
+fn refused(source: SourceId, fact: &Fact) -> Error {
+    let message = format!("the source {source} can't answer: {}", fact.sentence());
+    Error::new(refusal_kind(&[fact]), message)
+}

@@ -1,0 +1,96 @@
+//! The parser of `/proc/PID/mountinfo`.
+
+use super::super::number::decimal;
+use crate::mapping::Device;
+
+/// A mount. Its paths are escaped: see [`unescape`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mount<'a> {
+    /// Its id.
+    pub id: u32,
+    /// The device of its file system.
+    pub device: Device,
+    /// What of the file system is mounted.
+    pub root: &'a [u8],
+    /// Where it is mounted.
+    pub point: &'a [u8],
+    /// The type of the file system.
+    pub kind: &'a [u8],
+}
+
+/// Parses `mountinfo`. Lines that are not of a mount are left out.
+pub fn mounts(text: &[u8]) -> impl Iterator<Item = Mount<'_>> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut words = line.split(|&byte| byte == b' ');
+        let id = decimal(words.next()?)?.try_into().ok()?;
+        let device = words.nth(1)?;
+        let colon = device.iter().position(|&byte| byte == b':')?;
+        let device = Device {
+            major: decimal(&device[..colon])?.try_into().ok()?,
+            minor: decimal(&device[colon + 1..])?.try_into().ok()?,
+        };
+        let (root, point) = (words.next()?, words.next()?);
+        // Optional fields follow, then a dash, then the file system type.
+        words.find(|word| word == b"-")?;
+        Some(Mount {
+            id,
+            device,
+            root,
+            point,
+            kind: words.next()?,
+        })
+    })
+}
+
+/// The mount points of the unified cgroup hierarchy, except those that show only a part of it. The
+/// paths are escaped.
+pub fn cgroup_mounts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_whole = |mount: &Mount<'_>| mount.root == b"/" && mount.kind == b"cgroup2";
+    mounts(text).filter(is_whole).map(|mount| mount.point)
+}
+
+/// The bytes of a path in `mountinfo`, where the kernel replaces blanks, tabs, newlines and
+/// backslashes by a backslash and three octal digits.
+pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] = rest {
+            rest = tail;
+            return Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+        }
+        let (&first, tail) = rest.split_first()?;
+        rest = tail;
+        Some(first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the parts of a mount, and that lines that are not of one are left out.
+    #[test]
+    fn mounts_have_parts() {
+        let text =
+            b"31 23 0:28 /a /b\\040c rw shared:1 - tmpfs tmpfs rw\nx 23 0:28 / / rw - tmpfs tmpfs rw\n31 23 028 / /\n";
+        let found: Vec<Mount<'_>> = mounts(text).collect();
+        let expected = Mount {
+            id: 31,
+            device: Device { major: 0, minor: 28 },
+            root: b"/a",
+            point: b"/b\\040c",
+            kind: b"tmpfs",
+        };
+        assert_eq!(found, [expected]);
+    }
+
+    /// Check that a mount of the whole unified hierarchy is found under any name, and no other
+    /// mount.
+    #[test]
+    fn mounts_of_cgroups() {
+        let text = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n40 31 0:37 / /cpu rw - cgroup cgroup rw,cpu\n\
+            41 31 0:38 /part /part rw - cgroup2 cgroup2 rw\n42 31 0:38 / /a\\040b\\134 rw shared:1 master:2 - cgroup2 cgroup2 rw\n";
+        let paths: Vec<Vec<u8>> = cgroup_mounts(text).map(|path| unescape(path).collect()).collect();
+        assert_eq!(paths, [b"/a b\\"]);
+    }
+}

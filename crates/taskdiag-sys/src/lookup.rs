@@ -1,0 +1,122 @@
+//! Looking things up in a thread of its own, so that what does not answer holds nobody.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::owner::Owner;
+
+/// A place to ask, with a thread from the first question on.
+#[derive(Debug)]
+pub struct Lookup<Q, A> {
+    worker: Option<Worker<Q, A>>,
+}
+
+impl<Q, A> Default for Lookup<Q, A> {
+    fn default() -> Lookup<Q, A> {
+        Lookup { worker: None }
+    }
+}
+
+impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Lookup<Q, A> {
+    /// Asks the thread, or one that `start` makes if there is none, and returns the answers that
+    /// come within `patience`, those to earlier questions too. What has been asked is not asked
+    /// again. Once an answer has been late, nobody waits until all are there.
+    pub fn ask(
+        &mut self,
+        questions: HashSet<Q>,
+        patience: Duration,
+        start: impl FnOnce() -> Option<Worker<Q, A>>,
+    ) -> Vec<(Q, A)> {
+        if self.worker.as_ref().is_some_and(|worker| !worker.is_ours()) {
+            // In a child after fork(2) the thread is not there, and may have held locks of the
+            // channels.
+            std::mem::forget(self.worker.take());
+        }
+        let Some(mut worker) = self.worker.take().or_else(start) else {
+            return Vec::new();
+        };
+        let (answers, is_there) = worker.ask(questions, patience);
+        self.worker = is_there.then_some(worker);
+        answers
+    }
+
+    /// Whether an answer was late, and not all are there by now.
+    pub fn is_late(&self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| worker.is_late)
+    }
+}
+
+/// A thread that looks things up, one after the other. It ends with its questions.
+#[derive(Debug)]
+pub struct Worker<Q, A> {
+    owner: Owner,
+    questions: Sender<Q>,
+    answers: Receiver<(Q, A)>,
+    /// What has been asked and not been answered.
+    open: HashSet<Q>,
+    /// An answer was late.
+    is_late: bool,
+}
+
+impl<Q: Clone + Eq + Hash + Send + 'static, A: Send + 'static> Worker<Q, A> {
+    /// Starts the thread. None if there can be no more threads.
+    pub fn new(look_up: impl Fn(&Q) -> A + Send + 'static) -> Option<Worker<Q, A>> {
+        let (questions, asked) = channel();
+        let (answer, answers) = channel();
+        let work = move || {
+            for question in asked {
+                let answered = look_up(&question);
+                if answer.send((question, answered)).is_err() {
+                    break;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("taskdiag-lookup".to_owned()).spawn(work);
+        thread.ok().map(|_| Worker {
+            owner: Owner::this_process(),
+            questions,
+            answers,
+            open: HashSet::new(),
+            is_late: false,
+        })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.owner.is_this_process()
+    }
+
+    /// Asks what has not been asked, and returns the answers that come in time. Says whether the
+    /// thread is still there.
+    fn ask(&mut self, questions: HashSet<Q>, patience: Duration) -> (Vec<(Q, A)>, bool) {
+        let deadline = Instant::now() + patience;
+        let mut answers = Vec::new();
+        for question in questions {
+            if self.open.insert(question.clone()) && self.questions.send(question).is_err() {
+                return (answers, false);
+            }
+        }
+        while !self.open.is_empty() {
+            let left = if self.is_late {
+                Duration::ZERO
+            } else {
+                deadline.saturating_duration_since(Instant::now())
+            };
+            match self.answers.recv_timeout(left) {
+                Ok((question, answer)) => {
+                    self.open.remove(&question);
+                    answers.push((question, answer));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.is_late = true;
+                    return (answers, true);
+                }
+                Err(RecvTimeoutError::Disconnected) => return (answers, false),
+            }
+        }
+        self.is_late = false;
+        (answers, true)
+    }
+}

@@ -1,0 +1,311 @@
+//! Events from the proc connector (`drivers/connector/cn_proc.c`): netlink messages, completed from
+//! `/proc`.
+//!
+//! The kernel sends them only to processes of the initial pid and user namespace, and does not say
+//! so to others. So we trust a subscription only once the kernel has acknowledged it and has sent
+//! an event of a thread of ours.
+
+mod message;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::time::{ClockId, Timespec};
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::event::{wire, EventKind, Options};
+use taskdiag_core::field::{Field, Fields};
+use taskdiag_core::query::Query;
+use taskdiag_core::snapshot::Snapshot;
+use taskdiag_sys::host::now_ns;
+use zerocopy::native_endian::{I32, U16, U32, U64};
+use zerocopy::IntoBytes as _;
+
+use crate::readers;
+use crate::source::procfs::Procfs;
+use message::{parse, request, Happening, Message, Operation};
+
+/// The multicast group, `CN_IDX_PROC`, as a bit.
+const GROUP: u32 = 1;
+
+/// How long the kernel may take to answer a subscription, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// No message is longer.
+const LONGEST: usize = 256;
+
+/// The fields that messages lack and `/proc` has.
+fn completing() -> Fields {
+    Field::Ppid | Field::StartNs | Field::Uid | Field::Euid | Field::Comm | Field::KernelThread
+}
+
+/// A subscription.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    socket: OwnedFd,
+    options: Options,
+    /// Opened when it is first needed.
+    procfs: Option<Procfs>,
+    snapshot: Snapshot,
+    /// Events, as `bpf/event.h` has them, and how many bytes of them have been handed out.
+    events: Vec<u8>,
+    taken: Cell<usize>,
+    /// How often the socket had no room. Any number of messages may have been lost each time.
+    overflows: u64,
+}
+
+impl Connector {
+    pub(crate) fn open(options: &Options) -> Result<Connector> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            flags,
+            Some(netlink::CONNECTOR),
+        )
+        .map_err(|errno| match errno {
+            Errno::PROTONOSUPPORT => Error::new(
+                ErrorKind::Unsupported,
+                "this kernel has no connector (CONFIG_CONNECTOR)",
+            ),
+            errno => Error::io("the proc connector", errno),
+        })?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUP)).map_err(|errno| match errno {
+            Errno::PERM => Error::new(
+                ErrorKind::Denied,
+                "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
+            ),
+            errno => Error::io("the proc connector", errno),
+        })?;
+        // More than the system's limit if we may (CAP_NET_ADMIN). With less room more is lost,
+        // which is counted.
+        let room = options.ring_bytes as usize;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, room).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, room);
+        }
+        let mut connector = Connector {
+            socket,
+            options: options.clone(),
+            procfs: None,
+            snapshot: Snapshot::default(),
+            events: Vec::new(),
+            taken: Cell::new(0),
+            overflows: 0,
+        };
+        connector.subscribe()?;
+        connector.try_out()?;
+        Ok(connector)
+    }
+
+    fn subscribe(&mut self) -> Result<()> {
+        self.ask(Operation::Listen)
+            .map_err(|error| Error::io("subscribing to the proc connector", error))?;
+        let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let answer = self.wait_for(|message| match message {
+            Message::Acknowledged { subscriber, error } if subscriber == own => Some(error),
+            _ => None,
+        })?;
+        match answer {
+            Some(0) => Ok(()),
+            Some(error) => Err(Error::io(
+                "subscribing to the proc connector",
+                io::Error::from_raw_os_error(error as i32),
+            )),
+            None => Err(Error::new(
+                ErrorKind::Unsupported,
+                "the proc connector does not answer: the kernel is built without it (CONFIG_PROC_EVENTS), or the caller is not \
+                 in the initial pid and user namespace",
+            )),
+        }
+    }
+
+    /// Starts a thread, and waits for its event.
+    fn try_out(&mut self) -> Result<()> {
+        let thread = thread::Builder::new().spawn(|| ());
+        let thread = thread.map_err(|error| Error::io("starting a thread to try the proc connector", error))?;
+        let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let seen = self.wait_for(|message| match message {
+            Message::Happened(Happening {
+                kind: EventKind::Fork,
+                pid,
+                ..
+            }) if pid == own => Some(()),
+            _ => None,
+        });
+        // The thread does nothing that could fail.
+        let _ = thread.join();
+        seen?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                "the proc connector took the subscription, but sends no event of a thread that was started",
+            )
+        })
+    }
+
+    fn ask(&self, operation: Operation) -> io::Result<()> {
+        let subscriber = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let datagram = request(subscriber, operation);
+        rustix::net::send(&self.socket, &datagram, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// Waits for a message that `find` returns something for; `None` if there is none in time.
+    fn wait_for<T>(&mut self, find: impl Fn(Message) -> Option<T>) -> Result<Option<T>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            while let Some(message) = self.receive()? {
+                if let Some(found) = find(message) {
+                    return Ok(Some(found));
+                }
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            let rest = Timespec::try_from(rest).unwrap_or_default();
+            let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
+            match rustix::event::poll(&mut socket, Some(&rest)) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::io("waiting for the proc connector", errno)),
+            }
+        }
+    }
+
+    /// The next message that has come.
+    fn receive(&mut self) -> Result<Option<Message>> {
+        let mut datagram = [0; LONGEST];
+        loop {
+            match rustix::net::recvfrom(&self.socket, &mut datagram, RecvFlags::empty()) {
+                Ok((len, _, from)) => {
+                    // The kernel's own messages come from port 0.
+                    let sender = from.and_then(|address| SocketAddrNetlink::try_from(address).ok());
+                    if sender.is_some_and(|sender| sender.pid() == 0) {
+                        return Ok(Some(parse(&datagram[..len]).unwrap_or(Message::Other)));
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOBUFS) => self.overflows += 1,
+                Err(errno) => return Err(Error::io("reading the proc connector", errno)),
+            }
+        }
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Drops the events that were handed out, and reads new ones.
+    pub(crate) fn turn(&mut self) -> Result<()> {
+        /// So many messages at a time, or the first of a long burst would wait for the last.
+        const BATCH: usize = 4096;
+        self.events.drain(..self.taken.take());
+        let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
+        for _ in 0..BATCH {
+            match self.receive()? {
+                Some(Message::Happened(happening)) => self.add(happening, suspended_ns),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are events that have not been handed out.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.taken.get() < self.events.len()
+    }
+
+    /// The bytes of the next event.
+    pub(crate) fn next(&self) -> Option<&[u8]> {
+        let rest = &self.events[self.taken.get()..];
+        let (header, _) = wire::split(rest)?;
+        let len = header.len.get() as usize;
+        self.taken.set(self.taken.get() + len);
+        Some(&rest[..len])
+    }
+
+    /// How often messages were lost.
+    pub(crate) fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
+    /// Appends an event, if events of its kind were asked for.
+    fn add(&mut self, happening: Happening, suspended_ns: u64) {
+        let kind = happening.kind;
+        // An exec is always of a process: the thread that called it has become the first one.
+        let is_thread = happening.tid != happening.pid && kind != EventKind::Exec;
+        if !self.options.kinds.contains(kind) || (is_thread && !self.options.threads) {
+            return;
+        }
+        let mut header = wire::Header {
+            kind: U16::new(kind as u16),
+            flags: U16::new(wire::CONNECTOR | if is_thread { wire::THREAD } else { 0 }),
+            time_ns: U64::new(happening.monotonic_ns.saturating_add(suspended_ns)),
+            pid: U32::new(happening.pid),
+            tid: U32::new(happening.tid),
+            ppid: U32::new(happening.ppid),
+            ..wire::Header::default()
+        };
+        if !is_thread && self.complete(&mut header).is_none() {
+            header.flags |= U16::new(wire::GONE);
+        }
+        let exit = wire::Exit {
+            status: I32::new(happening.status),
+            ..wire::Exit::default()
+        };
+        let fork = wire::Fork::default();
+        let details = match kind {
+            EventKind::Fork => fork.as_bytes(),
+            EventKind::Exit => exit.as_bytes(),
+            _ => &[],
+        };
+        header.len = U32::new((size_of::<wire::Header>() + details.len()) as u32);
+        self.events.extend_from_slice(header.as_bytes());
+        self.events.extend_from_slice(details);
+    }
+
+    /// Fills in what `/proc` has of the process now; `None` if it has ended, or another process has
+    /// its number.
+    fn complete(&mut self, header: &mut wire::Header) -> Option<()> {
+        let query = Query::process(header.pid.get()).fields(completing());
+        if self.procfs.is_none() {
+            self.procfs = Procfs::open().ok();
+        }
+        let procfs = self.procfs.as_mut()?;
+        self.snapshot.clear(query.fields);
+        procfs
+            .read(&query, query.fields, readers::PATIENCE, &mut self.snapshot)
+            .ok()?;
+        let task = self.snapshot.tasks().next()?;
+        let start_ns = task.start_ns().ok()?;
+        if start_ns > header.time_ns.get() {
+            return None;
+        }
+        let comm = task.comm().ok()?;
+        let len = comm.len().min(header.comm.len());
+        header.comm[..len].copy_from_slice(&comm[..len]);
+        header.start_ns = U64::new(start_ns);
+        header.uid = U32::new(task.uid().ok()?);
+        header.euid = U32::new(task.euid().ok()?);
+        if header.ppid.get() == 0 {
+            header.ppid = U32::new(task.ppid().ok()?);
+        }
+        if task.kernel_thread().ok()? {
+            header.flags |= U16::new(wire::KERNEL_THREAD);
+        }
+        Some(())
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        // Before Linux 6.6 the kernel does not notice that a subscriber has ended, and goes on
+        // making messages.
+        let _ = self.ask(Operation::Ignore);
+    }
+}

@@ -1,0 +1,388 @@
+//! Open files by BPF, and by procfs what the program can't tell exactly.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use taskdiag_bpf::files::{self, name, used_as, wants, Asked, FilesWalk, Match, Record};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Result;
+use taskdiag_core::identity::TICK_NS;
+
+use super::batch::Batch;
+use super::procfs::{self, End, What};
+use super::{Device, Kind, Kinds, Known, OpenFile, Pass, PathMatch, Process, Request, Use, Uses, Wants};
+
+/// Beside the flags of records: procfs has the detail.
+const DEFER_DETAIL: u16 = 1 << 15;
+
+/// How far a process has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The program has not come to it, or did not find it.
+    #[default]
+    Unseen,
+    /// It is the process that is meant. The next descriptor has this number or a higher one.
+    Read(u32),
+    /// Another process has its number.
+    Other,
+    /// All of it was read.
+    Ended,
+    /// procfs has to read its files from this descriptor on; `None`: all of them.
+    Deferred(Option<u32>),
+}
+
+/// What one run of the program found: files, in the order of processes.
+#[derive(Default)]
+struct Run {
+    files: Batch,
+    /// For each of them the process, an index of the list, and what is deferred.
+    about: Vec<(usize, u16)>,
+    name: Vec<u8>,
+}
+
+/// Reads the files of processes, and passes them on.
+pub(super) fn read(
+    walk: &mut FilesWalk,
+    processes: &[Process],
+    patience: Duration,
+    pass: &mut Pass<'_>,
+) -> Result<ControlFlow<()>> {
+    let request_uses = pass.request.filter.uses;
+    let needs = pass.request.needs();
+    let asked = kernel_asked(pass.request);
+    for chunk in processes.chunks(files::LISTED) {
+        if request_uses.contains(Uses::MAP) {
+            let ControlFlow::Continue(unseen) = procfs::read_mapped(chunk, patience, pass) else {
+                return Ok(ControlFlow::Break(()));
+            };
+            // The program sees all else of these processes.
+            pass.answer.denied += unseen.denied;
+            if request_uses == Uses::MAP {
+                pass.answer.gone += unseen.gone;
+                continue;
+            }
+        }
+        let pids: Vec<u32> = chunk.iter().map(|process| process.identity.tid()).collect();
+        walk.begin(&pids, &asked);
+        let mut states = vec![State::default(); chunk.len()];
+        let mut goes_on = true;
+        while goes_on {
+            let mut run = Run::default();
+            goes_on = walk.more(|record, text| run.take(record, text, chunk, &mut states, needs))?;
+            pass.answer.longest_run_ns = pass.answer.longest_run_ns.max(walk.longest_run_ns());
+            if deliver(&run, chunk, patience, pass).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if read_rest(chunk, &states, patience, pass).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// What is asked, as the program takes it. Its tests rule out no file that may pass.
+fn kernel_asked(request: &Request) -> Asked {
+    let filter = &request.filter;
+    let mut asked = Asked {
+        uses: kernel_uses(filter.uses),
+        wants: kernel_wants(request.needs()),
+        types: filter.kinds.map_or(0, kernel_types),
+        deleted: filter.deleted,
+        ..Asked::default()
+    };
+    let matches: Option<Vec<Match>> = filter.paths.iter().map(PathMatch::kernel_match).collect();
+    if let Some(matches) = matches.filter(|matches| matches.len() <= files::MATCHES) {
+        asked.matches[..matches.len()].copy_from_slice(&matches);
+    }
+    asked
+}
+
+/// The types of files that have one of these kinds.
+fn kernel_types(kinds: Kinds) -> u32 {
+    let types = [
+        (Kinds::FILE, libc::S_IFREG),
+        (Kinds::DIR, libc::S_IFDIR),
+        (Kinds::CHAR, libc::S_IFCHR),
+        (Kinds::BLOCK, libc::S_IFBLK),
+        (Kinds::FIFO, libc::S_IFIFO),
+        (Kinds::SOCKET, libc::S_IFSOCK),
+        (Kinds::LINK, libc::S_IFLNK),
+        (Kinds::ANON, 0),
+    ];
+    let asked = types.into_iter().filter(|(one, _)| kinds.intersects(*one));
+    asked.fold(0, |all, (_, mode)| all | 1 << (mode >> 12))
+}
+
+/// The uses, as the program takes them.
+fn kernel_uses(uses: Uses) -> u32 {
+    let bits = [
+        (Uses::FD, used_as::FD),
+        (Uses::CWD, used_as::CWD),
+        (Uses::ROOT, used_as::ROOT),
+        (Uses::EXE, used_as::EXE),
+    ];
+    let asked = bits.into_iter().filter(|(one, _)| uses.contains(*one));
+    asked.fold(0, |all, (_, bit)| all | 1 << bit)
+}
+
+/// What to read, as the program takes it.
+fn kernel_wants(needs: Wants) -> u32 {
+    let bits = [
+        (Wants::NAMES, wants::NAMES),
+        (Wants::FLAGS, wants::FLAGS),
+        (Wants::STAT, wants::STAT),
+        (Wants::SPACE, wants::SPACE),
+    ];
+    let asked = bits.into_iter().filter(|(one, _)| needs.contains(*one));
+    asked.fold(0, |all, (_, bit)| all | bit)
+}
+
+impl Run {
+    /// Takes in a record.
+    fn take(&mut self, record: &Record, text: &[u8], chunk: &[Process], states: &mut [State], needs: Wants) {
+        let index = record.index as usize;
+        let (Some(process), Some(state)) = (chunk.get(index), states.get_mut(index)) else {
+            return;
+        };
+        match record.used_as {
+            used_as::PROCESS => {
+                let is_meant = record.start_ns / TICK_NS == process.identity.start_ticks();
+                let is_deferred = record.flags & files::DEFER_ALL != 0;
+                *state = match *state {
+                    _ if !is_meant => State::Other,
+                    State::Unseen if is_deferred => State::Deferred(None),
+                    State::Read(fd) if is_deferred => State::Deferred(Some(fd)),
+                    State::Unseen => State::Read(0),
+                    other => other,
+                };
+            }
+            used_as::END => {
+                if matches!(state, State::Read(_)) {
+                    *state = State::Ended;
+                }
+            }
+            _ => {
+                let (State::Read(next), Some(used_as)) = (&mut *state, used(record.used_as)) else {
+                    return;
+                };
+                if used_as == Use::Fd {
+                    *next = record.fd.saturating_add(1);
+                }
+                let mut deferred = record.flags;
+                if needs.contains(Wants::DETAIL) && used_as == Use::Fd {
+                    deferred |= DEFER_DETAIL;
+                }
+                self.push(record, text, used_as, needs);
+                self.about.push((index, deferred));
+            }
+        }
+    }
+
+    fn push(&mut self, record: &Record, text: &[u8], used_as: Use, needs: Wants) {
+        self.name.clear();
+        put_name(record, text, &mut self.name);
+        let is_fd = used_as == Use::Fd;
+        let mut file = OpenFile {
+            fd: is_fd.then_some(record.fd),
+            ..procfs::bare(used_as)
+        };
+        if needs.contains(Wants::FLAGS) {
+            file.open_flags = Ok(is_fd.then_some(record.open_flags));
+            file.offset_bytes = Ok(is_fd.then_some(record.offset));
+            file.mnt_id = Ok(record.mnt_id);
+        }
+        if needs.contains(Wants::STAT) {
+            file.kind = Kind::new(record.mode.into(), &self.name).ok_or(Absent::Unsupported);
+            file.size_bytes = Ok(record.size);
+            file.device = Ok(Device {
+                major: record.dev_major,
+                minor: record.dev_minor,
+            });
+            file.inode = Ok(record.inode);
+            file.nlink = Ok(record.nlink);
+        }
+        if needs.contains(Wants::SPACE) {
+            // It is deferred for files that can occupy space.
+            file.allocated_bytes = Ok(0);
+        }
+        if needs.contains(Wants::DETAIL) {
+            file.detail = if is_fd { Err(Absent::Gone) } else { Ok(None) };
+        }
+        let file = OpenFile {
+            name: if needs.contains(Wants::NAMES) {
+                Ok(&self.name[..])
+            } else {
+                Err(Absent::NotAsked)
+            },
+            ..file
+        };
+        self.files.push(&file);
+    }
+}
+
+fn used(as_what: u16) -> Option<Use> {
+    match as_what {
+        used_as::FD => Some(Use::Fd),
+        used_as::CWD => Some(Use::Cwd),
+        used_as::ROOT => Some(Use::Root),
+        used_as::EXE => Some(Use::Exe),
+        _ => None,
+    }
+}
+
+/// Appends the name of a file to `out`, as readlink(2) has it.
+fn put_name(record: &Record, text: &[u8], out: &mut Vec<u8>) {
+    match record.name {
+        name::WHOLE => out.extend_from_slice(text),
+        name::SOCKET => out.extend_from_slice(format!("socket:[{}]", record.inode).as_bytes()),
+        name::PIPE => out.extend_from_slice(format!("pipe:[{}]", record.inode).as_bytes()),
+        name::ANON => {
+            out.extend_from_slice(b"anon_inode:");
+            out.extend_from_slice(text);
+        }
+        name::SIMPLE => {
+            out.push(b'/');
+            out.extend_from_slice(text);
+            out.extend_from_slice(b" (deleted)");
+        }
+        _ => {}
+    }
+}
+
+/// What procfs says of the deferred files of a process.
+struct Completed {
+    found: Option<procfs::Found>,
+}
+
+impl Completed {
+    /// The file with this use and descriptor; `None` if there is none any more. `file` is what the
+    /// program says of it, and `deferred` what it does not know.
+    fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16) -> Option<OpenFile<'a>> {
+        let without = |reason| Some(without(*file, deferred, reason));
+        let Some(found) = &self.found else {
+            return without(Absent::NoAnswer);
+        };
+        match found.end {
+            End::Denied => without(Absent::Denied),
+            _ => found
+                .files
+                .iter()
+                .find(|other| (other.used_as, other.fd) == (file.used_as, file.fd)),
+        }
+    }
+}
+
+/// A file without what is deferred.
+fn without(mut file: OpenFile<'_>, deferred: u16, reason: Absent) -> OpenFile<'_> {
+    fn lose<T>(value: &mut Known<T>, reason: Absent) {
+        if value.as_ref().err() != Some(&Absent::NotAsked) {
+            *value = Err(reason);
+        }
+    }
+    let all = deferred & files::DEFER_ALL != 0;
+    if all || deferred & files::DEFER_NAME != 0 {
+        lose(&mut file.name, reason);
+        // The name tells which object of the kernel it is.
+        lose(&mut file.kind, reason);
+    }
+    if all || deferred & files::DEFER_STAT != 0 {
+        lose(&mut file.kind, reason);
+        lose(&mut file.size_bytes, reason);
+        lose(&mut file.device, reason);
+        lose(&mut file.inode, reason);
+        lose(&mut file.nlink, reason);
+    }
+    if all || deferred & (files::DEFER_STAT | files::DEFER_SPACE) != 0 {
+        lose(&mut file.allocated_bytes, reason);
+    }
+    if all || deferred & DEFER_DETAIL != 0 {
+        lose(&mut file.detail, reason);
+    }
+    if all {
+        lose(&mut file.open_flags, reason);
+        lose(&mut file.offset_bytes, reason);
+        lose(&mut file.mnt_id, reason);
+    }
+    file
+}
+
+/// Passes on what a run found. procfs completes what is deferred.
+fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+    let mut asked: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
+    for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
+        if deferred != 0 && may_pass(&file, deferred, pass) {
+            asked
+                .entry(index)
+                .or_default()
+                .push((file.used_as, file.fd.unwrap_or(0)));
+        }
+    }
+    pass.answer.deferred += asked.len() as u64;
+    let mut rest: Vec<(usize, Vec<(Use, u32)>)> = asked.into_iter().collect();
+    rest.sort_unstable_by_key(|(index, _)| *index);
+    let (indexes, files): (Vec<usize>, Vec<_>) = rest.into_iter().unzip();
+    let units = indexes.iter().zip(files).map(|(&index, files)| {
+        let process = chunk[index];
+        (process, procfs::unit(pass, &process, What::These(files)))
+    });
+    let units = units.collect();
+    let parts = procfs::read_units(units, patience, pass);
+    let found = parts.into_iter().map(|(_, _, found)| Completed { found });
+    let completed: HashMap<usize, Completed> = indexes.into_iter().zip(found).collect();
+    for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
+        let process = &chunk[index];
+        if deferred == 0 {
+            pass.deliver_one(process, &file)?;
+        } else if let Some(file) = completed.get(&index).and_then(|one| one.complete(&file, deferred)) {
+            pass.deliver_one(process, &file)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Whether a file of which something is deferred may pass the filter, by what is known of it.
+fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
+    let filter = &pass.request.filter;
+    if deferred & (files::DEFER_ALL | files::DEFER_NAME | files::DEFER_STAT) == 0 {
+        return file.passes(filter);
+    }
+    if deferred & (files::DEFER_ALL | files::DEFER_NAME) != 0 {
+        return true;
+    }
+    // Only the type is certain: the file system may show other numbers than the inode has.
+    let (Some(kinds), Ok(kind)) = (filter.kinds, file.kind) else {
+        return true;
+    };
+    match kind {
+        Kind::Anon(_) => true,
+        kind => kinds.contains(kind.into()),
+    }
+}
+
+/// Reads by procfs what the program left to it, and the processes that it did not find.
+fn read_rest(chunk: &[Process], states: &[State], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+    let uses = pass.request.filter.uses.difference(Uses::MAP);
+    let mut units = Vec::new();
+    for (process, state) in chunk.iter().zip(states) {
+        let what = match state {
+            State::Ended => continue,
+            State::Other => {
+                pass.answer.gone += 1;
+                continue;
+            }
+            State::Unseen => What::All(uses),
+            State::Deferred(None) => {
+                pass.answer.deferred += 1;
+                What::All(uses)
+            }
+            State::Deferred(Some(fd)) | State::Read(fd) => {
+                pass.answer.deferred += 1;
+                What::From(*fd)
+            }
+        };
+        units.push((*process, procfs::unit(pass, process, what)));
+    }
+    procfs::read_to_end(units, patience, pass)
+}

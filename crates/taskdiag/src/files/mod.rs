@@ -1,0 +1,520 @@
+//! Open files: what processes have open, mapped, and as directories and programs.
+//!
+//! [`Handle::files`] passes each file of the processes of a snapshot to a closure: descriptors, the
+//! working and the root directory, the program, and on request mapped files. The answer is what
+//! `/proc/PID/fd`, `/proc/PID/fdinfo` and statx(2) say, or a reason why a value is missing.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use taskdiag::files::Request;
+//! use taskdiag::{Field, Handle, Query};
+//!
+//! let mut handle = Handle::new();
+//! let processes = handle.query(&Query::these([std::process::id()]).fields(Field::StartNs))?;
+//! let answer = handle.files(&processes, &Request::default(), |_, file| {
+//!     let name = file.name.unwrap_or_default().escape_ascii().to_string();
+//!     println!("{} {:?} {name}", file.used_as, file.fd);
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{} files, {} processes denied", answer.files, answer.denied);
+//! # Ok::<(), taskdiag::Error>(())
+//! ```
+//!
+//! Seeing the files of a process takes the right to trace it (ptrace(2),
+//! `PTRACE_MODE_READ_FSCREDS`): the same user, or `CAP_SYS_PTRACE`. Processes whose files the caller
+//! may not see are left out and counted.
+//!
+//! No path that a process has is ever walked, and no file is opened, so no file server is asked
+//! about anything. Sizes and link counts are what this kernel knows already
+//! (`AT_STATX_DONT_SYNC`).
+//!
+//! Threads that do not share the descriptors of their process (unshare(2), `CLONE_FILES`) are not
+//! looked at.
+
+mod batch;
+mod bpf;
+mod path;
+mod plan;
+mod procfs;
+#[cfg(feature = "serde")]
+mod serialize;
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bitflags::bitflags;
+use taskdiag_bpf::files::FilesWalk;
+use taskdiag_bpf::{recipe, rights};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use taskdiag_core::field::Field;
+use taskdiag_core::identity::Identity;
+use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
+use taskdiag_core::support::Verdict;
+
+#[cfg(doc)]
+use crate::Handle;
+use batch::Batch;
+use plan::{plan, Facts};
+
+pub use path::PathMatch;
+pub use taskdiag_core::mapping::Device;
+pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Kinds, Use, Uses};
+
+/// A value, or why there is none.
+pub type Known<T> = std::result::Result<T, Absent>;
+
+bitflags! {
+    /// What to read of files besides the process, the use and the number of the descriptor.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Wants: u8 {
+        /// Their names.
+        const NAMES = 1;
+        /// Flags, offset and mount.
+        const FLAGS = 2;
+        /// Kind, device, inode number, size and link count.
+        const STAT = 4;
+        /// What else `/proc/PID/fdinfo` says.
+        const DETAIL = 8;
+        /// The space that they occupy.
+        const SPACE = 16;
+    }
+}
+
+/// Which files to list: those that pass all of these tests.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Filter {
+    /// What they are used for.
+    pub uses: Uses,
+    /// Of which kinds they are; `None`: of any.
+    pub kinds: Option<Kinds>,
+    /// Only files that have no name any more: their link count is 0.
+    pub deleted: bool,
+    /// Only files that one of these is about; all if there are none.
+    pub paths: Vec<PathMatch>,
+}
+
+/// All but mapped files.
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter {
+            uses: Uses::all().difference(Uses::MAP),
+            kinds: None,
+            deleted: false,
+            paths: Vec::new(),
+        }
+    }
+}
+
+/// Which files, and what to read of them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Request {
+    /// Which files.
+    pub filter: Filter,
+    /// What to read of them.
+    pub wants: Wants,
+}
+
+/// All but mapped files, with all values but [`Wants::DETAIL`] and [`Wants::SPACE`].
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            filter: Filter::default(),
+            wants: Wants::NAMES | Wants::FLAGS | Wants::STAT,
+        }
+    }
+}
+
+impl Request {
+    /// What has to be read for the answer and for the filter.
+    fn needs(&self) -> Wants {
+        let filter = &self.filter;
+        let mut needs = self.wants;
+        if filter.kinds.is_some() || filter.deleted {
+            needs |= Wants::STAT;
+        }
+        if !filter.paths.is_empty() {
+            needs |= Wants::STAT;
+            // Names and mounts decide what is below a directory.
+            if filter.paths.iter().any(PathMatch::is_tree) {
+                needs |= Wants::NAMES | Wants::FLAGS;
+            }
+        }
+        needs
+    }
+}
+
+/// A file that a process uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenFile<'a> {
+    /// What the process uses it for.
+    pub used_as: Use,
+    /// The number of the descriptor, if it is one.
+    pub fd: Option<u32>,
+    /// The flags of open(2), as `fdinfo` has them: with `O_CLOEXEC` if the descriptor is closed on
+    /// execve(2). `None` if it is no descriptor. [`Absent::NotAsked`] without [`Wants::FLAGS`].
+    pub open_flags: Known<Option<u32>>,
+    /// Where the next read or write begins. Memory devices have negative offsets. `None` if it is
+    /// no descriptor. [`Absent::NotAsked`] without [`Wants::FLAGS`].
+    pub offset_bytes: Known<Option<i64>>,
+    /// The id of the mount that it was opened on, as in `/proc/PID/mountinfo`.
+    /// [`Absent::NotAsked`] without [`Wants::FLAGS`]. Of directories, programs and mappings it is
+    /// [`Absent::Unsupported`] before Linux 5.8.
+    pub mnt_id: Known<u32>,
+    /// What kind of file it is. This and the following values are [`Absent::NotAsked`] without
+    /// [`Wants::STAT`], and [`Absent::NoAnswer`] if the file system did not give them within the
+    /// patience.
+    pub kind: Known<Kind>,
+    /// Its length, `st_size` of stat(2).
+    pub size_bytes: Known<u64>,
+    /// What it occupies, `st_blocks` of stat(2) in bytes. [`Absent::NotAsked`] without
+    /// [`Wants::SPACE`].
+    pub allocated_bytes: Known<u64>,
+    /// The device that it is on, `st_dev` of stat(2).
+    pub device: Known<Device>,
+    /// Its inode number, `st_ino` of stat(2).
+    pub inode: Known<u64>,
+    /// How many names it has, `st_nlink` of stat(2).
+    pub nlink: Known<u32>,
+    /// The text of readlink(2) on `/proc/PID/fd/FD`, or on `cwd`, `root` and `exe`: a path, with
+    /// " (deleted)" behind it if that is gone, or the kernel's word for what has no path. Of
+    /// mapped files the name in `/proc/PID/maps`. A name of 4096 bytes or more is
+    /// [`Absent::Truncated`]. [`Absent::NotAsked`] without [`Wants::NAMES`].
+    pub name: Known<&'a [u8]>,
+    /// The lines of `fdinfo` that not all files have, such as the count of an eventfd, the targets
+    /// of an epoll, locks (proc_pid_fdinfo(5)). `None` if it is no descriptor. [`Absent::NotAsked`]
+    /// without [`Wants::DETAIL`].
+    pub detail: Known<Option<&'a [u8]>>,
+}
+
+impl OpenFile<'_> {
+    /// What the descriptor was opened for. `None` if it is no descriptor.
+    pub fn access(&self) -> Known<Option<Access>> {
+        Ok(self.open_flags?.map(Access::from_flags))
+    }
+
+    /// Whether the file has no name any more: its link count is 0. That includes files that never
+    /// had one, such as those of memfd_create(2).
+    pub fn is_deleted(&self) -> Known<bool> {
+        Ok(self.nlink? == 0)
+    }
+
+    /// Whether it passes the filter. What is not known passes no test.
+    fn passes(&self, filter: &Filter) -> bool {
+        filter.uses.contains(self.used_as.into())
+            && filter
+                .kinds
+                .is_none_or(|kinds| self.kind.is_ok_and(|kind| kinds.contains(kind.into())))
+            && (!filter.deleted || self.is_deleted() == Ok(true))
+            && (filter.paths.is_empty() || filter.paths.iter().any(|path| path.is_about(self)))
+    }
+
+    /// Without what was only read for the filter.
+    fn only(self, wants: Wants) -> Self {
+        let mut file = self;
+        if !wants.contains(Wants::NAMES) {
+            file.name = Err(Absent::NotAsked);
+        }
+        if !wants.contains(Wants::FLAGS) {
+            file.open_flags = Err(Absent::NotAsked);
+            file.offset_bytes = Err(Absent::NotAsked);
+            file.mnt_id = Err(Absent::NotAsked);
+        }
+        if !wants.contains(Wants::STAT) {
+            file.kind = Err(Absent::NotAsked);
+            file.size_bytes = Err(Absent::NotAsked);
+            file.device = Err(Absent::NotAsked);
+            file.inode = Err(Absent::NotAsked);
+            file.nlink = Err(Absent::NotAsked);
+        }
+        if !wants.contains(Wants::SPACE) {
+            file.allocated_bytes = Err(Absent::NotAsked);
+        }
+        file
+    }
+}
+
+impl fmt::Debug for OpenFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &[u8]| text.escape_ascii().to_string();
+        f.debug_struct("OpenFile")
+            .field("used_as", &self.used_as)
+            .field("fd", &self.fd)
+            .field("open_flags", &self.open_flags)
+            .field("offset_bytes", &self.offset_bytes)
+            .field("mnt_id", &self.mnt_id)
+            .field("kind", &self.kind)
+            .field("size_bytes", &self.size_bytes)
+            .field("allocated_bytes", &self.allocated_bytes)
+            .field("device", &self.device)
+            .field("inode", &self.inode)
+            .field("nlink", &self.nlink)
+            .field("name", &self.name.map(text))
+            .field("detail", &self.detail.map(|detail| detail.map(text)))
+            .finish()
+    }
+}
+
+/// Who answered about files, how many there were, and what is missing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// Who answered.
+    pub source: SourceId,
+    /// How many files were passed on.
+    pub files: u64,
+    /// How many processes the caller may not see the files of.
+    pub denied: u64,
+    /// How many processes ended before or while their files were read.
+    pub gone: u64,
+    /// How many descriptors led to one file after the other while they were read, so that no
+    /// answer fitted together. They are left out.
+    pub changed: u64,
+    /// How many files are left out because a value that the filter tests is not known.
+    pub undecided: u64,
+    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
+    pub malformed: u64,
+    /// How many processes BPF could not answer about exactly. procfs was asked about some of their
+    /// files.
+    pub deferred: u64,
+    /// How long the longest run of the BPF program took, in nanoseconds. RCU waits for a run to end.
+    pub longest_run_ns: u64,
+    /// Processes of which something did not come within the patience, ascending: their mapped
+    /// files, or the sizes and kinds of some files.
+    pub silent: Vec<u32>,
+}
+
+impl Answer {
+    fn new(source: SourceId) -> Answer {
+        Answer {
+            source,
+            files: 0,
+            denied: 0,
+            gone: 0,
+            changed: 0,
+            undecided: 0,
+            malformed: 0,
+            deferred: 0,
+            longest_run_ns: 0,
+            silent: Vec::new(),
+        }
+    }
+}
+
+/// What receives files.
+type Each<'e> = dyn FnMut(&Task<'_>, &OpenFile<'_>) -> ControlFlow<()> + 'e;
+
+/// A process of the snapshot: its row there, and which process it is.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    row: usize,
+    identity: Identity,
+}
+
+/// The processes of a snapshot, without those that had ended before they were read.
+fn processes(snapshot: &Snapshot) -> Result<Vec<Process>> {
+    let mut processes = Vec::with_capacity(snapshot.len());
+    for (row, task) in snapshot.tasks().enumerate() {
+        match task.identity() {
+            Ok(identity) => processes.push(Process { row, identity }),
+            Err(Absent::NotAsked) => {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    "the query of the processes must ask for start_ns, which tells one process from another",
+                ))
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(processes)
+}
+
+/// What a handle keeps for questions about files.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    walk: Option<FilesWalk>,
+    /// Loading has failed.
+    cannot_load: bool,
+}
+
+impl Files {
+    /// Chooses the source, and loads what it takes.
+    pub(crate) fn prepare(&mut self, forced: Option<SourceId>, processes: usize) -> Result<SourceId> {
+        let facts = Facts {
+            forced,
+            is_loaded: self.is_loaded(),
+            can_load: !self.cannot_load && recipe::FILES_WALK.is_ok() && rights::bpf_load().verdict != Verdict::No,
+            processes,
+        };
+        let source = plan(&facts)?;
+        if source != SourceId::Bpf || self.is_loaded() {
+            return Ok(source);
+        }
+        match FilesWalk::load() {
+            Ok(walk) => self.walk = Some(walk),
+            Err(error) if forced.is_some() => return Err(error),
+            Err(_) => {
+                self.cannot_load = true;
+                return Ok(SourceId::Procfs);
+            }
+        }
+        Ok(source)
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.walk.as_ref().is_some_and(FilesWalk::is_ours)
+    }
+}
+
+/// Answers [`Handle::files`].
+pub(crate) fn answer(
+    files: &mut Files,
+    source: SourceId,
+    snapshot: &Snapshot,
+    request: &Request,
+    patience: Duration,
+    each: &mut Each<'_>,
+) -> Result<Answer> {
+    let processes = processes(snapshot)?;
+    let mut answer = Answer::new(source);
+    answer.gone = (snapshot.len() - processes.len()) as u64;
+    let mut pass = Pass {
+        snapshot,
+        request,
+        answer,
+        each,
+    };
+    // The closure may have ended the pass.
+    let _ = match (source, &mut files.walk) {
+        (SourceId::Bpf, Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
+        _ => procfs::read(&processes, patience, &mut pass),
+    };
+    let mut answer = pass.answer;
+    answer.silent.sort_unstable();
+    answer.silent.dedup();
+    Ok(answer)
+}
+
+/// What files of processes go through, on their way to the closure.
+struct Pass<'a> {
+    snapshot: &'a Snapshot,
+    request: &'a Request,
+    answer: Answer,
+    each: &'a mut Each<'a>,
+}
+
+impl Pass<'_> {
+    /// Passes on the files of a process.
+    fn deliver(&mut self, process: &Process, files: &Batch) -> ControlFlow<()> {
+        files.iter().try_for_each(|file| self.deliver_one(process, &file))
+    }
+
+    /// Passes on a file of a process.
+    fn deliver_one(&mut self, process: &Process, file: &OpenFile<'_>) -> ControlFlow<()> {
+        if file.passes(&self.request.filter) {
+            self.answer.files += 1;
+            let task = self.snapshot.task(process.row);
+            return (self.each)(&task, &file.only(self.request.wants));
+        }
+        if self.is_undecided(file) {
+            self.answer.undecided += 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether a file that did not pass might have passed, if all its values were known.
+    fn is_undecided(&self, file: &OpenFile<'_>) -> bool {
+        let filter = &self.request.filter;
+        let is_unknown = |reason: Absent| !matches!(reason, Absent::Gone | Absent::NotAsked);
+        filter.uses.contains(file.used_as.into())
+            && (filter.kinds.is_some() && file.kind.is_err_and(is_unknown)
+                || filter.deleted && file.nlink.is_err_and(is_unknown)
+                || !filter.paths.is_empty() && file.inode.is_err_and(is_unknown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn file() -> OpenFile<'static> {
+        OpenFile {
+            used_as: Use::Fd,
+            fd: Some(3),
+            open_flags: Ok(Some(0o100_001)),
+            offset_bytes: Ok(Some(0)),
+            mnt_id: Ok(1),
+            kind: Ok(Kind::File),
+            size_bytes: Ok(4),
+            allocated_bytes: Ok(4096),
+            device: Ok(Device { major: 8, minor: 1 }),
+            inode: Ok(42),
+            nlink: Ok(1),
+            name: Ok(b"/a\x1b"),
+            detail: Err(Absent::NotAsked),
+        }
+    }
+
+    /// Check that a file passes only all tests of a filter, and that what is not known passes none.
+    #[test]
+    fn files_pass_all_tests() {
+        let all = Filter::default();
+        assert!(file().passes(&all));
+        let mapped = OpenFile {
+            used_as: Use::Map,
+            ..file()
+        };
+        assert!(!mapped.passes(&all));
+        let sockets = Filter {
+            kinds: Some(Kinds::SOCKET | Kinds::FILE),
+            ..Filter::default()
+        };
+        let silent = OpenFile {
+            kind: Err(Absent::NoAnswer),
+            nlink: Err(Absent::NoAnswer),
+            ..file()
+        };
+        assert!(file().passes(&sockets) && !silent.passes(&sockets));
+        let deleted = Filter {
+            deleted: true,
+            ..Filter::default()
+        };
+        let unlinked = OpenFile { nlink: Ok(0), ..file() };
+        assert!(!file().passes(&deleted) && unlinked.passes(&deleted) && !silent.passes(&deleted));
+        assert_eq!(file().access(), Ok(Some(Access::Write)));
+    }
+
+    /// Check that what a filter needs is read, and is not shown unless it was asked for.
+    #[test]
+    fn filters_read_what_they_test() {
+        let mut request = Request {
+            wants: Wants::empty(),
+            ..Request::default()
+        };
+        assert_eq!(request.needs(), Wants::empty());
+        request.filter.deleted = true;
+        assert_eq!(request.needs(), Wants::STAT);
+        let shown = file().only(Wants::FLAGS);
+        assert_eq!(
+            (shown.name, shown.inode),
+            (Err(Absent::NotAsked), Err(Absent::NotAsked))
+        );
+        assert_eq!(shown.open_flags, file().open_flags);
+        assert_eq!(file().only(Wants::NAMES).mnt_id, Err(Absent::NotAsked));
+    }
+
+    /// Check that `Debug` of a file is readable and harmless.
+    #[test]
+    fn files_print_their_names() {
+        let printed = format!("{:?}", file());
+        assert!(
+            printed.contains("/a\\\\x1b") && printed.contains("kind: Ok(File)"),
+            "{printed}"
+        );
+    }
+}

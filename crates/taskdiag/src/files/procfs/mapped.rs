@@ -1,0 +1,146 @@
+//! The files that processes have mapped.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::text::maps;
+
+use super::place::{absent, open_process, read_whole, Name, LONGEST_NAME};
+use super::reader::{Reader, STATS};
+use super::{bare, unit, End, What};
+use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Uses, Wants};
+use crate::readers;
+
+/// The processes whose mapped files were not read. Whoever reads their descriptors, too, counts
+/// them there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::files) struct Unseen {
+    pub(in crate::files) denied: u64,
+    pub(in crate::files) gone: u64,
+}
+
+/// Reads the mapped files of processes, each file once for each process.
+pub(in crate::files) fn read_mapped(
+    processes: &[Process],
+    patience: Duration,
+    pass: &mut Pass<'_>,
+) -> ControlFlow<(), Unseen> {
+    let about = processes
+        .iter()
+        .map(|process| (process.identity.tid(), unit(pass, process, What::All(Uses::MAP))))
+        .collect();
+    let paths = pass.request.filter.paths.clone();
+    let found = readers::each(about, readers::MAPPINGS, patience, move |unit| {
+        let mut reader = Reader::new(unit);
+        let end = reader.read_maps(&paths).map_or_else(End::of, |()| End::Whole);
+        (reader.files, end, reader.malformed)
+    });
+    let mut unseen = Unseen::default();
+    for (process, found) in processes.iter().zip(found) {
+        let Some((files, end, malformed)) = found else {
+            pass.answer.silent.push(process.identity.tid());
+            continue;
+        };
+        pass.answer.malformed += malformed;
+        match end {
+            End::Denied => unseen.denied += 1,
+            End::Gone => unseen.gone += 1,
+            _ => {}
+        }
+        pass.deliver(process, &files)?;
+    }
+    ControlFlow::Continue(unseen)
+}
+
+impl Reader<'_> {
+    /// Reads the files that may be those of `paths`; all if there are none.
+    fn read_maps(&mut self, paths: &[PathMatch]) -> Result<(), Errno> {
+        let directory = open_process(self.unit.identity)?;
+        let mut text = Vec::new();
+        match read_whole(directory.as_fd(), c"maps", &mut text) {
+            // It has no memory.
+            Err(Errno::SRCH) => return Ok(()),
+            result => result?,
+        }
+        let mut seen = HashSet::new();
+        for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            let Some(line) = maps::line(line) else {
+                self.malformed += 1;
+                continue;
+            };
+            let has_file = line.inode != 0 || line.device != Device::default();
+            if !has_file || !seen.insert((line.device, line.inode, line.name)) {
+                continue;
+            }
+            let is_escaped = line.name.contains(&b'\\');
+            let may_pass = |path: &PathMatch| is_escaped || path.may_be_about(line.device, line.inode, line.name);
+            if !paths.is_empty() && !paths.iter().any(may_pass) {
+                continue;
+            }
+            let link = Name::new(format_args!("map_files/{:x}-{:x}", line.start, line.end));
+            self.read_mapping(directory.as_fd(), &link, line.name);
+        }
+        Ok(())
+    }
+
+    /// Reads the file of a mapping, if that is still mapped.
+    fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) {
+        let needs = self.unit.needs;
+        let mut file = bare(Use::Map);
+        if needs.contains(Wants::FLAGS) {
+            (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
+        }
+        let mut name = Vec::new();
+        maps::unescape(escaped, &mut name);
+        if needs.intersects(STATS | Wants::FLAGS) {
+            readers::beat();
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            match rustix::fs::openat(directory, link.as_c_str(), flags, Mode::empty()) {
+                Ok(place) => {
+                    let len = name.len().min(LONGEST_NAME);
+                    self.name[..len].copy_from_slice(&name[..len]);
+                    self.read_stat(place.as_fd(), Ok(len), &mut file);
+                }
+                Err(Errno::NOENT | Errno::SRCH) => return,
+                // Following these links takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+                Err(errno) => {
+                    let reason = absent(errno);
+                    if needs.contains(Wants::FLAGS) {
+                        file.mnt_id = Err(reason);
+                    }
+                    if needs.contains(Wants::SPACE) {
+                        file.allocated_bytes = Err(reason);
+                    }
+                    if needs.contains(Wants::STAT) {
+                        file.kind = Err(reason);
+                        file.size_bytes = Err(reason);
+                        file.device = Err(reason);
+                        file.inode = Err(reason);
+                        file.nlink = Err(reason);
+                    }
+                }
+            }
+        }
+        let file = OpenFile {
+            name: if !needs.contains(Wants::NAMES) {
+                Err(Absent::NotAsked)
+            } else if name.len() >= LONGEST_NAME {
+                Err(Absent::Truncated)
+            } else {
+                Ok(&name[..])
+            },
+            detail: if needs.contains(Wants::DETAIL) {
+                Ok(None)
+            } else {
+                Err(Absent::NotAsked)
+            },
+            ..file
+        };
+        self.files.push(&file);
+    }
+}

@@ -1,0 +1,214 @@
+//! Open files by `/proc`.
+//!
+//! A descriptor is opened with `O_PATH`, which opens no file and walks no path: the kernel follows
+//! its own link. Name and stat(2) are then read of that one place, so they belong together. `fdinfo`
+//! comes from the process's descriptor, which may be another file by then: it counts if mount and
+//! inode number are the same.
+//!
+//! [`place`] opens and reads, [`reader`] reads the files of a process, [`mapped`] those that it has
+//! mapped.
+
+mod mapped;
+mod place;
+mod reader;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::identity::Identity;
+
+use super::batch::Batch;
+use super::{OpenFile, Pass, Process, Use, Uses, Wants};
+use crate::readers;
+use reader::Reader;
+
+pub(super) use mapped::read_mapped;
+pub(super) use place::own_link;
+
+/// So many processes are read before their files are passed on.
+const TOGETHER: usize = 256;
+
+/// Work for a reader.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub(super) identity: Identity,
+    pub(super) what: What,
+    pub(super) needs: Wants,
+    /// File systems are not asked: one of them did not answer.
+    pub(super) is_silent: bool,
+}
+
+/// What of a process to read.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    /// What it is used for, and all descriptors.
+    All(Uses),
+    /// Descriptors from this one on.
+    From(u32),
+    /// Only these: the use, and the number of a descriptor.
+    These(Vec<(Use, u32)>),
+}
+
+/// What a reader found.
+pub(super) struct Found {
+    pub(super) files: Batch,
+    pub(super) end: End,
+    changed: u64,
+    malformed: u64,
+}
+
+/// How a part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// There is more from this descriptor on.
+    More(u32),
+    Whole,
+    Denied,
+    Gone,
+}
+
+/// Reads the files of processes, and passes them on.
+pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+    let uses = pass.request.filter.uses;
+    for chunk in processes.chunks(TOGETHER) {
+        if uses.contains(Uses::MAP) {
+            let unseen = read_mapped(chunk, patience, pass)?;
+            // Otherwise the descriptors of the process tell the same.
+            if uses == Uses::MAP {
+                pass.answer.denied += unseen.denied;
+                pass.answer.gone += unseen.gone;
+            }
+        }
+        if uses != Uses::MAP {
+            let what = What::All(uses.difference(Uses::MAP));
+            let units = chunk
+                .iter()
+                .map(|&process| (process, unit(pass, &process, what.clone())));
+            read_to_end(units.collect(), patience, pass)?;
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Work about a process.
+pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
+    Unit {
+        identity: process.identity,
+        what,
+        needs: pass.request.needs(),
+        is_silent: false,
+    }
+}
+
+/// Reads files of processes, part by part, and passes them on.
+pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+    while !units.is_empty() {
+        let mut rest = Vec::new();
+        for (process, mut unit, found) in read_units(units, patience, pass) {
+            let Some(found) = found else {
+                continue;
+            };
+            pass.deliver(&process, &found.files)?;
+            match found.end {
+                End::More(fd) => {
+                    unit.what = What::From(fd);
+                    rest.push((process, unit));
+                }
+                End::Whole => {}
+                End::Denied => pass.answer.denied += 1,
+                End::Gone => pass.answer.gone += 1,
+            }
+        }
+        units = rest;
+    }
+    ControlFlow::Continue(())
+}
+
+/// Reads a part of each process. `None` if nothing could be read in time.
+pub(super) fn read_units(
+    units: Vec<(Process, Unit)>,
+    patience: Duration,
+    pass: &mut Pass<'_>,
+) -> Vec<(Process, Unit, Option<Found>)> {
+    let read = |units: &[(Process, Unit)]| {
+        let about = units.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
+        readers::each(about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
+    };
+    let found = read(&units);
+    let mut parts: Vec<_> = units
+        .into_iter()
+        .zip(found)
+        .map(|((process, unit), found)| (process, unit, found))
+        .collect();
+    // A file system did not answer. All else of these processes is read without asking it.
+    let mut places = Vec::new();
+    let mut silent = Vec::new();
+    for (place, (process, unit, found)) in parts.iter_mut().enumerate() {
+        if found.is_none() {
+            pass.answer.silent.push(unit.identity.tid());
+            unit.is_silent = true;
+            places.push(place);
+            silent.push((*process, unit.clone()));
+        }
+    }
+    if !silent.is_empty() {
+        let about = silent.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
+        let again = readers::each(about.collect(), 0, patience, read_unit);
+        for (place, found) in places.into_iter().zip(again) {
+            parts[place].2 = found;
+        }
+    }
+    for (_, _, found) in &parts {
+        if let Some(found) = found {
+            pass.answer.changed += found.changed;
+            pass.answer.malformed += found.malformed;
+        }
+    }
+    parts
+}
+
+/// Reads one part of a process.
+fn read_unit(unit: &Unit) -> Found {
+    let mut reader = Reader::new(unit);
+    let end = match reader.read() {
+        Ok(end) => end,
+        Err(errno) => End::of(errno),
+    };
+    Found {
+        files: reader.files,
+        end,
+        changed: reader.changed,
+        malformed: reader.malformed,
+    }
+}
+
+impl End {
+    /// The end of a process whose directory can't be read.
+    fn of(errno: Errno) -> End {
+        match errno {
+            Errno::ACCESS | Errno::PERM => End::Denied,
+            _ => End::Gone,
+        }
+    }
+}
+
+/// A file of which nothing was asked.
+pub(super) fn bare(used_as: Use) -> OpenFile<'static> {
+    OpenFile {
+        used_as,
+        fd: None,
+        open_flags: Err(Absent::NotAsked),
+        offset_bytes: Err(Absent::NotAsked),
+        mnt_id: Err(Absent::NotAsked),
+        kind: Err(Absent::NotAsked),
+        size_bytes: Err(Absent::NotAsked),
+        allocated_bytes: Err(Absent::NotAsked),
+        device: Err(Absent::NotAsked),
+        inode: Err(Absent::NotAsked),
+        nlink: Err(Absent::NotAsked),
+        name: Err(Absent::NotAsked),
+        detail: Err(Absent::NotAsked),
+    }
+}

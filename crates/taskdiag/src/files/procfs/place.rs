@@ -1,0 +1,185 @@
+//! Opens the files of `/proc` about a process, and reads texts and stat(2).
+
+use std::ffi::CStr;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
+use rustix::io::{retry_on_intr, Errno};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::identity::Identity;
+use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
+use taskdiag_core::text::process;
+
+use crate::files::{AnonKind, Device, Kind, Known, OpenFile};
+use crate::readers;
+
+/// Why a value is missing that a system call did not give.
+pub(super) fn absent(errno: Errno) -> Absent {
+    match errno {
+        Errno::ACCESS | Errno::PERM => Absent::Denied,
+        Errno::NOENT | Errno::SRCH => Absent::Gone,
+        Errno::NAMETOOLONG => Absent::Truncated,
+        _ => Absent::Unsupported,
+    }
+}
+
+/// A path below `/proc`, ending with NUL.
+pub(super) struct Name([u8; 64]);
+
+impl Name {
+    pub(super) fn new(text: std::fmt::Arguments<'_>) -> Name {
+        let mut bytes = [0; 64];
+        let mut room = &mut bytes[..63];
+        room.write_fmt(text).expect("there is room for words and numbers");
+        Name(bytes)
+    }
+
+    pub(super) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// The directory of a process below `/proc`, if it is still that process; or that of one of its
+/// threads, if its first thread has ended.
+pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let pid = identity.tid();
+    let open = |name: Name| rustix::fs::openat(CWD, name.as_c_str(), flags, Mode::empty());
+    let directory = open(Name::new(format_args!("/proc/{pid}")))?;
+    let mut text = [0; 1024];
+    let len = read_text(directory.as_fd(), c"stat", &mut text)?;
+    let stat = process::stat(&text[..len]).ok_or(Errno::SRCH)?;
+    if stat.start_ticks != identity.start_ticks() || stat.is_released() {
+        return Err(Errno::SRCH);
+    }
+    if stat.state != b'Z' || stat.threads_count < 2 {
+        return Ok(directory);
+    }
+    // A thread that has ended has no files any more. The others share them.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::SRCH)?;
+    for thread in threads.flatten() {
+        let Some(tid) = process::task_id(thread.file_name().as_encoded_bytes()) else {
+            continue;
+        };
+        let Ok(thread) = open(Name::new(format_args!("/proc/{pid}/task/{tid}"))) else {
+            continue;
+        };
+        let has_files = rustix::fs::readlinkat_raw(&thread, c"cwd", &mut text[..]);
+        if has_files.is_ok() {
+            return Ok(thread);
+        }
+    }
+    Ok(directory)
+}
+
+/// The directory with the descriptors of a process.
+pub(super) fn open_descriptors(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, c"fd", flags, Mode::empty())
+}
+
+/// Reads a short text; a longer one is cut.
+pub(super) fn read_text(directory: BorrowedFd<'_>, name: &CStr, text: &mut [u8]) -> Result<usize, Errno> {
+    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut len = 0;
+    while len < text.len() {
+        match retry_on_intr(|| rustix::io::read(&file, &mut text[len..]))? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(len)
+}
+
+/// The text of the link of one of our own descriptors.
+pub(in crate::files) fn own_link(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let name = Name::new(format_args!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let mut text = vec![0; LONGEST_NAME];
+    let len = rustix::fs::readlinkat_raw(CWD, name.as_c_str(), &mut text[..])?;
+    text.truncate(len);
+    Ok(text)
+}
+
+/// The kernel makes no longer names: PATH_MAX.
+pub(super) const LONGEST_NAME: usize = 4096;
+
+/// `DMA_BUF_MAGIC` of linux/magic.h.
+const DMA_BUF_MAGIC: u64 = 0x444d_4142;
+
+/// What statx(2) says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stat {
+    pub(super) mode: u32,
+    pub(super) size_bytes: u64,
+    pub(super) allocated_bytes: u64,
+    pub(super) device: Device,
+    pub(super) inode: u64,
+    pub(super) nlink: u32,
+    pub(super) mnt_id: Known<u32>,
+}
+
+pub(super) fn stat(place: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    readers::beat();
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(place, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+    let has_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok(Stat {
+        mode: stat.stx_mode.into(),
+        size_bytes: stat.stx_size,
+        allocated_bytes: stat.stx_blocks.saturating_mul(512),
+        device: Device {
+            major: stat.stx_dev_major,
+            minor: stat.stx_dev_minor,
+        },
+        inode: stat.stx_ino,
+        nlink: stat.stx_nlink,
+        mnt_id: if has_mount {
+            u32::try_from(stat.stx_mnt_id).map_err(|_| Absent::Unsupported)
+        } else {
+            Err(Absent::Unsupported)
+        },
+    })
+}
+
+pub(super) fn kind(place: BorrowedFd<'_>, name: &[u8], mode: u32) -> Known<Kind> {
+    // A path may look like the name of a buffer. Its file system tells.
+    if name.starts_with(b"/dmabuf:") {
+        readers::beat();
+        let system = rustix::fs::fstatfs(place).map_err(absent)?;
+        if system.f_type as u64 == DMA_BUF_MAGIC {
+            return Ok(Kind::Anon(AnonKind::Dmabuf));
+        }
+    }
+    Kind::new(mode, name).ok_or(Absent::Unsupported)
+}
+
+/// Whether the fdinfo of a descriptor is that of the file that was found there.
+pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&OwnedFd>) -> bool {
+    let Some(place) = place else { return true };
+    // With the stat at hand most are decided.
+    if info.inode.is_some() && info.inode == file.inode.ok() && info.mnt_id == file.mnt_id.ok() {
+        return true;
+    }
+    // Some file systems show other inode numbers than the kernel has.
+    let name = Name::new(format_args!("/proc/self/fdinfo/{}", place.as_raw_fd()));
+    let mut text = [0; 256];
+    let Ok(len) = read_text(CWD, name.as_c_str(), &mut text) else {
+        return false;
+    };
+    fdinfo(&text[..len]).is_some_and(|own| (own.inode, own.mnt_id) == (info.inode, info.mnt_id))
+}
+
+/// Reads all of a text. An epoll or inotify has a line for each of its targets.
+pub(super) fn read_whole(directory: BorrowedFd<'_>, name: &CStr, text: &mut Vec<u8>) -> Result<(), Errno> {
+    readers::beat();
+    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    text.clear();
+    loop {
+        text.reserve(1024);
+        let read = retry_on_intr(|| rustix::io::read(&file, rustix::buffer::spare_capacity(text)))?;
+        if read == 0 {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Reads the files of one process.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, CWD};
+use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::text::fdinfo::fdinfo;
+use taskdiag_core::text::process;
+
+use super::place::{absent, is_same, kind, open_descriptors, open_process, read_whole, stat, Name, LONGEST_NAME};
+use super::{bare, End, Unit, What};
+use crate::files::batch::Batch;
+use crate::files::{Known, OpenFile, Use, Uses, Wants};
+use crate::readers;
+
+/// So many files of a process are read in one go, so that an answer takes no more memory if one
+/// process has a million.
+const PART: usize = 1024;
+
+/// How often a descriptor is read again if it leads to another file meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// What statx(2) has.
+pub(super) const STATS: Wants = Wants::STAT.union(Wants::SPACE);
+
+/// Reads files of one process.
+pub(super) struct Reader<'a> {
+    pub(super) unit: &'a Unit,
+    pub(super) files: Batch,
+    pub(super) changed: u64,
+    pub(super) malformed: u64,
+    /// Room for a name.
+    pub(super) name: Vec<u8>,
+    /// Room for an fdinfo.
+    info: Vec<u8>,
+}
+
+/// A file without its texts, and the length of its name.
+type Place = (OpenFile<'static>, Known<usize>);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(unit: &'a Unit) -> Reader<'a> {
+        Reader {
+            unit,
+            files: Batch::default(),
+            changed: 0,
+            malformed: 0,
+            name: vec![0; LONGEST_NAME],
+            info: Vec::new(),
+        }
+    }
+
+    pub(super) fn read(&mut self) -> Result<End, Errno> {
+        let directory = open_process(self.unit.identity)?;
+        let (links, first): (Uses, Option<u32>) = match &self.unit.what {
+            What::All(uses) => (*uses, uses.contains(Uses::FD).then_some(0)),
+            What::From(fd) => (Uses::empty(), Some(*fd)),
+            What::These(files) => return self.read_these(directory.as_fd(), files),
+        };
+        for used_as in [Use::Cwd, Use::Root, Use::Exe] {
+            if links.contains(used_as.into()) {
+                self.read_link(directory.as_fd(), used_as)?;
+            }
+        }
+        let Some(first) = first else { return Ok(End::Whole) };
+        let fds = open_descriptors(directory.as_fd())?;
+        // The offset in the directory is that of "." and ".." and the number of the descriptor.
+        rustix::fs::seek(&fds, SeekFrom::Start(u64::from(first) + 2))?;
+        let mut room = Vec::with_capacity(32 << 10);
+        let mut entries = RawDir::new(&fds, room.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let Some(fd) = process::task_id(entry?.file_name().to_bytes()) else {
+                continue;
+            };
+            if self.files.len() >= PART {
+                return Ok(End::More(fd));
+            }
+            self.read_descriptor(directory.as_fd(), fds.as_fd(), fd);
+        }
+        Ok(End::Whole)
+    }
+
+    fn read_these(&mut self, directory: BorrowedFd<'_>, files: &[(Use, u32)]) -> Result<End, Errno> {
+        let fds = open_descriptors(directory)?;
+        for &(used_as, fd) in files {
+            match used_as {
+                Use::Fd => self.read_descriptor(directory, fds.as_fd(), fd),
+                other => self.read_link(directory, other)?,
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    fn read_link(&mut self, directory: BorrowedFd<'_>, used_as: Use) -> Result<(), Errno> {
+        let link = match used_as {
+            Use::Cwd => c"cwd",
+            Use::Root => c"root",
+            _ => c"exe",
+        };
+        match self.read_place(directory, link, self.unit.needs, used_as) {
+            // A kernel thread has no program, a zombie has nothing.
+            Err(Errno::NOENT | Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno),
+            Ok((file, name)) => {
+                let detail = if self.unit.needs.contains(Wants::DETAIL) {
+                    Ok(None)
+                } else {
+                    Err(Absent::NotAsked)
+                };
+                self.push(file, name, detail);
+                Ok(())
+            }
+        }
+    }
+
+    fn push(&mut self, file: OpenFile<'static>, name: Known<usize>, detail: Known<Option<&[u8]>>) {
+        let file = OpenFile {
+            name: name.map(|len| &self.name[..len]),
+            detail,
+            ..file
+        };
+        self.files.push(&file);
+    }
+
+    /// Reads a descriptor, if it is still there.
+    fn read_descriptor(&mut self, directory: BorrowedFd<'_>, fds: BorrowedFd<'_>, fd: u32) {
+        let link = Name::new(format_args!("{fd}"));
+        let info = Name::new(format_args!("fdinfo/{fd}"));
+        let needs = self.unit.needs;
+        let needs_info = needs.intersects(Wants::FLAGS | Wants::DETAIL);
+        for _ in 0..ATTEMPTS {
+            let mut file = bare(Use::Fd);
+            file.fd = Some(fd);
+            let mut name = Err(Absent::NotAsked);
+            let mut place = None;
+            if needs.intersects(Wants::NAMES | STATS) {
+                match self.open_and_read(fds, link.as_c_str(), needs_info, &mut file) {
+                    Ok((found, opened)) => (name, place) = (found, opened),
+                    // It was closed meanwhile.
+                    Err(Errno::NOENT | Errno::SRCH) => return,
+                    Err(errno) => name = Err(absent(errno)),
+                }
+            }
+            if !needs_info {
+                self.push(file, name, Err(Absent::NotAsked));
+                return;
+            }
+            let mut text = std::mem::take(&mut self.info);
+            let read = read_whole(directory, info.as_c_str(), &mut text);
+            let parsed = read.map(|()| fdinfo(&text));
+            match parsed {
+                Ok(Some(info)) => {
+                    if is_same(&info, &file, place.as_ref()) {
+                        if needs.contains(Wants::FLAGS) {
+                            file.open_flags = Ok(Some(info.flags));
+                            file.offset_bytes = Ok(Some(info.offset_bytes));
+                            file.mnt_id = info.mnt_id.ok_or(Absent::Unsupported);
+                        }
+                        let detail = if needs.contains(Wants::DETAIL) {
+                            Ok(Some(info.detail))
+                        } else {
+                            Err(Absent::NotAsked)
+                        };
+                        self.push(file, name, detail);
+                        self.info = text;
+                        return;
+                    }
+                }
+                Ok(None) => {
+                    self.malformed += 1;
+                    self.info = text;
+                    return;
+                }
+                Err(Errno::NOENT | Errno::SRCH) => {
+                    self.info = text;
+                    return;
+                }
+                Err(errno) => {
+                    file.open_flags = Err(absent(errno));
+                    file.offset_bytes = Err(absent(errno));
+                    file.mnt_id = Err(absent(errno));
+                    self.push(file, name, Err(absent(errno)));
+                    self.info = text;
+                    return;
+                }
+            }
+            self.info = text;
+        }
+        self.changed += 1;
+    }
+
+    /// Reads name and stat of a link of `/proc/PID`.
+    fn read_place(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        link: &CStr,
+        needs: Wants,
+        used_as: Use,
+    ) -> Result<Place, Errno> {
+        let mut file = bare(used_as);
+        if needs.contains(Wants::FLAGS) {
+            (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
+        }
+        let needs_mount = needs.contains(Wants::FLAGS);
+        let (name, _) = self.open_and_read(directory, link, needs_mount, &mut file)?;
+        Ok((file, name))
+    }
+
+    /// Reads name and stat of what a link leads to, and opens it if both are needed, or if
+    /// `is_kept`, to be compared.
+    fn open_and_read(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        link: &CStr,
+        is_kept: bool,
+        file: &mut OpenFile<'static>,
+    ) -> Result<(Known<usize>, Option<OwnedFd>), Errno> {
+        let needs = self.unit.needs;
+        if !needs.intersects(STATS) && !is_kept {
+            return match rustix::fs::readlinkat_raw(directory, link, &mut self.name[..]) {
+                Ok(len) => Ok((Ok(len), None)),
+                Err(Errno::NAMETOOLONG) => Ok((Err(Absent::Truncated), None)),
+                Err(errno) => Err(errno),
+            };
+        }
+        readers::beat();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let place = rustix::fs::openat(directory, link, flags, Mode::empty())?;
+        let own = Name::new(format_args!("/proc/self/fd/{}", place.as_raw_fd()));
+        let name = match rustix::fs::readlinkat_raw(CWD, own.as_c_str(), &mut self.name[..]) {
+            Ok(len) => Ok(len),
+            Err(errno) => Err(absent(errno)),
+        };
+        self.read_stat(place.as_fd(), name, file);
+        let name = if needs.contains(Wants::NAMES) {
+            name
+        } else {
+            Err(Absent::NotAsked)
+        };
+        Ok((name, Some(place)))
+    }
+
+    /// Reads the stat of a place, whose name was read.
+    pub(super) fn read_stat(&self, place: BorrowedFd<'_>, name: Known<usize>, file: &mut OpenFile<'static>) {
+        let needs = self.unit.needs;
+        // The fdinfo of a descriptor has its mount.
+        let needs_mount = needs.contains(Wants::FLAGS) && file.used_as != Use::Fd;
+        if !needs.intersects(STATS) && !needs_mount {
+            return;
+        }
+        let stat = if self.unit.is_silent {
+            Err(Absent::NoAnswer)
+        } else {
+            stat(place).map_err(absent)
+        };
+        if needs.contains(Wants::FLAGS) {
+            file.mnt_id = stat.and_then(|stat| stat.mnt_id);
+        }
+        if needs.contains(Wants::SPACE) {
+            file.allocated_bytes = stat.map(|stat| stat.allocated_bytes);
+        }
+        if !needs.contains(Wants::STAT) {
+            return;
+        }
+        let name = name.map_or(&b""[..], |len| &self.name[..len]);
+        file.kind = stat.and_then(|stat| kind(place, name, stat.mode));
+        file.size_bytes = stat.map(|stat| stat.size_bytes);
+        file.device = stat.map(|stat| stat.device);
+        file.inode = stat.map(|stat| stat.inode);
+        file.nlink = stat.map(|stat| stat.nlink);
+    }
+}

@@ -1,0 +1,89 @@
+//! Derived fields: made when all other values but rollups are there.
+
+use std::time::Duration;
+
+use rustix::time::{clock_gettime, ClockId, Timespec};
+use taskdiag_core::derived::{Context, Maker};
+use taskdiag_core::snapshot::{Place, Snapshot};
+
+use crate::names::Names;
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// How much longer than for a process a query waits for the user database and the files of
+/// container runtimes.
+const LONGER: u32 = 10;
+
+/// What a handle keeps for derived fields.
+#[derive(Debug, Default)]
+pub(super) struct Derived {
+    names: Names,
+    /// Once it is known.
+    has_cgroup1: Option<bool>,
+    maker: Maker,
+    /// The records of an answer while they are made, and the offset of each. Kept for the memory.
+    records: Vec<u8>,
+    offsets: Vec<usize>,
+}
+
+impl Derived {
+    /// Adds to each row the derived values that are asked for, or why they are absent.
+    pub(super) fn add(&mut self, patience: Duration, snapshot: &mut Snapshot) {
+        let fields = snapshot.fields;
+        self.names.learn(snapshot, fields, patience.saturating_mul(LONGER));
+        let (now_ns, boot_ns) = clocks();
+        let context = Context {
+            now_ns,
+            boot_ns,
+            tick_ns: SECOND_NS as u64 / rustix::param::clock_ticks_per_second(),
+            memory_bytes: memory_bytes(),
+            has_cgroup1: *self.has_cgroup1.get_or_insert_with(has_cgroup1),
+            names: &self.names,
+        };
+        let (maker, records) = (&mut self.maker, &mut self.records);
+        maker.begin(fields);
+        records.clear();
+        self.offsets.clear();
+        let places = snapshot.tasks().map(|task| maker.put(&task, &context, records));
+        self.offsets.extend(places);
+        let start = snapshot.records.len();
+        snapshot.records.extend_from_slice(records);
+        for (row, offset) in snapshot.rows.iter_mut().zip(&self.offsets) {
+            row.more(&mut snapshot.more).derived = Some(Place::own(start + offset));
+        }
+    }
+}
+
+/// The time since boot, and when that was by the clock as it is set now. Of several tries the one
+/// counts that took the shortest, so that two answers agree.
+fn clocks() -> (u64, i64) {
+    const TRIES: usize = 3;
+    let ns = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        tv_sec.saturating_mul(SECOND_NS).saturating_add(tv_nsec)
+    };
+    let tries = (0..TRIES).map(|_| {
+        let before = ns(ClockId::Boottime);
+        let now = ns(ClockId::Realtime);
+        let after = ns(ClockId::Boottime);
+        (after - before, now - (before + after) / 2, after)
+    });
+    let (_, boot_ns, since_boot) = tries.min().unwrap_or_default();
+    (since_boot as u64, boot_ns)
+}
+
+/// Whether hierarchies of version 1 are in use that container runtimes make cgroups in.
+fn has_cgroup1() -> bool {
+    const USED: [&str; 5] = ["memory", "pids", "devices", "freezer", "name=systemd"];
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let controllers = text.lines().filter_map(|line| line.split(':').nth(1));
+    controllers
+        .flat_map(|list| list.split(','))
+        .any(|controller| USED.contains(&controller))
+}
+
+/// The memory of the machine: MemTotal of `/proc/meminfo`.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
+}

@@ -1,0 +1,83 @@
+//! Which tasks a query is about, whatever source answers.
+
+use std::collections::{BTreeSet, HashMap};
+
+use taskdiag_core::error::{Error, Result};
+use taskdiag_core::identity::Identity;
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::record::{self, attr};
+use taskdiag_core::snapshot::{Snapshot, Task};
+
+/// Fails for process 0, which does not exist. To BPF iterators, 0 stands for every task.
+pub(super) fn check(query: &Query) -> Result<()> {
+    match query.scope {
+        Scope::Process(0) | Scope::ThreadsOf(0) | Scope::ChildrenOf(0) => Err(Error::no_such_process(0)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the answer has every task that there is.
+pub(super) fn is_of_all(query: &Query) -> bool {
+    matches!(query.scope, Scope::Processes | Scope::Threads) && query.filter.is_none() && !query.changed
+}
+
+/// Whether the answer can have a process, or threads of it, as far as its number tells.
+pub(super) fn can_have(query: &Query, pid: u32) -> bool {
+    match query.scope {
+        Scope::Process(asked) | Scope::ThreadsOf(asked) => asked == pid,
+        Scope::Listed | Scope::ThreadsOfListed => query.pids.binary_search(&pid).is_ok(),
+        Scope::Processes | Scope::Threads | Scope::ChildrenOf(_) | Scope::DescendantsOf(_) => true,
+    }
+}
+
+/// Drops the tasks of processes that the query does not list, and says which of the listed are
+/// missing.
+pub(super) fn retain_listed(query: &Query, snapshot: &mut Snapshot) {
+    snapshot.retain(|task| query.pids.binary_search(&pid(task)).is_ok());
+    let mut found: Vec<u32> = snapshot.tasks().map(|task| pid(&task)).collect();
+    found.sort_unstable();
+    let is_missing = |pid: &&u32| found.binary_search(pid).is_err();
+    snapshot.missing = query.pids.iter().filter(is_missing).copied().collect();
+}
+
+/// Drops the tasks that are not children of a process, where the query is about its children.
+pub(super) fn retain_children(query: &Query, snapshot: &mut Snapshot) {
+    if let Scope::ChildrenOf(parent) = query.scope {
+        snapshot.retain(|task| {
+            let base = task.record().get::<record::Base>(attr::BASE);
+            base.is_some_and(|base| base.ppid.get() == parent)
+        });
+    }
+}
+
+/// The processes that descend from one, among all processes.
+pub(super) fn descendants(all: &Snapshot, pid: u32) -> Result<BTreeSet<Identity>> {
+    let mut children: HashMap<u32, Vec<Identity>> = HashMap::new();
+    let mut exists = false;
+    for task in all.tasks() {
+        let child = identity(&task);
+        exists |= child.tid() == pid;
+        if let Ok(parent) = task.ppid() {
+            children.entry(parent).or_default().push(child);
+        }
+    }
+    if !exists {
+        return Err(Error::no_such_process(pid));
+    }
+    let mut descendants = BTreeSet::new();
+    let mut left = vec![pid];
+    while let Some(parent) = left.pop() {
+        let found = children.remove(&parent).unwrap_or_default();
+        left.extend(found.iter().map(|child| child.tid()));
+        descendants.extend(found);
+    }
+    Ok(descendants)
+}
+
+pub(super) fn identity(task: &Task<'_>) -> Identity {
+    Identity::of(task.record().header())
+}
+
+pub(super) fn pid(task: &Task<'_>) -> u32 {
+    task.record().header().pid.get()
+}

@@ -1,0 +1,89 @@
+//! The sources of a handle. Each is opened or loaded when it is first needed, and again in a child
+//! after fork(2).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use taskdiag_bpf::pass::{Bpf, PassRequest};
+use taskdiag_core::error::Result;
+use taskdiag_core::field::Fields;
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::snapshot::{Snapshot, SourceId};
+use taskdiag_protocol::wire;
+
+use crate::source::broker::Broker;
+use crate::source::procfs::Procfs;
+use crate::source::Source;
+
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// Loads and drops its programs itself.
+    pub(super) bpf: Bpf,
+    procfs: Option<Procfs>,
+    broker: Option<Broker>,
+    broker_path: Option<PathBuf>,
+}
+
+impl Sources {
+    /// The source that answers for an id.
+    pub(super) fn get(&mut self, source: SourceId) -> Result<&mut dyn Source> {
+        match source {
+            SourceId::Bpf => Ok(&mut self.bpf),
+            SourceId::Broker => Ok(self.broker()?),
+            _ => Ok(self.procfs()?),
+        }
+    }
+
+    pub(super) fn procfs(&mut self) -> Result<&mut Procfs> {
+        let opened = self.procfs.take().filter(Procfs::is_ours);
+        let procfs = opened.map_or_else(Procfs::open, Ok)?;
+        Ok(self.procfs.insert(procfs))
+    }
+
+    pub(super) fn procfs_and_bpf(&mut self) -> Result<(&Procfs, &mut Bpf)> {
+        self.procfs()?;
+        let procfs = self.procfs.as_ref().expect("it was opened just now");
+        Ok((procfs, &mut self.bpf))
+    }
+
+    pub(super) fn broker(&mut self) -> Result<&mut Broker> {
+        let opened = self.broker.take().filter(Broker::is_ours);
+        let broker = opened.map_or_else(|| Broker::open(self.broker_path()), Ok)?;
+        Ok(self.broker.insert(broker))
+    }
+
+    /// Where the broker listens.
+    pub(super) fn broker_path(&self) -> &Path {
+        self.broker_path.as_deref().unwrap_or(Path::new(wire::SOCKET))
+    }
+
+    pub(super) fn set_broker_path(&mut self, path: PathBuf) {
+        self.broker_path = Some(path);
+    }
+
+    /// Reads tasks by procfs.
+    pub(super) fn read_procfs(
+        &mut self,
+        query: &Query,
+        fields: Fields,
+        patience: Duration,
+        snapshot: &mut Snapshot,
+    ) -> Result<()> {
+        self.procfs()?.read(query, fields, patience, snapshot)
+    }
+}
+
+/// The tasks that BPF shows, as ids, in no certain order.
+pub(super) fn shown(bpf: &mut Bpf, scope: Scope) -> Result<Snapshot> {
+    let mut shown = Snapshot::default();
+    bpf.read(&PassRequest::ids(scope), &mut shown)?;
+    Ok(shown)
+}
+
+/// All tasks that BPF shows, as ids, sorted; `None` if that can't be found out.
+pub(super) fn all_shown(bpf: &mut Bpf, threads: bool) -> Option<Snapshot> {
+    let scope = if threads { Scope::Threads } else { Scope::Processes };
+    let mut shown = shown(bpf, scope).ok()?;
+    shown.sort();
+    Some(shown)
+}

@@ -1,0 +1,110 @@
+//! `Serialize` for mappings, in the shape of the rows of `taskdiag maps --json`. What was not asked
+//! for is left out.
+
+use serde::ser::{Serialize, SerializeSeq as _, Serializer};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::serialize::{row, Cell};
+use taskdiag_core::value::Value;
+
+use super::{BuildId, Known, Mapping, Mappings};
+
+impl Serialize for BuildId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Mapping<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(serializer, None, self)
+    }
+}
+
+/// The mappings, each with the process that it is of, as `pid`.
+impl Serialize for Mappings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// A mapping of a process.
+        struct Of<'a>(u32, Mapping<'a>);
+
+        impl Serialize for Of<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serialize(serializer, Some(self.0), &self.1)
+            }
+        }
+
+        let mut rows = serializer.serialize_seq(Some(self.len()))?;
+        for (index, mapping) in self.iter().enumerate() {
+            rows.serialize_element(&Of(self.pid(index), mapping))?;
+        }
+        rows.end()
+    }
+}
+
+fn serialize<S: Serializer>(serializer: S, pid: Option<u32>, mapping: &Mapping<'_>) -> Result<S::Ok, S::Error> {
+    let number = |number: Known<u64>| number.map(Value::Unsigned).map_err(Absent::as_str);
+    let perms = mapping.perms.to_string();
+    let id = mapping.build_id.ok().flatten().map(|id| id.to_string());
+    let build_id = match (mapping.build_id, &id) {
+        (Err(reason), _) => Err(reason.as_str()),
+        (Ok(_), Some(id)) => Ok(Value::Text(id.as_bytes())),
+        (Ok(_), None) => Err("none"),
+    };
+    let cells: [Cell<'_>; 13] = [
+        ("pid", pid.map(Value::from).ok_or(Absent::NotAsked.as_str())),
+        ("start", Ok(Value::Mask(mapping.start))),
+        ("end", Ok(Value::Mask(mapping.end))),
+        ("perms", Ok(Value::Text(perms.as_bytes()))),
+        ("offset_bytes", Ok(mapping.offset_bytes.into())),
+        ("dev_major", Ok(mapping.device.major.into())),
+        ("dev_minor", Ok(mapping.device.minor.into())),
+        ("inode", Ok(mapping.inode.into())),
+        ("name", mapping.name.map(Value::Text).map_err(Absent::as_str)),
+        ("build_id", build_id),
+        ("page_size_bytes", number(mapping.page_size_bytes)),
+        ("rss_bytes", number(mapping.usage.map(|usage| usage.rss_bytes))),
+        ("dirty_bytes", number(mapping.usage.map(|usage| usage.dirty_bytes))),
+    ];
+    let is_asked = |(_, value): &Cell<'_>| *value != Err(Absent::NotAsked.as_str());
+    row(serializer, cells.iter().copied().filter(is_asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, to_value};
+
+    use super::super::tests::mapping;
+    use super::super::{Source, Usage};
+    use super::*;
+
+    /// Check the shape of a mapping alone, and of one in a list, with what was not asked for and
+    /// what is missing.
+    #[test]
+    fn mappings_have_the_shape_of_the_commands_json() {
+        let mut one = mapping(0x1000, 0x3000, b"/a");
+        let expected = json!({
+            "start": "0x1000", "end": "0x3000", "perms": "r--p", "offset_bytes": 0x1000, "dev_major": 8, "dev_minor": 1,
+            "inode": 42, "name": "/a", "page_size_bytes": 4096,
+        });
+        assert_eq!(to_value(one).expect("mappings are JSON"), expected);
+        one.build_id = Ok(BuildId::new(&[0xab, 1]));
+        one.page_size_bytes = Err(Absent::Unsupported);
+        let mut usage = Usage::default();
+        usage.rss_bytes = 4096;
+        one.usage = Ok(usage);
+        let mut list = Mappings::new(Source::Procfs);
+        list.push(7, &one);
+        one.build_id = Ok(None);
+        list.push(8, &one);
+        let rows = to_value(&list).expect("mappings are JSON");
+        assert_eq!((&rows[0]["pid"], &rows[1]["pid"]), (&json!(7), &json!(8)));
+        assert_eq!(
+            (&rows[0]["build_id"], &rows[0]["rss_bytes"]),
+            (&json!("ab01"), &json!(4096))
+        );
+        assert_eq!(rows[0]["absent"], json!({"page_size_bytes": "unsupported"}));
+        assert_eq!(
+            rows[1]["absent"],
+            json!({"build_id": "none", "page_size_bytes": "unsupported"})
+        );
+    }
+}

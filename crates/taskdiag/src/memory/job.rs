@@ -1,0 +1,275 @@
+//! Reading rollups: the job that [readers](crate::readers) are given.
+//!
+//! The cheapest processes come first. What is not read at the deadline is left out.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{retry_on_intr, Errno};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::record::Rollup;
+use taskdiag_core::snapshot::SourceId;
+use taskdiag_core::text::smaps::Sum;
+use taskdiag_sys::isolated::Reader;
+
+use super::price::{Rate, Size};
+use super::Progress;
+use crate::readers::{self, Hold, Job, Pulse};
+use crate::source::procfs::start_ticks;
+
+/// A process of its own makes a walk that might take longer than this: a thread in a walk keeps the
+/// whole process from ending.
+const ISOLATED_NS: u64 = 10_000_000;
+
+/// Processes with no more than this take less than a millisecond, and their times say little about
+/// larger ones.
+const SMALL_PAGES: u64 = 2_048;
+const SMALL_ENTRIES: u64 = 1 << 17;
+
+/// Room for a rollup in one read. Texts of `smaps` take more reads.
+const ROOM: usize = 32 << 10;
+
+/// A process to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    pub pid: u32,
+    /// Not `pid` if the leader of the process has ended and other threads live.
+    pub tid: u32,
+    /// When that task started, in clock ticks. `None` if all processes are checked together
+    /// afterwards.
+    pub start_ticks: Option<u64>,
+    pub size: Size,
+}
+
+/// What was read of a process, or why nothing was.
+pub(super) type Outcome = Result<Walked, Missed>;
+
+/// The result of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walked {
+    pub rollup: Rollup,
+    pub at: Instant,
+    pub took_ns: u64,
+}
+
+/// Why there is no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missed {
+    Absent(Absent),
+    /// The text made no sense.
+    Malformed,
+}
+
+/// The processes of one answer.
+#[derive(Debug)]
+pub(super) struct RollupJob {
+    pub proc: Arc<OwnedFd>,
+    pub source: SourceId,
+    pub deadline: Option<Instant>,
+    pub processes: Vec<Process>,
+    pub rate: Mutex<Rate>,
+    pub progress: Arc<Progress>,
+}
+
+/// Locks, even if the last holder panicked: no lock here guards anything that can be half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Job for RollupJob {
+    /// Index into [`RollupJob::processes`].
+    type Item = usize;
+    type Done = Option<(usize, Outcome)>;
+    type Tools = RollupTools;
+
+    fn tools(&self) -> RollupTools {
+        RollupTools {
+            room: vec![0; ROOM].into_boxed_slice(),
+            sum: Sum::default(),
+            turn: 0,
+        }
+    }
+
+    fn read(&self, &index: &usize, tools: &mut RollupTools, pulse: &Pulse, done: &Mutex<Self::Done>) {
+        let outcome = self.attempt(&self.processes[index], tools, pulse);
+        *lock(done) = Some((index, outcome));
+        self.progress.step();
+    }
+
+    fn rest_of(&self, &index: &usize, _: u64, _: &Hold, done: &mut Self::Done) -> Vec<usize> {
+        done.get_or_insert((index, Err(Missed::Absent(Absent::NoAnswer))));
+        Vec::new()
+    }
+
+    fn without_reader(&self, &index: &usize, done: &mut Self::Done) {
+        *done = Some((index, Err(Missed::Absent(Absent::NoAnswer))));
+    }
+}
+
+impl RollupJob {
+    /// What was learnt about this host.
+    pub(super) fn rate(&self) -> Rate {
+        *lock(&self.rate)
+    }
+
+    fn attempt(&self, process: &Process, tools: &mut RollupTools, pulse: &Pulse) -> Outcome {
+        let began = Instant::now();
+        let size = &process.size;
+        let is_small = size.pages <= SMALL_PAGES && size.entries <= SMALL_ENTRIES;
+        // A small one is read unless the deadline has passed.
+        let mut is_isolated = false;
+        let mut expected_ns = 0;
+        if !is_small {
+            let rate = self.rate();
+            expected_ns = rate.expected_ns(size);
+            is_isolated = rate.worst_ns(size) > ISOLATED_NS;
+        }
+        if let Some(deadline) = self.deadline {
+            if began + Duration::from_nanos(expected_ns) >= deadline {
+                return Err(Missed::Absent(Absent::OverBudget));
+            }
+        }
+        let read = tools.read(self, process, is_isolated, pulse);
+        let took_ns = began.elapsed().as_nanos() as u64;
+        match read {
+            Ok(Some(rollup)) => {
+                if !is_small || tools.is_turn() {
+                    lock(&self.rate).learn(size.pages, took_ns);
+                }
+                Ok(Walked {
+                    rollup,
+                    at: began,
+                    took_ns,
+                })
+            }
+            Ok(None) => Err(Missed::Malformed),
+            Err(reason) => Err(Missed::Absent(reason)),
+        }
+    }
+}
+
+/// What a reader keeps from process to process.
+pub(super) struct RollupTools {
+    room: Box<[u8]>,
+    sum: Sum,
+    /// Counts small processes.
+    turn: u8,
+}
+
+fn reason(errno: Errno) -> Absent {
+    match errno {
+        Errno::ACCESS | Errno::PERM => Absent::Denied,
+        Errno::NOENT | Errno::SRCH => Absent::Gone,
+        Errno::TIMEDOUT => Absent::OverBudget,
+        _ => Absent::Unsupported,
+    }
+}
+
+impl RollupTools {
+    /// True once in sixteen calls.
+    fn is_turn(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        self.turn % 16 == 0
+    }
+
+    /// Reads the rollup of a process; `None` if the text makes no sense.
+    fn read(
+        &mut self,
+        job: &RollupJob,
+        process: &Process,
+        is_isolated: bool,
+        pulse: &Pulse,
+    ) -> Result<Option<Rollup>, Absent> {
+        let name = match job.source {
+            SourceId::Smaps => "smaps",
+            _ => "smaps_rollup",
+        };
+        let file = open(job, process, name).map_err(reason)?;
+        self.sum.clear();
+        let read = if is_isolated {
+            self.read_isolated(&file, job.deadline, pulse)
+        } else {
+            self.read_here(&file, job.source == SourceId::SmapsRollup)
+        };
+        read.map_err(reason)?;
+        // An open file stays with its task. If the task that is meant still has the number, it had
+        // it all the while.
+        if process.start_ticks.is_some() {
+            let stat = open(job, process, "stat").map_err(|_| Absent::Gone)?;
+            let len = rustix::io::read(&stat, &mut self.room[..]).map_err(|_| Absent::Gone)?;
+            if start_ticks(&self.room[..len]) != process.start_ticks {
+                return Err(Absent::Gone);
+            }
+        }
+        if self.sum.is_empty() {
+            Err(Absent::Gone)
+        } else {
+            Ok(self.sum.rollup())
+        }
+    }
+
+    /// Reads the file in this thread. `is_short` says that the text comes in one piece.
+    fn read_here(&mut self, file: &OwnedFd, is_short: bool) -> Result<(), Errno> {
+        loop {
+            readers::beat();
+            let len = retry_on_intr(|| rustix::io::read(file, &mut self.room[..]))?;
+            self.sum.add(&self.room[..len]);
+            if len == 0 || is_short && len < self.room.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets another process read the file, and gives it up at the deadline.
+    fn read_isolated(&mut self, file: &OwnedFd, deadline: Option<Instant>, pulse: &Pulse) -> Result<(), Errno> {
+        let reader = Reader::start(file.as_fd(), &mut self.room)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        pulse.is_read_by(reader.pid());
+        loop {
+            let pipe = reader.pipe();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs() as _,
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref()) {
+                // Dropping `reader` waits for the process. Until then this thread makes no
+                // progress.
+                Ok(0) => {
+                    pulse.is_read_by(0);
+                    return Err(Errno::TIMEDOUT);
+                }
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno),
+            }
+            match retry_on_intr(|| rustix::io::read(pipe, &mut self.room[..]))? {
+                0 => break,
+                len => self.sum.add(&self.room[..len]),
+            }
+        }
+        pulse.is_read_by(0);
+        reader.finish()
+    }
+}
+
+fn open(job: &RollupJob, process: &Process, name: &str) -> Result<OwnedFd, Errno> {
+    use std::io::Write as _;
+
+    let mut path = [0; 64];
+    let room = path.len();
+    let mut rest = &mut path[..];
+    let written = if process.pid == process.tid {
+        write!(rest, "{}/{name}", process.pid)
+    } else {
+        write!(rest, "{}/task/{}/{name}", process.pid, process.tid)
+    };
+    written.map_err(|_| Errno::NAMETOOLONG)?;
+    let len = room - rest.len();
+    let path = &path[..len];
+    readers::beat();
+    rustix::fs::openat(&*job.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}

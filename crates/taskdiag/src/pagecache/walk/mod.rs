@@ -1,0 +1,376 @@
+//! The page cache of all files below a directory.
+//!
+//! Each thread has a list of directories that it has yet to read, and gives half of them, those
+//! that it found first, to threads that have nothing to do. A regular file takes a little more than
+//! three system calls: it is opened relative to its directory, looked at, asked about, and closed
+//! together with others. What was found goes in batches through a short queue to the caller, on the
+//! caller's thread; when the caller is slow, the threads wait.
+//!
+//! # Descriptors
+//!
+//! Threads that open and close files in the same table of descriptors wait for each other. So all
+//! but the first thread, which keeps the caller's table, have a table of their own. No descriptor
+//! goes from one thread to another: a directory is given away by its path, and each thread opens
+//! the root itself. A thread that finds another directory at the path of the root ends at once.
+//!
+//! # Bounds
+//!
+//! The lists of waiting directories are short, however wide or deep a tree is: when its list is
+//! full, a thread goes down into a directory at once, before it has read the rest of the one above.
+//! That keeps a descriptor open at each level, so it goes down a few levels only. What is deeper is
+//! put on the list by its path, without a descriptor. The memory of directories, and of files with
+//! several names, that were seen does grow with the tree: 16 bytes for each.
+//!
+//! # Trees that change
+//!
+//! What vanishes is counted and left out. A file that has become a FIFO since its directory was
+//! read does not block the walk, and is left out too.
+
+mod batch;
+mod found;
+mod worker;
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{fstat, openat, statat, AtFlags, FileType, Mode, OFlags, Stat, CWD};
+use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_sys::descriptors::{own_table, Closing};
+
+use super::{ByteRange, Refusal, Source, Usage};
+use batch::Batch;
+use worker::{Shared, Worker};
+
+pub(crate) use found::FileId;
+pub use found::{Directory, Failed, File, Found, Seen, Sum, Totals};
+
+/// More threads than this only wait for the kernel's locks, and open descriptors.
+const MOST_THREADS: usize = 16;
+
+/// How often the caller hears of a walk that finds nothing.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How regular files are opened: without waiting, and without making one the controlling terminal.
+const FILE_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::DIRECTORY);
+
+/// How the root is opened, which may be a symbolic link.
+const ROOT_FLAGS: OFlags = DIRECTORY_FLAGS.difference(OFlags::NOFOLLOW);
+
+fn id(stat: &Stat) -> FileId {
+    (stat.st_dev, stat.st_ino)
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Asks about a file, or about all files below a directory.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::atomic::AtomicBool;
+/// use taskdiag::pagecache::{Found, Quantity, Seen, Walk};
+///
+/// let mut cached_bytes = 0;
+/// let mut visit = |found: Found<'_>| {
+///     if let Found::File(file) = found {
+///         cached_bytes += file.usage.and_then(|usage| usage.bytes(Quantity::Cached)).unwrap_or(0);
+///     }
+///     ControlFlow::Continue(())
+/// };
+/// let walk = Walk::new().one_file_system(true);
+/// let totals = walk.run("src".as_ref(), &mut Seen::default(), &AtomicBool::new(false), &mut visit)?;
+/// println!("{} files, {cached_bytes} bytes are cached", totals.sum.files);
+/// # Ok::<(), taskdiag::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    source: Source,
+    range: ByteRange,
+    one_file_system: bool,
+    each_file: bool,
+    threads: usize,
+}
+
+impl Walk {
+    /// A walk that reports each file, and asks this host's source about the whole file.
+    pub fn new() -> Walk {
+        Walk {
+            source: Source::of_this_host(),
+            range: ByteRange::ALL,
+            one_file_system: false,
+            each_file: true,
+            threads: thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS)),
+        }
+    }
+
+    /// Asks this source.
+    pub fn source(mut self, source: Source) -> Walk {
+        self.source = source;
+        self
+    }
+
+    /// Asks about this part of each file.
+    pub fn range(mut self, range: ByteRange) -> Walk {
+        self.range = range;
+        self
+    }
+
+    /// Whether to stay on the file system of the directory where the walk begins. It does not
+    /// otherwise.
+    pub fn one_file_system(mut self, stays: bool) -> Walk {
+        self.one_file_system = stays;
+        self
+    }
+
+    /// Whether to report each file, or the sum of the files in each directory.
+    pub fn each_file(mut self, reports: bool) -> Walk {
+        self.each_file = reports;
+        self
+    }
+
+    /// Uses so many threads, at least 1. One for each processor, 16 at most, unless this is called.
+    pub fn threads(mut self, threads: usize) -> Walk {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Walks, and calls `visit` on this thread with what is found. Follows a symbolic link if
+    /// `path` is one, but none below. The walk ends early if `visit` breaks, or if somebody sets
+    /// `cancel`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if `path` is neither a regular file nor a
+    /// directory; [`Denied`](ErrorKind::Denied) or [`System`](ErrorKind::System) if it can't be
+    /// opened or does not exist. What can't be read below it is no error but [`Found::Failed`].
+    pub fn run(
+        &self,
+        path: &Path,
+        seen: &mut Seen,
+        cancel: &AtomicBool,
+        visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+    ) -> Result<Totals> {
+        let failed = |errno: Errno| Error::io(path.display().to_string(), errno);
+        let name = path.as_os_str().as_bytes();
+        // Opening a FIFO or a device could wait or have an effect, so its type is looked at first.
+        let stat = statat(CWD, path, AtFlags::empty()).map_err(failed)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let root = openat(CWD, path, ROOT_FLAGS, Mode::empty()).map_err(failed)?;
+                self.tree(root, name, seen, cancel, visit).map_err(failed)
+            }
+            FileType::RegularFile => self.file(name, seen, visit).map_err(failed),
+            _ => Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("{}: neither a regular file nor a directory", path.display()),
+            )),
+        }
+    }
+
+    fn file(
+        &self,
+        name: &[u8],
+        seen: &mut Seen,
+        visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+    ) -> std::result::Result<Totals, Errno> {
+        let mut totals = Totals::default();
+        let path = CString::new(name).map_err(|_| Errno::INVAL)?;
+        let flags = FILE_FLAGS.difference(OFlags::NOFOLLOW);
+        let is_new = |stat: &Stat| seen.is_new_file(stat);
+        match self.ask(CWD, &path, flags, &mut Closing::default(), is_new) {
+            Asked::Answered(size_bytes, usage) => {
+                totals.sum.add(size_bytes, usage);
+                // There is nothing more to be visited.
+                let _ = visit(Found::File(File {
+                    path: name,
+                    size_bytes,
+                    usage,
+                }));
+            }
+            Asked::Gone => return Err(Errno::NOENT),
+            Asked::Unwanted => totals.linked += 1,
+            Asked::Failed(errno) => return Err(errno),
+        }
+        Ok(totals)
+    }
+
+    fn tree(
+        &self,
+        root: OwnedFd,
+        path: &[u8],
+        seen: &mut Seen,
+        cancel: &AtomicBool,
+        visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+    ) -> std::result::Result<Totals, Errno> {
+        let shared = Shared::new(*self, &fstat(&root)?, path, seen);
+        let (sender, receiver) = sync_channel(2 * self.threads);
+        // Dropped by each thread once its table of descriptors is its own.
+        let (starting, all_started) = sync_channel::<Infallible>(0);
+        thread::scope(|scope| {
+            let mut root = Some(root);
+            let workers: Vec<_> = (0..self.threads)
+                .map(|_| {
+                    let (shared, sender, starting, root) = (&shared, sender.clone(), starting.clone(), root.take());
+                    scope.spawn(move || {
+                        if root.is_none() {
+                            own_table();
+                        }
+                        drop(starting);
+                        match root.or_else(|| shared.open_root()) {
+                            Some(root) => Worker::new(shared, sender, root).run(),
+                            None => Totals::default(),
+                        }
+                    })
+                })
+                .collect();
+            drop((sender, starting));
+            // A new table has all that the caller has open, until the kernel empties it. What the
+            // caller closes before that stays open.
+            let _ = all_started.recv();
+            deliver(&receiver, &shared, cancel, visit);
+            // Threads that still send find out that nobody receives.
+            drop(receiver);
+            let mut totals = Totals::default();
+            for worker in workers {
+                match worker.join() {
+                    Ok(part) => totals += part,
+                    Err(panic) => panic_again(&*panic),
+                }
+            }
+            Ok(totals)
+        })
+    }
+
+    /// Opens a regular file, looks at it and asks about it, if `is_wanted`. Leaves it to `closing`.
+    fn ask(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        flags: OFlags,
+        closing: &mut Closing,
+        is_wanted: impl FnOnce(&Stat) -> bool,
+    ) -> Asked {
+        let mut opened = openat(directory, name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && !closing.is_empty() {
+            closing.close();
+            opened = openat(directory, name, flags, Mode::empty());
+        }
+        let file = match opened {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Asked::Gone,
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let follow = if flags.contains(OFlags::NOFOLLOW) {
+                    AtFlags::SYMLINK_NOFOLLOW
+                } else {
+                    AtFlags::empty()
+                };
+                return match statat(directory, name, follow) {
+                    Ok(stat) if !is_regular(&stat) => Asked::Gone,
+                    Ok(stat) if !is_wanted(&stat) => Asked::Unwanted,
+                    Ok(stat) => Asked::Answered(Ok(stat.st_size as u64), Err(Absent::Denied)),
+                    Err(_) => Asked::Answered(Err(Absent::Denied), Err(Absent::Denied)),
+                };
+            }
+            Err(errno) => return Asked::Failed(errno),
+        };
+        let asked = self.ask_open(file.as_fd(), is_wanted);
+        closing.push(file);
+        asked
+    }
+
+    /// Looks at an open file and asks about it, if `is_wanted`.
+    fn ask_open(&self, file: BorrowedFd<'_>, is_wanted: impl FnOnce(&Stat) -> bool) -> Asked {
+        let stat = match fstat(file) {
+            Ok(stat) => stat,
+            Err(errno) => return Asked::Failed(errno),
+        };
+        if !is_regular(&stat) {
+            return Asked::Gone;
+        }
+        if !is_wanted(&stat) {
+            return Asked::Unwanted;
+        }
+        match self.source.counts(file, self.range) {
+            Ok(counts) => {
+                let source = self.source;
+                Asked::Answered(Ok(stat.st_size as u64), Ok(Usage { source, counts }))
+            }
+            Err(Refusal::Other(errno)) => Asked::Failed(errno),
+            Err(refusal) => Asked::Answered(Ok(stat.st_size as u64), Err(refusal.absent())),
+        }
+    }
+}
+
+impl Default for Walk {
+    fn default() -> Walk {
+        Walk::new()
+    }
+}
+
+/// What became of a file.
+enum Asked {
+    /// Its size, and its page cache.
+    Answered(std::result::Result<u64, Absent>, std::result::Result<Usage, Absent>),
+    /// It vanished, or is no regular file any more.
+    Gone,
+    /// It was counted before, or is not for this walk.
+    Unwanted,
+    /// An error that is not about the caller's rights.
+    Failed(Errno),
+}
+
+/// Calls `visit` with what the threads send, until all of them have ended or the caller breaks.
+fn deliver(
+    receiver: &Receiver<Batch>,
+    shared: &Shared<'_>,
+    cancel: &AtomicBool,
+    visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+) {
+    loop {
+        let flow = match receiver.recv_timeout(TICK) {
+            Ok(batch) => batch.visit(visit),
+            Err(RecvTimeoutError::Timeout) => ControlFlow::Continue(()),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let flow = match flow {
+            ControlFlow::Continue(()) => visit(Found::Tick(shared.files())),
+            broken => broken,
+        };
+        if flow.is_break() {
+            return shared.stop();
+        }
+        if cancel.load(Ordering::Relaxed) && !shared.is_stopped() {
+            // What has been found is still delivered.
+            shared.stop();
+        }
+    }
+}
+
+/// Panics with the text of a thread's panic. A thread with its own table of descriptors has no
+/// standard error to print it to.
+fn panic_again(panic: &(dyn Any + Send)) -> ! {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    panic!("a thread of a walk: {}", text.unwrap_or("no text"))
+}

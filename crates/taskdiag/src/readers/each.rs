@@ -1,0 +1,158 @@
+//! A job that does the same thing for each of many processes.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{held, holds, lock, run, Hold, Job, Pulse, Wait, MOST_READERS};
+
+/// So many processes are read by one reader in one go.
+const PART: usize = 64;
+
+struct Each<T, R, F> {
+    /// The process that may hold a reader, 0 if it is not known, and what `work` takes.
+    about: Vec<(u32, T)>,
+    what: u32,
+    work: F,
+    result: PhantomData<fn() -> R>,
+    /// Users whose processes hold readers. One process can have many like it, so those of its user
+    /// are read after all others.
+    users: Mutex<Vec<u32>>,
+    has_users: AtomicBool,
+}
+
+/// The results of some processes.
+struct Done<R> {
+    results: Vec<(usize, Option<R>)>,
+    postponed: Vec<usize>,
+}
+
+impl<R> Default for Done<R> {
+    fn default() -> Done<R> {
+        Done {
+            results: Vec::new(),
+            postponed: Vec::new(),
+        }
+    }
+}
+
+impl<T, R, F> Each<T, R, F> {
+    /// Whether other processes of the same user hold readers.
+    fn is_suspect(&self, pid: u32) -> bool {
+        let has_users = self.has_users.load(Ordering::Relaxed);
+        has_users && user(pid).is_some_and(|user| lock(&self.users).contains(&user))
+    }
+}
+
+/// The real user of a process. The owner of its files is another one where it may not be traced.
+fn user(pid: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+impl<T, R, F> Job for Each<T, R, F>
+where
+    T: Send + Sync + 'static,
+    R: Send + 'static,
+    F: Fn(&T) -> R + Send + Sync + 'static,
+{
+    type Item = Vec<usize>;
+    type Done = Done<R>;
+    type Tools = ();
+
+    fn tools(&self) {}
+
+    fn read(&self, indexes: &Vec<usize>, (): &mut (), pulse: &Pulse, done: &Mutex<Done<R>>) {
+        for (place, &index) in indexes.iter().enumerate() {
+            let (pid, about) = &self.about[index];
+            // One that comes alone has been postponed before.
+            if indexes.len() > 1 && self.is_suspect(*pid) {
+                lock(done).postponed.push(index);
+                continue;
+            }
+            pulse.mark(place as u64);
+            let is_held = held(*pid) & self.what != 0;
+            let result = (!is_held).then(|| (self.work)(about));
+            lock(done).results.push((index, result));
+        }
+    }
+
+    fn rest_of(&self, indexes: &Vec<usize>, mark: u64, hold: &Hold, done: &mut Done<R>) -> Vec<Vec<usize>> {
+        let place = mark as usize;
+        let pid = self.about[indexes[place]].0;
+        if pid != 0 {
+            holds(pid, self.what, hold);
+        }
+        if let Some(user) = user(pid) {
+            lock(&self.users).push(user);
+            self.has_users.store(true, Ordering::Relaxed);
+        }
+        done.results.push((indexes[place], None));
+        let rest = &indexes[place + 1..];
+        if rest.is_empty() {
+            Vec::new()
+        } else {
+            vec![rest.to_vec()]
+        }
+    }
+
+    fn without_reader(&self, indexes: &Vec<usize>, done: &mut Done<R>) {
+        done.results.extend(indexes.iter().map(|&index| (index, None)));
+    }
+}
+
+/// Does `work`, which may wait for a process, for each of many: `about` has the number of each
+/// process, and what `work` takes. The results are in the same order. `None`: `work` did not return
+/// within the patience, or was not tried, because the process holds another reader, or no reader is
+/// left. [`held`] says from then on that processes hold readers by `what`.
+pub(crate) fn each<T, R, F>(about: Vec<(u32, T)>, what: u32, patience: Duration, work: F) -> Vec<Option<R>>
+where
+    T: Send + Sync + 'static,
+    R: Send + 'static,
+    F: Fn(&T) -> R + Send + Sync + 'static,
+{
+    let count = about.len();
+    let part = (count / (4 * MOST_READERS)).clamp(1, PART);
+    let job = Arc::new(Each {
+        about,
+        what,
+        work,
+        result: PhantomData,
+        users: Mutex::default(),
+        has_users: AtomicBool::new(false),
+    });
+    let wait = Wait {
+        patience,
+        deadline: None,
+    };
+    let indexes: Vec<usize> = (0..count).collect();
+    let mut items: Vec<Vec<usize>> = indexes.chunks(part).map(<[usize]>::to_vec).collect();
+    let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
+    while !items.is_empty() {
+        let expected = items.len();
+        let mut postponed = Vec::new();
+        for done in run(&job, items, expected, wait) {
+            for (index, result) in done.results {
+                results[index] = result;
+            }
+            postponed.extend(done.postponed.into_iter().map(|index| vec![index]));
+        }
+        items = postponed;
+    }
+    results
+}
+
+/// Does `work`, which may wait for a process, 0 if its number is not known. As [`each`] for one
+/// process.
+pub(crate) fn call<T, W>(pid: u32, what: u32, patience: Duration, work: W) -> Option<T>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    let once = Mutex::new(Some(work));
+    let work = |once: &Mutex<Option<W>>| lock(once).take().map(|work| work());
+    each(vec![(pid, once)], what, patience, work).pop()??
+}

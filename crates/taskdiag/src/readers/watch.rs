@@ -1,0 +1,295 @@
+//! Gives the items of a job to readers, and gives up readers that are held.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::holders::{are_scarce, lost};
+use super::pool::{Reader, Work};
+use super::{lock, Job, Pulse, Wait, MOST_LOST, MOST_READERS};
+
+/// How often readers are looked at.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A reader that has been quiet for so long is likely to be held: another one takes what waits
+/// behind it.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// The items of a job.
+struct Batch<J: Job> {
+    job: Arc<J>,
+    state: Mutex<State<J>>,
+    changed: Condvar,
+}
+
+struct State<J: Job> {
+    waiting: VecDeque<J::Item>,
+    /// By the number that an item got when it was taken.
+    under_way: HashMap<u64, Arc<UnderWay<J>>>,
+    done: Vec<J::Done>,
+    next_ticket: u64,
+    /// There are no more items than those that wait.
+    is_exhausted: bool,
+    /// Nobody waits for the batch any more.
+    is_closed: bool,
+}
+
+struct UnderWay<J: Job> {
+    item: J::Item,
+    done: Mutex<J::Done>,
+    /// The thread id of its reader.
+    tid: u32,
+}
+
+impl<J: Job> State<J> {
+    fn is_done(&self) -> bool {
+        self.is_exhausted && self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    fn has_more(&self) -> bool {
+        !self.waiting.is_empty() || !self.is_exhausted
+    }
+
+    /// The next item to be read.
+    fn take(&mut self, job: &J) -> Option<J::Item> {
+        if let Some(item) = self.waiting.pop_front() {
+            return Some(item);
+        }
+        if self.is_exhausted {
+            return None;
+        }
+        let item = job.more();
+        self.is_exhausted = item.is_none();
+        item
+    }
+}
+
+impl<J: Job> Work for Batch<J> {
+    fn work(&self, pulse: &Pulse) {
+        let mut tools = self.job.tools();
+        let tid = pulse.tid();
+        loop {
+            let (ticket, taken) = {
+                let mut state = lock(&self.state);
+                if state.is_closed {
+                    return;
+                }
+                let Some(item) = state.take(&self.job) else {
+                    if state.is_done() {
+                        self.changed.notify_all();
+                    }
+                    return;
+                };
+                let taken = Arc::new(UnderWay {
+                    item,
+                    done: Mutex::default(),
+                    tid,
+                });
+                let ticket = state.next_ticket;
+                state.next_ticket += 1;
+                state.under_way.insert(ticket, Arc::clone(&taken));
+                (ticket, taken)
+            };
+            pulse.beat();
+            self.job.read(&taken.item, &mut tools, pulse, &taken.done);
+            pulse.beat();
+            let mut state = lock(&self.state);
+            // The reader was given up meanwhile, and others have read the item.
+            if state.under_way.remove(&ticket).is_none() {
+                return;
+            }
+            let done = std::mem::take(&mut *lock(&taken.done));
+            state.done.push(done);
+            if state.is_done() {
+                self.changed.notify_all();
+            }
+        }
+    }
+}
+
+/// As [`super::run`].
+pub(super) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
+    let wanted = thread::available_parallelism().map_or(1, |count| count.get());
+    let wanted = wanted.min(MOST_READERS).min(expected.max(1));
+    let batch = Arc::new(Batch {
+        job: Arc::clone(job),
+        state: Mutex::new(State {
+            waiting: items.into(),
+            under_way: HashMap::new(),
+            done: Vec::new(),
+            next_ticket: 0,
+            is_exhausted: false,
+            is_closed: false,
+        }),
+        changed: Condvar::new(),
+    });
+    let mut watch = Watch {
+        batch: &batch,
+        engaged: Vec::new(),
+        wait,
+    };
+    for _ in 0..wanted {
+        watch.engage();
+    }
+    watch.finish();
+    let mut state = lock(&batch.state);
+    std::mem::take(&mut state.done)
+}
+
+/// What a reader looked like when it was last looked at.
+#[derive(Default)]
+struct Seen {
+    beats: u64,
+    /// How long it has waited in a system call since. While it ran, or waited for a processor, it
+    /// was slow and not held.
+    quiet: Duration,
+    has_stand_in: bool,
+}
+
+/// Watches the readers of a batch.
+struct Watch<'b, J: Job> {
+    batch: &'b Arc<Batch<J>>,
+    engaged: Vec<(Reader, Seen)>,
+    wait: Wait,
+}
+
+impl<J: Job> Watch<'_, J> {
+    fn work(&self) -> Arc<dyn Work> {
+        Arc::clone(self.batch) as Arc<dyn Work>
+    }
+
+    /// Lets one more reader work on the batch. False if none is left.
+    fn engage(&mut self) -> bool {
+        // A stand-in for a quiet reader may be held as well. So some are kept back until it is
+        // known who holds readers.
+        let most = if are_scarce() { MOST_LOST } else { MOST_LOST / 2 };
+        if lost() + self.engaged.len() >= most + MOST_READERS {
+            return false;
+        }
+        // One whose thread has just ended does not take anything.
+        for _ in 0..MOST_READERS {
+            let Some(reader) = Reader::take() else { return false };
+            if reader.send(self.work()) {
+                self.engaged.push((reader, Seen::default()));
+                break;
+            }
+        }
+        true
+    }
+
+    /// Waits until the batch is done, and replaces readers that are held. Readers that come back in
+    /// time are kept for the next batch.
+    fn finish(&mut self) {
+        let mut last_look = Instant::now();
+        loop {
+            let tick = match self.wait.deadline {
+                Some(deadline) => TICK.min(deadline.saturating_duration_since(Instant::now())),
+                None => TICK,
+            };
+            let state = lock(&self.batch.state);
+            if state.is_done() || tick.is_zero() {
+                break;
+            }
+            let waited = self.batch.changed.wait_timeout(state, tick);
+            let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.is_done() {
+                break;
+            }
+            let has_more = state.has_more();
+            drop(state);
+            // If this thread itself did not get to run, that says nothing of the readers.
+            let passed = last_look.elapsed().min(2 * TICK);
+            last_look = Instant::now();
+            self.look(passed, has_more);
+            if self.engaged.is_empty() {
+                read_without(self.batch);
+                break;
+            }
+        }
+        let mut state = lock(&self.batch.state);
+        state.is_closed = true;
+        for (reader, _) in self.engaged.drain(..) {
+            if state.under_way.values().any(|taken| taken.tid == reader.pulse.tid()) {
+                reader.lose()
+            } else {
+                reader.give_back()
+            }
+        }
+        state.under_way.clear();
+    }
+
+    /// Looks at the readers: gives up those that are held, and engages others in their place.
+    fn look(&mut self, passed: Duration, has_more: bool) {
+        let patience = self.wait.patience;
+        let mut vacant = 0;
+        let mut index = 0;
+        while let Some((reader, seen)) = self.engaged.get_mut(index) {
+            let beats = reader.pulse.beats();
+            if beats != seen.beats {
+                *seen = Seen {
+                    beats,
+                    ..Seen::default()
+                };
+            } else if !reader.pulse.is_running() {
+                seen.quiet += passed;
+            }
+            if seen.quiet >= patience {
+                if give_up(self.batch, reader) {
+                    reader.lose();
+                    vacant += usize::from(!seen.has_stand_in);
+                    self.engaged.swap_remove(index);
+                    continue;
+                }
+                // It had nothing more to do. Items of readers that were given up may have come
+                // since, and there may be nobody else to read them.
+                seen.quiet = Duration::ZERO;
+                if lock(&self.batch.state).has_more() {
+                    reader.send(Arc::clone(self.batch) as Arc<dyn Work>);
+                }
+            } else if seen.quiet >= QUIET.min(patience) && has_more && !seen.has_stand_in {
+                seen.has_stand_in = true;
+                vacant += 1;
+            }
+            index += 1;
+        }
+        // With no reader left, one is tried even if all had stand-ins.
+        for _ in 0..vacant.max(usize::from(self.engaged.is_empty())) {
+            if !lock(&self.batch.state).has_more() {
+                break;
+            }
+            self.engage();
+        }
+    }
+}
+
+/// Takes its item from a reader, and leaves the rest of it to others. False if it has none.
+fn give_up<J: Job>(batch: &Batch<J>, reader: &Reader) -> bool {
+    let mut state = lock(&batch.state);
+    let tid = reader.pulse.tid();
+    let found = state.under_way.iter().find(|(_, taken)| taken.tid == tid);
+    let Some((&ticket, _)) = found else {
+        return false;
+    };
+    let Some(taken) = state.under_way.remove(&ticket) else {
+        return false;
+    };
+    let mark = reader.pulse.last_mark();
+    let mut done = std::mem::take(&mut *lock(&taken.done));
+    let rest = batch.job.rest_of(&taken.item, mark, &reader.hold(), &mut done);
+    for item in rest.into_iter().rev() {
+        state.waiting.push_front(item);
+    }
+    state.done.push(done);
+    true
+}
+
+/// Does the rest of a batch as far as that takes no reader.
+fn read_without<J: Job>(batch: &Batch<J>) {
+    let mut state = lock(&batch.state);
+    while let Some(item) = state.take(&batch.job) {
+        let mut done = J::Done::default();
+        batch.job.without_reader(&item, &mut done);
+        state.done.push(done);
+    }
+}

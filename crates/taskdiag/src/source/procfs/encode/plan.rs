@@ -1,0 +1,160 @@
+//! Which files of a task to read, and what in them.
+
+use taskdiag_core::field::{files_for, Field, Fields, Files, Groups};
+use taskdiag_core::record::attr;
+use taskdiag_core::text::process::{Line, Lines};
+
+/// How many of [`Files`] are files. The others are links and directories.
+pub const FILES: usize = 16;
+
+/// The links of paths, in the order of [`RawTask::paths`](super::RawTask::paths).
+pub const PATHS: [(Files, Field, u16); 3] = [
+    (Files::EXE, Field::Exe, attr::EXE),
+    (Files::CWD, Field::Cwd, attr::CWD),
+    (Files::ROOT, Field::Root, attr::ROOT),
+];
+
+/// The links in `ns/`, in the order of [`Namespaces`](taskdiag_core::record::Namespaces).
+pub const NAMESPACES: [Field; 9] = [
+    Field::NsPid,
+    Field::NsPidForChildren,
+    Field::NsMnt,
+    Field::NsNet,
+    Field::NsUser,
+    Field::NsUts,
+    Field::NsIpc,
+    Field::NsCgroup,
+    Field::NsTime,
+];
+
+/// The index of a file in [`RawTask::texts`](super::RawTask::texts).
+pub const fn index(file: Files) -> usize {
+    file.bits().trailing_zeros() as usize
+}
+
+pub fn contains(files: Files, index: usize) -> bool {
+    files.bits() >> index & 1 != 0
+}
+
+/// What to read of each task.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub fields: Fields,
+    pub(super) groups: Groups,
+    pub files: Files,
+    /// Bit `n` is set if [`NAMESPACES`]`[n]` is to be read.
+    pub namespaces: u16,
+    /// The lines of `status` to parse.
+    pub(super) lines: Lines,
+    /// The caller makes sure that the task is the one that is meant.
+    is_sure: bool,
+}
+
+impl Plan {
+    /// The fewest files that have all of `fields`, and the files `also`.
+    pub fn new(fields: Fields, also: Files) -> Plan {
+        let files = match files_for(fields) | also {
+            Files::NONE => Files::NONE,
+            files => files.anchored(),
+        };
+        Plan::of_files(fields, files, false)
+    }
+
+    /// As [`new`](Plan::new), where the caller makes sure afterwards that the task is the one that
+    /// is meant: no anchor is needed.
+    pub fn sure(fields: Fields) -> Plan {
+        Plan::of_files(fields, files_for(fields), true)
+    }
+
+    fn of_files(fields: Fields, files: Files, is_sure: bool) -> Plan {
+        let namespaces = (0..NAMESPACES.len())
+            .filter(|&n| fields.contains(NAMESPACES[n]))
+            .fold(0, |bits, n| bits | 1 << n);
+        let mut lines = Lines::NONE;
+        for field in fields.iter() {
+            if files.intersects(Files::STAT) && field.info().files.intersects(Files::STAT) {
+                continue;
+            }
+            lines = lines.or(lines_of(field));
+        }
+        Plan {
+            // Every record has its ids, and a filter may look at them alone.
+            fields: fields | Field::Pid | Field::Tid,
+            groups: fields.groups(),
+            files,
+            namespaces,
+            lines,
+            is_sure,
+        }
+    }
+
+    /// The files to read if some can't be read: there has to be an anchor among them.
+    pub fn files_but(&self, held: Files) -> Files {
+        let files = self.files.difference(held);
+        if self.is_sure || self.files == Files::NONE {
+            files
+        } else {
+            files.anchored()
+        }
+    }
+
+    /// Whether the first file is an anchor: see [`task`](super::super::task).
+    pub fn has_anchor(&self) -> bool {
+        !self.is_sure
+    }
+
+    pub fn reads(&self, file: Files) -> bool {
+        self.files.intersects(file)
+    }
+}
+
+/// The lines of `status` that have a field.
+pub(super) fn lines_of(field: Field) -> Lines {
+    let lines: &[Line] = match field {
+        Field::Ppid => &[Line::Ppid, Line::Threads],
+        Field::State => &[Line::State, Line::Threads],
+        Field::ThreadsCount => &[Line::Threads],
+        Field::TracerPid => &[Line::TracerPid],
+        Field::Uid | Field::Euid | Field::Suid | Field::Fsuid => &[Line::Uid],
+        Field::Gid | Field::Egid | Field::Sgid | Field::Fsgid => &[Line::Gid],
+        Field::CapInheritable => &[Line::CapInh],
+        Field::CapPermitted => &[Line::CapPrm],
+        Field::CapEffective => &[Line::CapEff],
+        Field::CapBounding => &[Line::CapBnd],
+        Field::CapAmbient => &[Line::CapAmb],
+        Field::NoNewPrivs => &[Line::NoNewPrivs],
+        Field::Seccomp => &[Line::Seccomp],
+        Field::Groups => &[Line::Groups],
+        Field::Affinity => &[Line::CpusAllowed],
+        Field::VoluntarySwitches => &[Line::Voluntary],
+        Field::InvoluntarySwitches => &[Line::Involuntary],
+        Field::VsizeBytes => &[Line::VmSize],
+        // The kernel adds up the three, and so does the reader of the record.
+        Field::RssBytes => &[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem],
+        Field::RssAnonBytes => &[Line::VmSize, Line::RssAnon],
+        Field::RssFileBytes => &[Line::VmSize, Line::RssFile],
+        Field::RssShmemBytes => &[Line::VmSize, Line::RssShmem],
+        Field::SwapBytes => &[Line::VmSize, Line::VmSwap],
+        Field::PeakVsizeBytes => &[Line::VmSize, Line::VmPeak],
+        Field::PeakRssBytes => &[Line::VmSize, Line::VmHwm],
+        Field::TextBytes => &[Line::VmSize, Line::VmExe],
+        Field::DataBytes => &[Line::VmSize, Line::VmData],
+        Field::StackBytes => &[Line::VmSize, Line::VmStk],
+        Field::LibBytes => &[Line::VmSize, Line::VmLib],
+        Field::LockedBytes => &[Line::VmSize, Line::VmLck],
+        Field::PinnedBytes => &[Line::VmSize, Line::VmPin],
+        Field::PageTableBytes => &[Line::VmSize, Line::VmPte],
+        Field::HugetlbBytes => &[Line::VmSize, Line::Hugetlb],
+        Field::Nspids => &[Line::NsPid],
+        Field::SigPending => &[Line::SigPnd],
+        Field::SigSharedPending => &[Line::ShdPnd],
+        Field::SigBlocked => &[Line::SigBlk],
+        Field::SigIgnored => &[Line::SigIgn],
+        Field::SigCaught => &[Line::SigCgt],
+        Field::SigQueuedCount => &[Line::SigQ],
+        Field::Umask => &[Line::Umask],
+        Field::FdTableSize => &[Line::FdSize],
+        _ => &[],
+    };
+    Lines::of(lines)
+}

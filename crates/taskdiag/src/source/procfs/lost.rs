@@ -1,0 +1,77 @@
+//! Why a task has no record, or a file of it no values.
+
+use rustix::io::Errno;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind};
+use taskdiag_core::snapshot::Snapshot;
+
+use super::encode::NoRecord;
+
+/// Why a task has no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    Gone,
+    Denied,
+    Malformed,
+    /// The task is not meant.
+    Other,
+    /// We ran out of something.
+    System(Errno),
+}
+
+impl From<NoRecord> for Lost {
+    fn from(reason: NoRecord) -> Lost {
+        match reason {
+            NoRecord::Gone => Lost::Gone,
+            NoRecord::Malformed => Lost::Malformed,
+        }
+    }
+}
+
+impl Lost {
+    /// The same reason for a value of the task.
+    pub(super) fn as_absent(self) -> Absent {
+        match self {
+            Lost::Gone | Lost::Other => Absent::Gone,
+            Lost::Denied => Absent::Denied,
+            Lost::Malformed | Lost::System(_) => Absent::Unsupported,
+        }
+    }
+
+    /// Counts a task that is lost among many. Fails if all others would be lost too.
+    pub(super) fn count(self, snapshot: &mut Snapshot) -> Result<(), Lost> {
+        match self {
+            Lost::Gone => snapshot.counters.gone += 1,
+            Lost::Denied => snapshot.counters.denied += 1,
+            Lost::Malformed => snapshot.counters.malformed += 1,
+            Lost::Other => {}
+            Lost::System(_) => return Err(self),
+        }
+        Ok(())
+    }
+
+    /// The error if this is the task that was asked for.
+    pub(super) fn about(self, pid: u32) -> Error {
+        match self {
+            Lost::Gone | Lost::Other => Error::no_such_process(pid),
+            Lost::Denied => Error::new(
+                ErrorKind::Denied,
+                format!("process {pid} is hidden from you (/proc is mounted with hidepid)"),
+            ),
+            Lost::Malformed => Error::new(ErrorKind::Malformed, format!("a file in /proc/{pid} makes no sense")),
+            Lost::System(errno) => Error::io(format!("can't read /proc/{pid}"), errno),
+        }
+    }
+}
+
+/// The reason that an error is for the values of a file. Fails if we ran out of something.
+pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
+    match errno {
+        Errno::NOENT | Errno::SRCH => Ok(Absent::Gone),
+        Errno::ACCESS | Errno::PERM => Ok(Absent::Denied),
+        Errno::NAMETOOLONG => Ok(Absent::Truncated),
+        Errno::TIMEDOUT => Ok(Absent::NoAnswer),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(Lost::System(errno)),
+        _ => Ok(Absent::Unsupported),
+    }
+}

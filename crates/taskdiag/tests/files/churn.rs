@@ -1,0 +1,119 @@
+//! Files that are opened and closed by the thousand while they are listed.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread;
+
+use taskdiag_testkit::scaled;
+
+use super::*;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let path = std::env::temp_dir().join(format!("taskdiag-files-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Check that files that are open all the time are in each answer, with their own names, and that
+/// no file has the name and the inode number of two files.
+#[test]
+fn steady_files_are_in_each_answer() {
+    let scratch = Scratch::new();
+    let names: Vec<PathBuf> = (0..16).map(|index| scratch.0.join(format!("churn {index}"))).collect();
+    let mut inodes: HashMap<Vec<u8>, u64> = HashMap::new();
+    for name in &names {
+        fs::write(name, b"x").expect("a file");
+        let inode = fs::metadata(name).expect("its stat").ino();
+        inodes.insert(name.as_os_str().as_bytes().to_vec(), inode);
+    }
+    let steady: Vec<File> = (0..64)
+        .map(|index| {
+            let path = scratch.0.join(format!("steady {index}"));
+            fs::write(&path, b"x").expect("a file");
+            File::open(&path).expect("the file")
+        })
+        .collect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let opened = Arc::new(AtomicU64::new(0));
+    let churners: Vec<_> = (0..2)
+        .map(|churner| {
+            let (is_over, opened, names) = (Arc::clone(&is_over), Arc::clone(&opened), names.clone());
+            thread::spawn(move || {
+                let mut at = churner;
+                while !is_over.load(Ordering::Relaxed) {
+                    // Descriptors of several kinds take each other's numbers.
+                    let files: Vec<File> = (0..8)
+                        .map(|index| File::open(&names[(at + index) % names.len()]).expect("a file"))
+                        .collect();
+                    let pair = UnixStream::pair().expect("sockets");
+                    opened.fetch_add(10, Ordering::Relaxed);
+                    drop(files);
+                    drop(pair);
+                    at += 3;
+                }
+            })
+        })
+        .collect();
+    let own = std::process::id();
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let mut changed = 0;
+        let answers = scaled(200);
+        let before = opened.load(Ordering::Relaxed);
+        for _ in 0..answers {
+            let wants = Wants::NAMES | Wants::FLAGS | Wants::STAT;
+            let (rows, answer) = list(&mut handle, &Query::these([own]), &request(wants));
+            changed += answer.changed;
+            let found: HashMap<u32, &Row> = rows.iter().filter_map(|row| Some((row.fd?, row))).collect();
+            for (index, file) in steady.iter().enumerate() {
+                let fd = file.as_raw_fd() as u32;
+                let row = found.get(&fd).unwrap_or_else(|| panic!("{source}: {fd} is missing"));
+                let name = scratch.0.join(format!("steady {index}"));
+                assert_eq!(row.name.as_deref(), Ok(name.as_os_str().as_bytes()), "{source}");
+                assert_eq!(
+                    row.inode,
+                    file.metadata().map(|stat| stat.ino()).map_err(|_| Absent::Gone),
+                    "{source}"
+                );
+            }
+            for row in &rows {
+                let Ok(name) = &row.name else { continue };
+                if let Some(inode) = inodes.get(name) {
+                    assert_eq!((row.inode, row.kind), (Ok(*inode), Ok(Kind::File)), "{source}: {row:?}");
+                    assert_eq!(
+                        row.open_flags.map(|flags| flags.map(|flags| flags & 3)),
+                        Ok(Some(0)),
+                        "{source}: {row:?}"
+                    );
+                }
+                if name.starts_with(b"socket:[") {
+                    assert_eq!(row.kind, Ok(Kind::Socket), "{source}: {row:?}");
+                    let text = format!("socket:[{}]", row.inode.expect("its number"));
+                    assert_eq!(name, text.as_bytes(), "{source}: {row:?}");
+                }
+            }
+        }
+        let opened = opened.load(Ordering::Relaxed) - before;
+        println!("{source}: {answers} answers, {opened} descriptors opened meanwhile, {changed} left out");
+        assert!(opened > 1000, "{source}: {opened}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for churner in churners {
+        churner.join().expect("it ends");
+    }
+}

@@ -1,0 +1,553 @@
+//! Open files from each source are equal to the kernel's own text and to stat(2).
+
+mod churn;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use taskdiag::files::{Answer, Filter, Kind, Kinds, PathMatch, Request, Use, Uses, Wants};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
+use taskdiag_testkit::{animal, child, test_name};
+
+const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
+
+fn handle(source: SourceId) -> Handle {
+    Handle::new().with_source(source).with_patience(Duration::from_secs(5))
+}
+
+/// A file as it was passed on, with memory of its own.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    pid: u32,
+    used_as: Use,
+    fd: Option<u32>,
+    open_flags: Result<Option<u32>, Absent>,
+    offset: Result<Option<i64>, Absent>,
+    mnt_id: Result<u32, Absent>,
+    kind: Result<Kind, Absent>,
+    size: Result<u64, Absent>,
+    space: Result<u64, Absent>,
+    device: Result<u64, Absent>,
+    inode: Result<u64, Absent>,
+    nlink: Result<u32, Absent>,
+    name: Result<Vec<u8>, Absent>,
+    detail: Result<Option<Vec<u8>>, Absent>,
+}
+
+fn list(handle: &mut Handle, query: &Query, request: &Request) -> (Vec<Row>, Answer) {
+    let processes = handle.query(&query.clone().fields(Field::StartNs)).expect("processes");
+    let mut rows = Vec::new();
+    let answer = handle.files(&processes, request, |task, file| {
+        rows.push(Row {
+            pid: task.pid().expect("a pid"),
+            used_as: file.used_as,
+            fd: file.fd,
+            open_flags: file.open_flags,
+            offset: file.offset_bytes,
+            mnt_id: file.mnt_id,
+            kind: file.kind,
+            size: file.size_bytes,
+            space: file.allocated_bytes,
+            device: file.device.map(|device| device.to_raw()),
+            inode: file.inode,
+            nlink: file.nlink,
+            name: file.name.map(<[u8]>::to_vec),
+            detail: file.detail.map(|detail| detail.map(<[u8]>::to_vec)),
+        });
+        ControlFlow::Continue(())
+    });
+    (rows, answer.expect("files"))
+}
+
+fn request(wants: Wants) -> Request {
+    let mut request = Request::default();
+    request.wants = wants;
+    request
+}
+
+/// What `/proc` and stat(2) say of the descriptors of a process.
+fn expected(pid: u32) -> BTreeMap<u32, Row> {
+    let mut rows = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("the descriptors") {
+        let fd: u32 = entry
+            .expect("an entry")
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .expect("a number");
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let Ok(name) = fs::read_link(&path) else { continue };
+        let stat = fs::metadata(&path).expect("its stat");
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).expect("its fdinfo");
+        let value = |key: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_else(|| panic!("{fd}: no {key} in {info}"))
+                .trim()
+                .to_owned()
+        };
+        let name = name.as_os_str().as_bytes().to_vec();
+        let known = ["pos:", "flags:", "mnt_id:", "ino:"];
+        let rest = info
+            .lines()
+            .filter(|line| !known.iter().any(|key| line.starts_with(key)));
+        let detail: String = rest.map(|line| format!("{line}\n")).collect();
+        let row = Row {
+            pid,
+            used_as: Use::Fd,
+            fd: Some(fd),
+            open_flags: Ok(Some(u32::from_str_radix(&value("flags:"), 8).expect("flags"))),
+            offset: Ok(Some(value("pos:").parse().expect("an offset"))),
+            mnt_id: Ok(value("mnt_id:").parse().expect("a mount")),
+            kind: Ok(kind_of(stat.mode(), &name)),
+            size: Ok(stat.size()),
+            space: Ok(stat.blocks() * 512),
+            device: Ok(stat.dev()),
+            inode: Ok(stat.ino()),
+            nlink: Ok(stat.nlink() as u32),
+            name: Ok(name),
+            detail: Ok(Some(detail.into_bytes())),
+        };
+        rows.insert(fd, row);
+    }
+    rows
+}
+
+/// The kind by the first letter of `ls -l`, and the word of the kernel.
+fn kind_of(mode: u32, name: &[u8]) -> Kind {
+    use taskdiag::files::AnonKind;
+
+    let objects = [
+        ("anon_inode:[eventfd]", AnonKind::Eventfd),
+        ("anon_inode:[eventpoll]", AnonKind::Epoll),
+        ("anon_inode:[timerfd]", AnonKind::Timerfd),
+        ("anon_inode:[signalfd]", AnonKind::Signalfd),
+        ("anon_inode:inotify", AnonKind::Inotify),
+        ("anon_inode:[pidfd]", AnonKind::Pidfd),
+        ("anon_inode:bpf-map", AnonKind::Bpf),
+        ("anon_inode:[io_uring]", AnonKind::IoUring),
+        ("anon_inode:[userfaultfd]", AnonKind::Userfaultfd),
+        ("anon_inode:[perf_event]", AnonKind::Perf),
+    ];
+    if let Some((_, kind)) = objects.iter().find(|(word, _)| word.as_bytes() == name) {
+        return Kind::Anon(*kind);
+    }
+    match mode >> 12 {
+        0o10 => Kind::File,
+        0o4 => Kind::Dir,
+        0o2 => Kind::Char,
+        0o6 => Kind::Block,
+        0o1 => Kind::Fifo,
+        0o14 => Kind::Socket,
+        0o12 => Kind::Link,
+        other => panic!("{}: type {other:o}", name.escape_ascii()),
+    }
+}
+
+const EVERYTHING: Wants = Wants::all();
+
+/// Check that every value of every kind of descriptor is that of `/proc` and stat(2).
+#[test]
+fn descriptors_equal_text() {
+    let animal = animal("descriptors");
+    let pid = animal.pid as u32;
+    let expected = expected(pid);
+    let kinds: Vec<&str> = expected.values().flat_map(|row| row.kind).map(Kind::name).collect();
+    for kind in ["file", "dir", "char", "fifo", "socket", "link", "anon"] {
+        assert!(kinds.contains(&kind), "the animal has no {kind}: {kinds:?}");
+    }
+    let objects: Vec<&str> = expected
+        .values()
+        .flat_map(|row| row.kind.ok()?.anon())
+        .map(|kind| kind.name())
+        .collect();
+    println!("objects: {objects:?}");
+    for kind in ["eventfd", "epoll", "timerfd", "signalfd", "inotify", "pidfd"] {
+        assert!(objects.contains(&kind), "the animal has no {kind}: {objects:?}");
+    }
+    let longest = expected.values().flat_map(|row| row.name.as_ref().map(Vec::len)).max();
+    assert!(longest > Some(1024), "{longest:?}");
+    for source in SOURCES {
+        let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request(EVERYTHING));
+        assert_eq!((answer.source, answer.denied, answer.gone), (source, 0, 0));
+        let found: BTreeMap<u32, Row> = rows.iter().filter_map(|row| Some((row.fd?, row.clone()))).collect();
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            expected.keys().collect::<Vec<_>>(),
+            "{source}"
+        );
+        for (fd, row) in &found {
+            assert_eq!(
+                row,
+                &expected[fd],
+                "{source}: {fd}, {:?}",
+                row.name.as_ref().map(|name| name.escape_ascii().to_string())
+            );
+        }
+        let fds: Vec<u32> = rows.iter().filter_map(|row| row.fd).collect();
+        assert!(fds.is_sorted(), "{source}: {fds:?}");
+        for (used_as, link) in [(Use::Cwd, "cwd"), (Use::Root, "root"), (Use::Exe, "exe")] {
+            let path = format!("/proc/{pid}/{link}");
+            let row = rows.iter().find(|row| row.used_as == used_as).expect("a row");
+            let name = fs::read_link(&path).expect("a link");
+            let stat = fs::metadata(&path).expect("a stat");
+            assert_eq!(row.name.as_deref(), Ok(name.as_os_str().as_bytes()), "{source}: {link}");
+            assert_eq!(
+                (row.device, row.inode),
+                (Ok(stat.dev()), Ok(stat.ino())),
+                "{source}: {link}"
+            );
+            assert_eq!(
+                (row.size, row.nlink),
+                (Ok(stat.size()), Ok(stat.nlink() as u32)),
+                "{source}: {link}"
+            );
+            assert_eq!(
+                (row.open_flags, row.offset, &row.detail),
+                (Ok(None), Ok(None), &Ok(None))
+            );
+        }
+    }
+}
+
+/// Check that both sources say the same of each combination of values, and nothing that was not
+/// asked for.
+#[test]
+fn only_what_is_asked_is_there() {
+    let animal = animal("descriptors");
+    let query = Query::these([animal.pid as u32]);
+    for bits in 0..32 {
+        let wants = Wants::from_bits_truncate(bits);
+        let [bpf, procfs] = SOURCES.map(|source| list(&mut handle(source), &query, &request(wants)).0);
+        assert!(bpf.len() > 40, "{wants:?}: {}", bpf.len());
+        assert_eq!(bpf, procfs, "{wants:?}");
+        let row = bpf.iter().find(|row| row.fd.is_some()).expect("a descriptor");
+        let asked = |wanted: Wants, is_there: bool| assert_eq!(wants.contains(wanted), is_there, "{wants:?} {row:?}");
+        asked(Wants::NAMES, row.name != Err(Absent::NotAsked));
+        asked(Wants::FLAGS, row.open_flags != Err(Absent::NotAsked));
+        asked(Wants::STAT, row.inode != Err(Absent::NotAsked));
+        asked(Wants::SPACE, row.space != Err(Absent::NotAsked));
+        asked(Wants::DETAIL, row.detail != Err(Absent::NotAsked));
+    }
+}
+
+/// Check that all processes are answered about, by both sources alike, and that descriptors of
+/// processes at rest are those of `/proc`.
+#[test]
+fn machines_are_answered_about() {
+    let animals = taskdiag_testkit::everything();
+    let wants = Wants::NAMES | Wants::FLAGS | Wants::STAT;
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let (rows, answer) = list(&mut handle, &Query::processes(), &request(wants));
+        assert_eq!((answer.source, answer.malformed), (source, 0));
+        assert_eq!(answer.files, rows.len() as u64);
+        println!("{source}: the longest run took {} ns", answer.longest_run_ns);
+        assert_eq!(answer.longest_run_ns > 0, source == SourceId::Bpf);
+        let mut compared = 0;
+        for animal in &animals {
+            let pid = animal.pid as u32;
+            if fs::read_dir(format!("/proc/{pid}/fd")).is_err() {
+                continue;
+            }
+            let expected = expected(pid);
+            // The first thread has ended: /proc shows nothing of the process's files there.
+            if expected.is_empty() {
+                continue;
+            }
+            let found = rows.iter().filter(|row| row.pid == pid && row.fd.is_some());
+            let found: BTreeMap<u32, &Row> = found.map(|row| (row.fd.expect("a descriptor"), row)).collect();
+            let names = |name: &Result<Vec<u8>, Absent>| name.clone();
+            for (fd, row) in &expected {
+                let found = found
+                    .get(fd)
+                    .unwrap_or_else(|| panic!("{source}: {} has no {fd}", animal.name));
+                assert_eq!(names(&found.name), names(&row.name), "{source}: {}", animal.name);
+                assert_eq!(
+                    (found.kind, found.inode),
+                    (row.kind, row.inode),
+                    "{source}: {}",
+                    animal.name
+                );
+                assert_eq!(found.open_flags, row.open_flags, "{source}: {}", animal.name);
+                compared += 1;
+            }
+            assert_eq!(found.len(), expected.len(), "{source}: {}", animal.name);
+        }
+        // One animal has 10,000 open files.
+        assert!(compared > 10_000, "{source}: {compared}");
+    }
+}
+
+/// Check that lsof sees the same descriptors, inode numbers and names.
+#[test]
+fn lsof_sees_the_same() {
+    let animal = animal("descriptors");
+    let pid = animal.pid as u32;
+    let lsof = Command::new("lsof")
+        .args(["-nP", "-w", "-F", "fin", "-p", &pid.to_string()])
+        .output()
+        .expect("lsof: dev/setup.sh installs it");
+    let text = String::from_utf8_lossy(&lsof.stdout).into_owned();
+    let mut theirs: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    let mut fd = None;
+    for line in text.lines() {
+        match line.split_at(1) {
+            ("f", number) => {
+                fd = number.parse().ok();
+                theirs.extend(fd.map(|fd| (fd, None)));
+            }
+            ("i", inode) => {
+                if let Some(fd) = fd {
+                    theirs.insert(fd, inode.parse().ok());
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(theirs.len() > 40, "{text}");
+    for source in SOURCES {
+        let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request(Wants::STAT));
+        let ours: BTreeMap<u32, Option<u64>> = rows.iter().filter_map(|row| Some((row.fd?, row.inode.ok()))).collect();
+        assert_eq!(
+            ours.keys().collect::<Vec<_>>(),
+            theirs.keys().collect::<Vec<_>>(),
+            "{source}"
+        );
+        let mut compared = 0;
+        for (fd, inode) in &theirs {
+            // lsof shows no inode number of some.
+            if inode.is_some() {
+                compared += 1;
+                assert_eq!(ours[fd], *inode, "{source}: {fd}");
+            }
+        }
+        assert!(compared > 20, "{source}: {compared}");
+    }
+}
+
+/// Check the filters: kinds, deleted files, uses, and paths.
+#[test]
+fn filters_choose_files() {
+    let animal = animal("descriptors");
+    let pid = animal.pid as u32;
+    let query = Query::these([pid]);
+    let names = |rows: &[Row]| -> Vec<String> {
+        let name = |row: &Row| String::from_utf8_lossy(row.name.as_deref().unwrap_or_default()).into_owned();
+        rows.iter().map(name).collect()
+    };
+    let dir = fs::read_link(format!("/proc/{pid}/cwd")).expect("a directory");
+    for source in SOURCES {
+        let mut handle = handle(source);
+        let mut ask = |change: &dyn Fn(&mut Filter)| {
+            let mut request = request(Wants::NAMES);
+            change(&mut request.filter);
+            list(&mut handle, &query, &request).0
+        };
+        let sockets = ask(&|filter| filter.kinds = Some(Kinds::SOCKET));
+        assert!(sockets.len() >= 8, "{source}: {sockets:?}");
+        assert!(
+            names(&sockets).iter().all(|name| name.starts_with("socket:[")),
+            "{source}: {sockets:?}"
+        );
+        assert!(sockets.iter().all(|row| row.kind == Err(Absent::NotAsked)));
+        let objects = ask(&|filter| filter.kinds = Some(Kinds::ANON));
+        assert!(objects.len() >= 6, "{source}: {objects:?}");
+        let epolls = ask(&|filter| filter.kinds = Some(Kinds::from(taskdiag::files::AnonKind::Epoll)));
+        assert_eq!(names(&epolls), ["anon_inode:[eventpoll]"], "{source}");
+        let deleted = ask(&|filter| filter.deleted = true);
+        let deleted = names(&deleted);
+        for gone in ["/deleted (deleted)", "/gone (deleted)", "/memfd:a memfd (deleted)"] {
+            assert!(
+                deleted.iter().any(|name| name.ends_with(gone)),
+                "{source}: {gone}: {deleted:?}"
+            );
+        }
+        // It has another name left.
+        assert!(
+            !deleted.iter().any(|name| name.ends_with("/linked (deleted)")),
+            "{source}: {deleted:?}"
+        );
+        let cwd = ask(&|filter| filter.uses = Uses::CWD);
+        assert_eq!(cwd.len(), 1, "{source}");
+        let at = |path: &std::path::Path| PathMatch::new(path, Duration::from_secs(5)).expect("it exists");
+        let plain = at(&dir.join("plain"));
+        let by_path = ask(&|filter| filter.paths = vec![plain.clone()]);
+        // Opened, as a place, twice through a socket, and through another mount.
+        assert_eq!(by_path.len(), 5, "{source}: {by_path:?}");
+        let tree = at(&dir);
+        let below = ask(&|filter| filter.paths = vec![tree.clone()]);
+        let below = names(&below);
+        assert!(below.len() >= 15, "{source}: {below:?}");
+        let start = dir.to_str().expect("UTF-8");
+        let outside: Vec<&String> = below.iter().filter(|name| !name.starts_with(start)).collect();
+        // From the mount that is gone, whose name has no place any more.
+        assert!(outside.len() <= 1, "{source}: {outside:?}");
+        let none = at(std::path::Path::new("/proc/version"));
+        assert_eq!(ask(&|filter| filter.paths = vec![none.clone()]), [], "{source}");
+    }
+}
+
+/// Check that mapped files are listed once for each process, with the stat of the mapped file.
+#[test]
+fn mapped_files_are_listed() {
+    let animal = animal("threads-5");
+    let pid = animal.pid as u32;
+    let mut request = request(Wants::NAMES | Wants::STAT);
+    request.filter.uses = Uses::MAP;
+    for source in SOURCES {
+        let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
+        assert_eq!(answer.denied, 0);
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).expect("a program");
+        let mapped = rows
+            .iter()
+            .filter(|row| row.name.as_deref() == Ok(exe.as_os_str().as_bytes()));
+        let mapped: Vec<&Row> = mapped.collect();
+        assert_eq!(mapped.len(), 1, "{source}: {rows:?}");
+        let stat = fs::metadata(format!("/proc/{pid}/exe")).expect("a stat");
+        assert_eq!(
+            (mapped[0].device, mapped[0].inode),
+            (Ok(stat.dev()), Ok(stat.ino())),
+            "{source}"
+        );
+        assert!(
+            rows.iter()
+                .any(|row| row.name.as_ref().is_ok_and(|name| name.ends_with(b"libc.so.6"))),
+            "{source}: {rows:?}"
+        );
+    }
+}
+
+/// Check that a file system that does not answer holds nobody, and that all is known that the
+/// kernel knows.
+#[test]
+fn silent_file_systems_hold_nobody() {
+    let animal = animal("silent-file");
+    let pid = animal.pid as u32;
+    for source in SOURCES {
+        let mut request = request(Wants::NAMES | Wants::FLAGS | Wants::STAT | Wants::SPACE);
+        request.filter.uses = Uses::all();
+        let began = Instant::now();
+        let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
+        assert!(
+            began.elapsed() < Duration::from_secs(4),
+            "{source}: {:?}",
+            began.elapsed()
+        );
+        let silent: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.name.as_ref().is_ok_and(|name| name.ends_with(b"/silent")))
+            .collect();
+        assert_eq!(silent.len(), 2, "{source}: {rows:?}");
+        for row in silent {
+            assert_eq!((row.kind, row.size), (Ok(Kind::File), Ok(1 << 20)), "{source}: {row:?}");
+        }
+        assert_eq!(answer.silent, [] as [u32; 0], "{source}");
+    }
+}
+
+/// Check that a process whose first thread has ended shows the files of the others.
+#[test]
+fn leaders_that_ended_have_files() {
+    let animal = animal("dead-leader");
+    let pid = animal.pid as u32;
+    for source in SOURCES {
+        let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request(Wants::NAMES));
+        assert!(rows.iter().any(|row| row.used_as == Use::Fd), "{source}: {rows:?}");
+        assert!(rows.iter().any(|row| row.used_as == Use::Cwd), "{source}: {rows:?}");
+    }
+}
+
+/// Check that a snapshot without start times, a source that can't answer, and processes that have
+/// ended are told apart.
+#[test]
+fn what_can_not_be_answered_is_said() {
+    let mut handle = Handle::new();
+    let snapshot = handle
+        .query(&Query::processes().fields(Field::Comm))
+        .expect("processes");
+    let stop = |_: &taskdiag::Task<'_>, _: &taskdiag::files::OpenFile<'_>| ControlFlow::Break(());
+    let error = handle
+        .files(&snapshot, &Request::default(), stop)
+        .expect_err("no start times");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let snapshot = handle
+        .query(&Query::processes().fields(Field::StartNs))
+        .expect("processes");
+    let mut broker = Handle::new().with_source(SourceId::Broker);
+    let error = broker
+        .files(&snapshot, &Request::default(), stop)
+        .expect_err("the broker");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for source in SOURCES {
+        let animal = animal("threads-5");
+        let pid = animal.pid as u32;
+        let mut handle = self::handle(source);
+        let one = handle
+            .query(&Query::these([pid]).fields(Field::StartNs))
+            .expect("a process");
+        drop(animal);
+        let answer = handle.files(&one, &Request::default(), stop).expect("an answer");
+        assert_eq!((answer.files, answer.gone), (0, 1), "{source}");
+        // The closure ends the pass.
+        let answer = handle.files(&snapshot, &Request::default(), stop).expect("an answer");
+        assert_eq!(answer.files, 1, "{source}");
+    }
+}
+
+/// Check that a user sees the files of their own processes, and that others are counted.
+#[test]
+fn users_see_their_own() {
+    child::run(test_name!(), "nobody", child::nobody(0), || {
+        let own = std::process::id();
+        for source in [None, Some(SourceId::Procfs)] {
+            let mut handle = source.map_or_else(Handle::new, |source| Handle::new().with_source(source));
+            let (rows, answer) = list(&mut handle, &Query::processes(), &request(Wants::NAMES | Wants::STAT));
+            assert_eq!(answer.source, SourceId::Procfs);
+            assert!(answer.denied > 1, "{answer:?}");
+            assert!(rows.iter().any(|row| row.pid == own && row.fd == Some(1)), "{rows:?}");
+            assert!(!rows.iter().any(|row| row.pid == 1), "{rows:?}");
+        }
+        let mut bpf = Handle::new().with_source(SourceId::Bpf);
+        let processes = Handle::new()
+            .query(&Query::these([own]).fields(Field::StartNs))
+            .expect("processes");
+        let denied = bpf.files(&processes, &Request::default(), |_, _| ControlFlow::Continue(()));
+        assert_eq!(denied.expect_err("it may not load").kind(), ErrorKind::Denied);
+    });
+}
+
+/// Check that two capabilities are enough for BPF, and that what only procfs has is denied.
+#[test]
+fn two_capabilities_see_descriptors() {
+    // Of the process that the second one looks at.
+    let held = [
+        fs::File::open("/dev/null").expect("a device"),
+        fs::File::open("/proc/version").expect("a file of /proc"),
+    ];
+    child::run(test_name!(), "both", child::nobody(child::BOTH), || {
+        let parent = std::os::unix::process::parent_id();
+        let mut handle = handle(SourceId::Bpf);
+        let (rows, answer) = list(
+            &mut handle,
+            &Query::these([parent]),
+            &request(Wants::NAMES | Wants::STAT),
+        );
+        assert_eq!(answer.source, SourceId::Bpf);
+        let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Ok(name.as_bytes()));
+        let null = named("/dev/null").unwrap_or_else(|| panic!("{rows:?}"));
+        let stat = fs::metadata("/dev/null").expect("its stat");
+        assert_eq!((null.kind, null.inode), (Ok(Kind::Char), Ok(stat.ino())));
+        // The file system of /proc shows numbers of its own.
+        let version = named("/proc/version").unwrap_or_else(|| panic!("{rows:?}"));
+        assert_eq!(
+            (version.kind, version.inode),
+            (Err(Absent::Denied), Err(Absent::Denied))
+        );
+    });
+    drop(held);
+}

@@ -1,0 +1,123 @@
+//! The mappings of all processes.
+
+use super::*;
+
+/// Check that the mappings of all processes are the same by BPF and as text, each once, and that
+/// hidden processes have theirs.
+#[test]
+fn machine_sources_agree() {
+    let mut animals = everything();
+    // More than the program has room for at a time.
+    animals.push(Zoo::new().expect("a zoo").with_mappings(12_000).expect("a process"));
+    let mut bpf = machine().with_source(Source::Bpf);
+    if !sources().contains(&Source::Bpf) {
+        let error = bpf.list(Filter::EXECUTABLE, Wants::NAMES).expect_err("a refusal");
+        let said = match error.kind() {
+            ErrorKind::Denied => "CAP_BPF and CAP_PERFMON are missing",
+            _ => "it takes Linux 6.11",
+        };
+        assert!(error.to_string().contains(said), "{error}");
+        let listed = machine().list(Filter::EXECUTABLE, Wants::NAMES).expect("mappings");
+        assert!((0..listed.mappings.len()).any(|index| listed.mappings.pid(index) == std::process::id()));
+        return;
+    }
+    for filter in [Filter::EXECUTABLE, Filter::empty(), Filter::EXECUTABLE] {
+        let by_bpf = bpf.list(filter, Wants::NAMES).expect("mappings");
+        let by_text = machine()
+            .with_source(Source::Procfs)
+            .list(filter, Wants::NAMES)
+            .expect("mappings");
+        // The first process, one whose leader has ended, and what is being mapped at the moment.
+        assert!(by_bpf.deferred < 100, "{} processes were deferred", by_bpf.deferred);
+        assert!(
+            by_bpf.hidden < 10,
+            "{} processes are hidden from iterators",
+            by_bpf.hidden
+        );
+        let rows = |all: &Mappings| -> BTreeMap<u32, Vec<Common>> {
+            let mut rows: BTreeMap<u32, Vec<Common>> = BTreeMap::new();
+            let pids: Vec<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+            assert!(pids.is_sorted());
+            for (pid, row) in pids.into_iter().zip(common(all)) {
+                rows.entry(pid).or_default().push(row);
+            }
+            rows
+        };
+        let (ours, theirs) = (rows(&by_bpf.mappings), rows(&by_text.mappings));
+        let mut compared = 0;
+        for animal in &animals {
+            let pid = animal.pid as u32;
+            assert_eq!(ours.get(&pid), theirs.get(&pid), "{} {filter:?}", animal.name);
+            compared += usize::from(ours.contains_key(&pid));
+        }
+        assert!(compared > 40, "{compared} animals have memory");
+        let first = open(1).and_then(|mut maps| maps.list(filter, Wants::NAMES));
+        match first {
+            Ok(first) => assert_eq!(ours[&1].len(), first.len(), "process 1"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Denied, "{error}"),
+        }
+    }
+}
+
+/// Check that processes are numbered as in the reader's pid namespace, and that a caller that may
+/// load BPF but not trace processes gets all mappings with their names.
+#[test]
+fn machines_are_listed_from_everywhere() {
+    if child::part().is_none() && !is_root() {
+        println!("not root, so there is no other place to list from");
+        return;
+    }
+    let world = World {
+        pid_namespace: true,
+        proc: Proc::New(c""),
+        ..World::default()
+    };
+    child::run(test_name!(), "namespace", world, || {
+        let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let pid = sleeper.id();
+        while !fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("nanosleep")) {
+            std::thread::yield_now();
+        }
+        let by_bpf = if kernel() < (6, 11) {
+            Source::Procfs
+        } else {
+            Source::Bpf
+        };
+        let listed = [by_bpf, Source::Procfs].map(|source| {
+            let listed = machine().with_source(source).list(Filter::empty(), Wants::NAMES);
+            let all = listed.expect("mappings").mappings;
+            let pids: BTreeSet<u32> = (0..all.len()).map(|index| all.pid(index)).collect();
+            let of_sleeper = (0..all.len()).filter(|&index| all.pid(index) == pid);
+            let of_sleeper: Vec<Common> = of_sleeper.map(|index| Common::new(&all.get(index))).collect();
+            (pids, of_sleeper)
+        });
+        assert_eq!(listed[0], listed[1]);
+        assert!(listed[0].0.len() == 2 && !listed[0].1.is_empty());
+        sleeper.kill().expect("our child");
+        sleeper.wait().expect("our child");
+    });
+    let world = World {
+        user: Some(NOBODY),
+        capabilities: 1 << CAP_BPF | 1 << CAP_PERFMON,
+        ..World::default()
+    };
+    child::run(test_name!(), "two capabilities", world, || {
+        if kernel() < (6, 11) {
+            return;
+        }
+        let is_roots = |pid: u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|directory| directory.uid() == 0);
+        let mut machine = machine().with_source(Source::Bpf);
+        for _ in 0..2 {
+            let all = machine
+                .list(Filter::EXECUTABLE, Wants::NAMES)
+                .expect("mappings")
+                .mappings;
+            // Before Linux 6.15 CAP_PERFMON is not enough to open their maps files.
+            let is_named = |index: usize| match all.get(index).name {
+                Err(reason) => reason == Absent::Denied && kernel() < (6, 15),
+                Ok(name) => name.starts_with(b"/"),
+            };
+            assert!((0..all.len()).any(|index| is_roots(all.pid(index)) && is_named(index)));
+        }
+    });
+}

@@ -1,0 +1,315 @@
+//! What clients may use: connections, memory for answers, and on whose account. No I/O.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Connections that may wait to be admitted.
+pub const MAX_ARRIVALS: usize = 32;
+
+/// The user whom a client's use counts for. A client in a user namespace counts for the user who
+/// made the outermost one: subordinate ids, of which everybody can have thousands, have no account
+/// of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Account {
+    /// A user id of the initial user namespace.
+    User(u32),
+    /// All clients whose user is not known.
+    Unknown,
+}
+
+impl Account {
+    /// The account of a client: its user, and the owner of its outermost user namespace if it is in
+    /// one. Clients in namespaces that root made (containers) count by their own user id.
+    pub fn of(user: u32, owner: Option<u32>) -> Account {
+        match owner {
+            Some(owner) if owner != 0 => Account::User(owner),
+            // Root of a container is not root.
+            Some(_) if user == 0 => Account::Unknown,
+            _ => Account::User(user),
+        }
+    }
+
+    /// Whether it is root's, for which connections are reserved.
+    pub fn is_root(self) -> bool {
+        self == Account::User(0)
+    }
+}
+
+/// The limits of one broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub max_clients: usize,
+    /// Connections of one account.
+    pub max_clients_per_user: usize,
+    /// Bytes of records kept for answers that clients have not read yet. One account may have a
+    /// third of it.
+    pub answer_bytes: usize,
+    /// How long a client may take to read an answer.
+    pub patience: Duration,
+    /// Whether clients that ask for the same share a pass.
+    pub share_passes: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_clients: 256,
+            max_clients_per_user: Limits::clients_per_user(256),
+            answer_bytes: 512 << 20,
+            patience: Duration::from_secs(10),
+            share_passes: true,
+        }
+    }
+}
+
+impl Limits {
+    /// Connections that are reserved for root.
+    const RESERVED_FOR_ROOT: usize = 16;
+
+    /// How many connections may have to be evicted for one: root's may be taken by others.
+    pub const MAX_EVICTIONS: usize = Limits::RESERVED_FOR_ROOT;
+
+    /// Descriptors of a connection: its socket, its pidfd, its label, a file to be sent, and another
+    /// socket that is being closed.
+    const DESCRIPTORS_PER_CLIENT: usize = 5;
+
+    /// Descriptors for everything else, arriving connections included.
+    const OTHER_DESCRIPTORS: usize = 96 + 2 * MAX_ARRIVALS;
+
+    /// How many of so many connections one account may have.
+    pub const fn clients_per_user(clients: usize) -> usize {
+        match clients * 3 / 8 {
+            0 => 1,
+            some => some,
+        }
+    }
+
+    /// How many clients can be served with so many descriptors.
+    pub fn clients_for(descriptors: u64) -> usize {
+        (descriptors as usize).saturating_sub(Limits::OTHER_DESCRIPTORS) / Limits::DESCRIPTORS_PER_CLIENT
+    }
+}
+
+/// How many connections each account has.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: HashMap<Account, usize>,
+    /// Those that closers close. They are nobody's, but they still have descriptors.
+    closing: usize,
+}
+
+impl Connections {
+    /// How many an account has.
+    pub fn count(&self, account: Account) -> usize {
+        self.open.get(&account).copied().unwrap_or(0)
+    }
+
+    /// Counts one more.
+    pub fn add(&mut self, account: Account) {
+        *self.open.entry(account).or_default() += 1;
+    }
+
+    /// Counts one less.
+    pub fn remove(&mut self, account: Account) {
+        if let Some(count) = self.open.get_mut(&account) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&account);
+            }
+        }
+    }
+
+    /// Notes that a closer is to close one, whether it counted or not.
+    pub fn begin_closing(&mut self) {
+        self.closing += 1;
+    }
+
+    /// Notes that one is closed.
+    pub fn closed(&mut self) {
+        self.closing = self.closing.saturating_sub(1);
+    }
+
+    /// Whether so many are being closed that no further one can be accepted.
+    pub fn are_too_many_closing(&self, limits: &Limits) -> bool {
+        self.closing >= limits.max_clients
+    }
+
+    /// Whether an account has as many as one account may have. Root has no such limit.
+    pub fn is_at_limit(&self, account: Account, limits: &Limits) -> bool {
+        !account.is_root() && self.count(account) >= limits.max_clients_per_user
+    }
+
+    /// Whether an account may have one more. Some are reserved for root.
+    pub fn has_room(&self, account: Account, limits: &Limits) -> bool {
+        let all: usize = self.open.values().sum();
+        if account.is_root() {
+            return all < limits.max_clients;
+        }
+        let reserved = Limits::RESERVED_FOR_ROOT.min(limits.max_clients / 2);
+        all + reserved < limits.max_clients && !self.is_at_limit(account, limits)
+    }
+
+    /// Whose idle connections to close for a new one of an account, in this order: its own if it is
+    /// at its limit; otherwise those of the other accounts, the largest first. Root's are closed
+    /// for root alone, and last.
+    pub fn eviction_order(&self, account: Account, limits: &Limits) -> Vec<Account> {
+        if self.is_at_limit(account, limits) {
+            return vec![account];
+        }
+        let mut accounts: Vec<Account> = self.open.keys().copied().filter(|of| !of.is_root()).collect();
+        accounts.sort_by_key(|of| Reverse(self.count(*of)));
+        accounts.extend(Some(account).filter(|account| account.is_root()));
+        accounts
+    }
+}
+
+/// A sum of charges: bytes of records that are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Usage(Rc<Cell<usize>>);
+
+impl Usage {
+    /// Charges an amount, unless the sum would be above `limit`.
+    pub fn try_charge(&self, amount: usize, limit: usize) -> Option<Charge> {
+        let sum = self.0.get().checked_add(amount).filter(|&sum| sum <= limit)?;
+        self.0.set(sum);
+        Some(Charge {
+            usage: self.clone(),
+            amount,
+        })
+    }
+
+    /// The sum.
+    pub fn charged(&self) -> usize {
+        self.0.get()
+    }
+}
+
+/// A charge, until it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    usage: Usage,
+    amount: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.usage.0.set(self.usage.0.get().saturating_sub(self.amount));
+    }
+}
+
+/// The usage of each account.
+#[derive(Debug, Default)]
+pub struct UsageByAccount(HashMap<Account, Usage>);
+
+impl UsageByAccount {
+    /// The usage of an account.
+    pub fn of(&mut self, account: Account) -> &Usage {
+        // Accounts without charges are not kept for ever.
+        if self.0.len() > 1024 {
+            self.0.retain(|_, usage| usage.charged() > 0);
+        }
+        self.0.entry(account).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Account = Account::User(0);
+    const ALICE: Account = Account::User(1000);
+    const BOB: Account = Account::User(1001);
+
+    fn connections(counts: &[(Account, usize)]) -> Connections {
+        let mut connections = Connections::default();
+        for &(account, count) in counts {
+            (0..count).for_each(|_| connections.add(account));
+        }
+        connections
+    }
+
+    /// Check that subordinate ids count for their owner, and that root of a container is not root.
+    #[test]
+    fn namespaces_count_for_their_owner() {
+        assert_eq!(Account::of(1000, None), Account::User(1000));
+        assert_eq!(Account::of(100_007, Some(1000)), Account::User(1000));
+        assert_eq!(Account::of(0, Some(1000)), Account::User(1000));
+        assert_eq!(Account::of(100_007, Some(0)), Account::User(100_007));
+        assert_eq!(Account::of(0, Some(0)), Account::Unknown);
+        assert!(Account::of(0, None).is_root());
+    }
+
+    /// Check that no more is charged than the limit, and that a dropped charge is given back.
+    #[test]
+    fn charges_are_limited_and_given_back() {
+        let mut by_account = UsageByAccount::default();
+        let usage = by_account.of(Account::User(1)).clone();
+        let first = usage.try_charge(7, 10).unwrap();
+        assert!(usage.try_charge(4, 10).is_none() && usage.try_charge(usize::MAX, 10).is_none());
+        let second = usage.try_charge(3, 10).unwrap();
+        assert_eq!(by_account.of(Account::User(1)).charged(), 10);
+        assert!(by_account.of(Account::User(2)).try_charge(1, 10).is_some());
+        drop(first);
+        assert_eq!(usage.charged(), 3);
+        drop(second);
+        assert_eq!(usage.charged(), 0);
+    }
+
+    /// Check that an account gets no more connections than its limit, that all users together
+    /// leave some, and that those are root's.
+    #[test]
+    fn some_connections_are_reserved() {
+        let limits = Limits::default();
+        let most = limits.max_clients_per_user;
+        assert!(connections(&[(ALICE, most - 1)]).has_room(ALICE, &limits));
+        let full = connections(&[(ALICE, most)]);
+        assert!(!full.has_room(ALICE, &limits) && full.has_room(BOB, &limits) && full.has_room(ROOT, &limits));
+        let users = limits.max_clients - Limits::RESERVED_FOR_ROOT;
+        let crowd = connections(&[(ALICE, most), (BOB, most), (Account::Unknown, users - 2 * most)]);
+        let other = Account::User(1002);
+        assert!(!crowd.has_room(other, &limits) && !crowd.is_at_limit(other, &limits));
+        assert!(crowd.has_room(ROOT, &limits));
+        let rest = connections(&[(Account::Unknown, users), (ROOT, Limits::RESERVED_FOR_ROOT)]);
+        assert!(!rest.has_room(ROOT, &limits));
+    }
+
+    /// Check that a closed connection makes room for another.
+    #[test]
+    fn closed_connections_make_room() {
+        let limits = Limits {
+            max_clients: 4,
+            max_clients_per_user: 1,
+            ..Limits::default()
+        };
+        let mut connections = connections(&[(ALICE, 1)]);
+        assert!(!connections.has_room(ALICE, &limits));
+        connections.remove(ALICE);
+        assert!(connections.has_room(ALICE, &limits) && connections.count(ALICE) == 0);
+        // An account without connections.
+        connections.remove(BOB);
+        assert_eq!(connections.count(BOB), 0);
+        (0..4).for_each(|_| connections.begin_closing());
+        assert!(connections.has_room(ALICE, &limits) && connections.are_too_many_closing(&limits));
+        connections.closed();
+        assert!(!connections.are_too_many_closing(&limits));
+    }
+
+    /// Check that an account at its limit loses its own connections, that the others lose in order
+    /// of how many they have, and that root loses to root only.
+    #[test]
+    fn the_largest_account_is_evicted_first() {
+        let limits = Limits {
+            max_clients: 8,
+            max_clients_per_user: 3,
+            ..Limits::default()
+        };
+        let connections = connections(&[(ALICE, 3), (BOB, 1), (ROOT, 4)]);
+        assert_eq!(connections.eviction_order(ALICE, &limits), [ALICE]);
+        assert_eq!(connections.eviction_order(Account::Unknown, &limits), [ALICE, BOB]);
+        assert_eq!(connections.eviction_order(ROOT, &limits), [ALICE, BOB, ROOT]);
+    }
+}

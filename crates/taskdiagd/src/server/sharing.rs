@@ -1,0 +1,329 @@
+//! Whose turn it is, and the pass that answers its request and all that ask for the same.
+//!
+//! Requests about few tasks go first, one by one. Then one pass is made over many tasks, for one
+//! request and all queued ones that need the same pass. It begins after the last of them was
+//! received, so that each answer is as fresh as its request.
+
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use taskdiag_core::error;
+use taskdiag_core::field::Groups;
+use taskdiag_protocol::access::Object;
+use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Strategy};
+use zerocopy::native_endian::{U32, U64};
+use zerocopy::IntoBytes as _;
+
+use super::client::{Client, State};
+use super::requests::is_small;
+use super::{Server, MEMORY_KEPT, SLICE};
+use crate::answer::{Answer, SharedRecords, FIRST_THREADS};
+use crate::credentials::{Facts, Finder, Peer, Viewer};
+use crate::encode;
+use crate::helpers::pool::ClientId;
+use crate::log::{log, Level};
+use crate::passes::{PassSpec, Passes, Records, Tasks};
+use crate::quotas::Account;
+
+/// A client is late if it has read nothing for this long, although a part of its answer is ready.
+const LATE: Duration = Duration::from_millis(50);
+
+/// At this number of late clients, an account's requests about many tasks wait.
+const MAX_LATE: usize = 4;
+
+/// A client that shares a pass.
+struct Sharer {
+    id: ClientId,
+    facts: Facts,
+    viewer: Viewer,
+}
+
+impl Server {
+    /// Answers requests: some about few tasks, and one about many, with all that share its pass.
+    pub(super) fn serve_requests(&mut self) {
+        let began = Instant::now();
+        while let Some(first) = self.small.pop() {
+            self.serve(first);
+            if began.elapsed() >= SLICE {
+                break;
+            }
+        }
+        let mut large = std::mem::take(&mut self.large);
+        let first = large.pop_where(|account| !self.has_late_clients(account));
+        self.large = large;
+        if let Some(first) = first {
+            self.serve(first);
+        }
+    }
+
+    /// Whether so many clients of an account are late that it gets no further pass over many tasks.
+    /// Clients that ask and do not read would otherwise make all others wait for passes.
+    pub(super) fn has_late_clients(&self, account: Account) -> bool {
+        let is_late = |client: &&Client| {
+            let is_answered = matches!(client.state, State::Answering(_)) && client.account == account;
+            let waiting_since = client.progress.waiting_since;
+            is_answered && waiting_since.is_some_and(|since| since.elapsed() > LATE)
+        };
+        let late = self.clients.values().filter(is_late).take(MAX_LATE).count();
+        !account.is_root() && late == MAX_LATE
+    }
+
+    /// Answers a request, and all that share its pass.
+    fn serve(&mut self, first: ClientId) {
+        let Some(request) = self.queued_request(first) else {
+            return;
+        };
+        let request = Request { seq: 0, ..request };
+        let began = Instant::now();
+        let mut known = KnownFacts::default();
+        let Some((spec, sharer)) = self.prepare(first, &request, &mut known) else {
+            return;
+        };
+        let mut sharers = vec![sharer];
+        if spec.as_task == 0 && self.limits.share_passes && !is_small(&request) {
+            for id in self.clients_asking(&request) {
+                if began.elapsed() >= SLICE {
+                    break;
+                }
+                match self.prepare(id, &request, &mut known) {
+                    Some((other, sharer)) if other == spec => {
+                        self.large.remove(id);
+                        sharers.push(sharer);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.run_pass(&request, &spec, sharers);
+    }
+
+    /// The clients whose queued request about many tasks is the same.
+    fn clients_asking(&self, request: &Request) -> Vec<ClientId> {
+        let asks = |id: &ClientId| {
+            let other = self.queued_request(*id);
+            other.is_some_and(|other| Request { seq: 0, ..other } == *request)
+        };
+        self.large.clients().filter(asks).collect()
+    }
+
+    /// The pass that a client's request needs, and what the client may see. `None` if the request
+    /// was answered without a pass, or has to wait for a reader.
+    fn prepare(&mut self, id: ClientId, request: &Request, known: &mut KnownFacts) -> Option<(PassSpec, Sharer)> {
+        let Request { seq, .. } = self.queued_request(id)?;
+        let groups = encode::groups_to_read(request);
+        let (facts, viewer, as_task) = match self.find_viewer(id, groups, known) {
+            Ok(Some(found)) => found,
+            // It entered a user namespace.
+            Ok(None) => {
+                self.dequeue(id);
+                self.look_up(id, Request { seq, ..*request });
+                return None;
+            }
+            Err(errno) => {
+                self.dequeue(id);
+                self.answer_error(id, seq, errno);
+                return None;
+            }
+        };
+        if request.show & show::BITS != 0 {
+            self.dequeue(id);
+            self.answer_bits(id, seq, &viewer);
+            return None;
+        }
+        // Readers read the files of this pid namespace.
+        let needs_reader = request.show & (show::MAPPINGS | show::CMDLINE | show::OPENED) != 0;
+        if needs_reader && as_task != 0 {
+            self.dequeue(id);
+            self.answer_error(id, seq, Errno::PERM);
+            return None;
+        }
+        let spec = PassSpec {
+            tasks: match request.strategy {
+                Strategy::All => Tasks::Processes,
+                Strategy::AllThreads => Tasks::Threads,
+                Strategy::One => Tasks::Process(request.pid),
+                Strategy::Thread => Tasks::ThreadsOf(request.pid),
+                Strategy::Children => Tasks::ChildrenOf(request.pid),
+            },
+            groups: groups.without(viewer.lacks).0,
+            as_task,
+            with_landlock: viewer.is_in_landlock_domain(),
+            max_tasks: if request.show & show::OPENED == 0 {
+                usize::MAX
+            } else {
+                FIRST_THREADS
+            },
+        };
+        Some((spec, Sharer { id, facts, viewer }))
+    }
+
+    /// The facts of a client now, what it may see, and the task in whose place its pass is made.
+    /// `None` if a reader has to look it up first.
+    fn find_viewer(
+        &mut self,
+        id: ClientId,
+        groups: Groups,
+        known: &mut KnownFacts,
+    ) -> Result<Option<(Facts, Viewer, u64)>, Errno> {
+        let client = self.clients.get(id).ok_or(Errno::SRCH)?;
+        let before = client.before.as_ref().map_err(|errno| *errno)?;
+        let facts = known.find(&self.finder, &mut self.passes, &client.peer)?;
+        let Some(facts) = self.finder.with_proc_facts(facts, client.proc.as_ref()) else {
+            return Ok(None);
+        };
+        let vantage = self.finder.vantage(&facts, groups)?;
+        let viewer = Viewer::new(before, &facts, vantage.lacks);
+        Ok(Some((facts, viewer, vantage.task)))
+    }
+
+    /// Answers which bits there are.
+    fn answer_bits(&mut self, id: ClientId, seq: u32, viewer: &Viewer) {
+        let (sees_all, of_all) = viewer.of_all();
+        let bits = wire::Bits {
+            bits: U64::new(wire::ALL_BITS),
+            of_all: U64::new(of_all),
+            version: U32::new(wire::VERSION),
+            flags: U32::new(if sees_all { wire::SEES_ALL } else { 0 }),
+        };
+        let mut bytes = Vec::new();
+        let mut message = MessageWriter::task(&mut bytes, seq, Default::default());
+        message.attribute(attribute::BITS, |out| out.extend_from_slice(bits.as_bytes()));
+        message.finish();
+        wire::put_done(&mut bytes, seq);
+        self.start_answer(id, Answer::from_bytes(seq, bytes));
+    }
+
+    /// Makes a pass, and starts the answers of all clients that share it.
+    fn run_pass(&mut self, request: &Request, spec: &PassSpec, sharers: Vec<Sharer>) {
+        self.counters.passes += 1;
+        let (parent, records) = match self.read_records(spec) {
+            Ok(records) => records,
+            Err(error) => {
+                log(
+                    Level::Warning,
+                    format_args!("a pass over tasks failed, and its clients get EIO: {error:#}"),
+                );
+                return self.answer_all_with_error(&sharers, Errno::IO);
+            }
+        };
+        if matches!(request.strategy, Strategy::One | Strategy::Thread) {
+            self.linger.begin()
+        } else {
+            self.linger.end()
+        }
+        let bytes = records.as_bytes().len();
+        let Some(charge) = self.memory.try_charge(bytes, self.limits.answer_bytes) else {
+            return self.answer_all_with_error(&sharers, Errno::BUSY);
+        };
+        let records = Rc::new(SharedRecords::new(records, Some(charge)));
+        for sharer in sharers {
+            let id = sharer.id;
+            let Some(Request { seq, .. }) = self.queued_request(id) else {
+                continue;
+            };
+            let request = Request { seq, ..*request };
+            match self.new_answer(request, spec, sharer, &records, &parent) {
+                Ok(answer) => self.start_answer(id, answer),
+                Err(errno) => self.answer_error(id, seq, errno),
+            }
+        }
+        if let Some(records) = Rc::into_inner(records) {
+            self.passes.reuse(records.records);
+        }
+        self.free_memory_at = self.passes.keeps_memory().then(|| Instant::now() + MEMORY_KEPT);
+    }
+
+    /// The records of a pass; and before them, if it is about children, of their parent.
+    fn read_records(&mut self, spec: &PassSpec) -> error::Result<(Records, Records)> {
+        let parent = match spec.tasks {
+            Tasks::ChildrenOf(pid) => self.passes.run(&PassSpec {
+                tasks: Tasks::Process(pid),
+                groups: 0,
+                ..*spec
+            })?,
+            _ => Records::default(),
+        };
+        Ok((parent, self.passes.run(spec)?))
+    }
+
+    /// The answer of one client that shares a pass.
+    fn new_answer(
+        &mut self,
+        request: Request,
+        spec: &PassSpec,
+        sharer: Sharer,
+        records: &Rc<SharedRecords>,
+        parent: &Records,
+    ) -> Result<Answer, Errno> {
+        self.check_unchanged(spec, &sharer)?;
+        let Sharer { id, viewer, .. } = sharer;
+        if matches!(request.strategy, Strategy::Children) && !sees_any(&viewer, parent) {
+            return Err(Errno::SRCH);
+        }
+        let account = self.clients.get(id).ok_or(Errno::SRCH)?.account;
+        let usage = self.memory_by_account.of(account);
+        let bytes = records.records.as_bytes().len();
+        let charge = usage
+            .try_charge(bytes, self.limits.answer_bytes / 3)
+            .ok_or(Errno::BUSY)?;
+        let mut answer = Answer::new(request, viewer, Rc::clone(records), Some(charge));
+        if request.show & show::OPENED != 0 {
+            answer.find_task_with_memory();
+        }
+        Ok(answer)
+    }
+
+    /// Checks that a client still lives after the pass. If the pass was made in its place, the
+    /// client also has to be in the same namespaces: then it was during the pass.
+    fn check_unchanged(&mut self, spec: &PassSpec, sharer: &Sharer) -> Result<(), Errno> {
+        let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
+        if spec.as_task != 0 {
+            let after = self.finder.find(&mut self.passes, &client.peer)?;
+            if !after.is_same_place(&sharer.facts) {
+                return Err(Errno::BUSY);
+            }
+        }
+        if client.peer.is_alive() {
+            Ok(())
+        } else {
+            Err(Errno::SRCH)
+        }
+    }
+
+    fn answer_all_with_error(&mut self, sharers: &[Sharer], errno: Errno) {
+        for sharer in sharers {
+            if let Some(request) = self.queued_request(sharer.id) {
+                self.answer_error(sharer.id, request.seq, errno);
+            }
+        }
+    }
+}
+
+/// The facts of the clients that share a pass, by pid and by whether they are confined: one process
+/// may have many connections.
+#[derive(Default)]
+struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
+
+impl KnownFacts {
+    fn find(&mut self, finder: &Finder, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno> {
+        let found = match self.0.entry((peer.pid, peer.is_confined())) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(vacant) => vacant.insert(finder.find(passes, peer)).clone(),
+        };
+        // The facts may be those of another process that had this pid.
+        if peer.is_alive() {
+            found
+        } else {
+            Err(Errno::SRCH)
+        }
+    }
+}
+
+/// Whether a client may see any of these tasks.
+fn sees_any(viewer: &Viewer, records: &Records) -> bool {
+    let sees = |record| Object::of(record).is_some_and(|object| viewer.sight(&object).is_some());
+    records.each().any(|record| viewer.is_observer || sees(record))
+}

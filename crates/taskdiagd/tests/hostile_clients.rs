@@ -1,0 +1,227 @@
+//! Check that clients that take as much as they can leave the others what is theirs: connections,
+//! time, and a word about what is refused.
+
+mod daemon;
+
+use std::time::Duration;
+
+use taskdiag::Group;
+use taskdiag_protocol::wire::{show, Message, Messages, Strategy};
+use taskdiag_testkit::{
+    child::{self, NOBODY},
+    test_name,
+};
+
+use daemon::attack::{is_part, max_wait, slowest_of_both, turn, user, Attacker, BASE, OTHER, USER};
+use daemon::{connect, request, Broker, Limits};
+
+/// All groups of fields that the kernel reads without the memory of a process.
+const MANY_GROUPS: u64 = 0xffff << show::GROUPS_SHIFT;
+
+/// Connects 20 times and asks about itself.
+fn connect_and_ask() {
+    for _ in 0..20 {
+        let connection = connect(&daemon::socket());
+        let answer = connection.ask(BASE, Strategy::One, std::process::id());
+        assert_eq!(answer.map(|tasks| tasks.len()), Ok(1));
+    }
+}
+
+fn sleep() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Check that users who connect as often as they can keep neither root nor others from their
+/// answers, that they are sent an error themselves, and that their idle connections are closed for
+/// others.
+#[test]
+fn nobody_is_locked_out() {
+    let _turn = turn();
+    let test = test_name!();
+    if is_part("greedy-1") || is_part("greedy-2") {
+        let socket = daemon::socket();
+        let mut connections = Vec::new();
+        for _ in 0..150 {
+            connections.extend(daemon::try_connect(&socket));
+        }
+        // Half of them are idle. The others have asked, and do not read.
+        for connection in connections.iter().step_by(2) {
+            connection.try_send(&request(BASE, Strategy::All, 0));
+        }
+        sleep();
+    }
+    if is_part("modest") {
+        return child::run(test, "modest", user(NOBODY), connect_and_ask);
+    }
+    let limits = Limits {
+        descriptors: 600,
+        ..Limits::default()
+    };
+    let broker = Broker::start_within(limits, &[]);
+    daemon::publish(&broker);
+    let mut greedy = [("greedy-1", USER), ("greedy-2", OTHER)].map(|(name, id)| Attacker::start(test, name, user(id)));
+    std::thread::sleep(Duration::from_secs(2));
+    greedy.iter_mut().for_each(Attacker::check_runs);
+    connect_and_ask();
+    child::run(test, "modest", user(NOBODY), connect_and_ask);
+    // A user at its limit gets an error, or one of its own idle connections is closed.
+    let connections: Vec<_> = (0..400).map(|_| connect(&broker.socket)).collect();
+    let errors: Vec<i32> = connections
+        .iter()
+        .filter_map(|connection| connection.ask(BASE, Strategy::One, std::process::id()).err())
+        .collect();
+    let expected = [libc::EBUSY, libc::EPIPE, libc::ECONNRESET];
+    assert!(errors.iter().all(|errno| expected.contains(errno)), "{errors:?}");
+    drop(connections);
+    connect_and_ask();
+}
+
+/// Starts threads that sleep.
+fn start_threads(threads: usize) {
+    for _ in 0..threads {
+        let thread = std::thread::Builder::new().stack_size(32 << 10);
+        let _ = thread.spawn(|| std::thread::sleep(Duration::from_secs(1000)));
+    }
+}
+
+/// Sends a request without end over 40 connections, and reads what comes.
+fn flood(packet: &[u8]) -> ! {
+    start_threads(1000);
+    let connections: Vec<_> = (0..40).map(|_| connect(&daemon::socket())).collect();
+    loop {
+        for connection in &connections {
+            connection.try_send(packet);
+            let mut answer = [0; 64];
+            let flags = rustix::net::RecvFlags::DONTWAIT;
+            while matches!(
+                rustix::net::recv(&connection.socket, &mut answer[..], flags),
+                Ok((1.., _))
+            ) {}
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What an attacker with many threads does.
+fn attack_with_threads(name: &str) {
+    let own = std::process::id();
+    match name {
+        "connects" => {
+            start_threads(1000);
+            loop {
+                let _ = daemon::try_connect(&daemon::socket());
+            }
+        }
+        "asks" => flood(&request(MANY_GROUPS, Strategy::One, own)),
+        "dumps" => flood(&request(MANY_GROUPS, Strategy::All, 0)),
+        "changes" => {
+            std::thread::spawn(|| loop {
+                // SAFETY: numbers only.
+                unsafe {
+                    libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+                    libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+                }
+            });
+            flood(&request(MANY_GROUPS, Strategy::Thread, own))
+        }
+        _ => {}
+    }
+}
+
+/// Check that clients with many threads, all of which the broker has to look at, delay nobody:
+/// while they connect, ask about themselves or about all, or change what decides about access, each
+/// without end.
+#[test]
+fn threads_of_clients_delay_nobody() {
+    let _turn = turn();
+    let test = test_name!();
+    if let Some(part) = child::part() {
+        attack_with_threads(&part);
+    }
+    let broker = child::part().is_none().then(|| Broker::start(&[]));
+    if let Some(broker) = &broker {
+        daemon::publish(broker);
+    }
+    for attack in ["connects", "asks", "dumps", "changes"] {
+        let attacker = child::part()
+            .is_none()
+            .then(|| Attacker::start_and_wait(test, attack, user(USER), Duration::from_secs(1)));
+        child::run(test, &format!("beside-{attack}"), user(OTHER), || {
+            let slowest = slowest_of_both(&daemon::socket(), Duration::from_secs(4));
+            println!("{attack}: {slowest:?}");
+            assert!(slowest < max_wait(), "{attack}: {slowest:?}");
+        });
+        drop(attacker);
+    }
+}
+
+/// Check that one user does not get all connections of a broker that has few.
+#[test]
+fn no_user_gets_all_connections() {
+    let _turn = turn();
+    let test = test_name!();
+    if is_part("holds") {
+        // Connections with a request are not closed for others. These do not read their answers.
+        let _held: Vec<_> = (0..60)
+            .map(|_| {
+                let connection = connect(&daemon::socket());
+                for _ in 0..100 {
+                    connection.try_send(&request(MANY_GROUPS, Strategy::AllThreads, 0));
+                }
+                connection
+            })
+            .collect();
+        sleep();
+    }
+    let few = Limits {
+        descriptors: 256,
+        ..Limits::default()
+    };
+    let broker = child::part().is_none().then(|| Broker::start_within(few, &[]));
+    if let Some(broker) = &broker {
+        daemon::publish(broker);
+    }
+    let _holder = child::part()
+        .is_none()
+        .then(|| Attacker::start_and_wait(test, "holds", user(USER), Duration::from_secs(2)));
+    child::run(test, "beside", user(OTHER), connect_and_ask);
+}
+
+/// Check that a client that is refused receives an error, whether or not it sends a request first.
+#[test]
+fn refused_clients_get_an_error() {
+    let _turn = turn();
+    let broker = Broker::start(&["--max-clients", "2"]);
+    daemon::publish(&broker);
+    let groups = BASE | (1 << Group::Cpu as u32 | 1 << Group::Signals as u32) << show::GROUPS_SHIFT;
+    let packet = request(groups, Strategy::AllThreads, 0);
+    let _busy: Vec<_> = (0..2)
+        .map(|_| {
+            let connection = connect(&broker.socket);
+            // More requests than its socket has room for answers, which it does not read.
+            for _ in 0..100 {
+                connection.try_send(&packet);
+            }
+            connection
+        })
+        .collect();
+    // Until their sockets are full, one that has just been answered is idle for a moment.
+    std::thread::sleep(taskdiag_zoo::margin() / 2);
+    for asks_first in [false, true] {
+        let refused = connect(&broker.socket);
+        if asks_first {
+            std::thread::sleep(Duration::from_millis(100));
+            refused.send(&packet);
+        }
+        let packet = refused.receive().expect("an error");
+        let first = Messages::new(&packet, 0).next();
+        assert!(matches!(first, Some(Ok(Message::Error(libc::EBUSY)))), "{first:?}");
+    }
+    // The library turns it into words.
+    let error = daemon::handle(&broker.socket)
+        .prepare_broker()
+        .expect_err("no connection");
+    assert!(error.to_string().contains("busy"), "{error}");
+}

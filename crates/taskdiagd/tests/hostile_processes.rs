@@ -1,0 +1,322 @@
+//! Check that processes that are asked about make no other client wait, and show nothing of a
+//! program that they execute meanwhile.
+
+mod daemon;
+
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use taskdiag::Group;
+use taskdiag_core::record::{self, attr, Record};
+use taskdiag_protocol::wire::{
+    attribute, attributes, show, Message, Messages, Request, Strategy, CONTINUED, INCOMPLETE,
+};
+use taskdiag_testkit::{child, scaled, test_name};
+
+use daemon::attack::{is_part, max_wait, slowest_request, turn, user, Attacker, BASE, OTHER, USER, USERS};
+use daemon::{connect, Broker};
+
+/// Whether a process's memory can't be looked at now.
+fn is_held(pid: u32) -> bool {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = std::fs::read(format!("/proc/{pid}/maps"));
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(Duration::from_secs(2)).is_err()
+}
+
+/// Asks about a process whose exec does not end, until then: there has to be an answer or an error,
+/// and nothing of its memory in it if that is held.
+fn ask_about_stuck(broker: &Broker, show: u64, pid: u32, until: Instant) {
+    let is_held = is_held(pid);
+    // Debian's 6.1 and 6.12 close files before they take the lock, and show the old memory.
+    assert!(is_held || taskdiag_testkit::kernel() < (6, 13), "nothing holds {pid}");
+    while Instant::now() < until {
+        let has_mappings = |task: &daemon::TaskMessage| {
+            let of_memory = [attribute::VMA, attribute::OPENED];
+            task.attributes.iter().any(|(kind, _)| of_memory.contains(kind))
+        };
+        match connect(&broker.socket).ask(show, Strategy::One, pid) {
+            Ok(tasks) => assert!(!is_held || !tasks.iter().any(has_mappings), "{tasks:?}"),
+            Err(errno) => assert!([libc::EBUSY, libc::ESRCH].contains(&errno), "{errno}"),
+        }
+    }
+}
+
+/// Check that processes whose exec does not end delay nobody but clients that ask about them, and
+/// that all other mappings are read and opened meanwhile and afterwards. Such a process holds a
+/// lock (`exec_update_lock`) that every reader of its memory takes.
+#[test]
+fn execs_that_do_not_end_delay_nobody() {
+    let _turn = turn();
+    let test = test_name!();
+    let file = || PathBuf::from(std::env::var_os("TASKDIAG_TEST_STALL").expect("a file"));
+    if is_part("stuck") {
+        // exec closes it, and waits for the file system.
+        let file = std::fs::File::open(file()).expect("the file");
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("--list");
+        let error = std::os::unix::process::CommandExt::exec(&mut command);
+        panic!("{error} {file:?}");
+    }
+    // Declared before the file system, to be dropped after it: they end only when it is unmounted.
+    let mut stuck;
+    let stall = daemon::stall::Stall::mount();
+    std::env::set_var("TASKDIAG_TEST_STALL", stall.file());
+    let broker = Broker::start(&[]);
+    stuck = [(); 6].map(|()| Attacker::start(test, "stuck", user(OTHER)));
+    stall.wait_until_closing(stuck.len());
+    stuck.iter_mut().for_each(Attacker::check_runs);
+    let own = std::process::id();
+    let lasts = Duration::from_secs(scaled(10).max(4) as u64);
+    std::thread::scope(|scope| {
+        let until = Instant::now() + lasts;
+        for (index, attacker) in stuck.iter().enumerate() {
+            let (broker, pid) = (&broker, attacker.0.id());
+            let show = [show::VMA | show::BASE, show::MAPS][index % 2];
+            scope.spawn(move || ask_about_stuck(broker, show, pid, until));
+        }
+        let slowest = slowest_request(&broker.socket, lasts);
+        assert!(slowest < max_wait(), "{slowest:?}");
+        // Others can be read, also while those are asked about.
+        for show in [show::MAPS, show::SMAPS, show::VMA, show::CMDLINE] {
+            let began = Instant::now();
+            connect(&broker.socket)
+                .ask(show, Strategy::One, own)
+                .expect("an answer");
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(3), "{show:#x}: {took:?}");
+        }
+    });
+    let connection = connect(&broker.socket);
+    let all = connection
+        .ask(show::CMDLINE, Strategy::All, 0)
+        .expect("all command lines");
+    let ours = all.iter().find(|task| task.tgid == own).expect("this process");
+    assert_eq!(ours.attributes[0].0, attribute::CMDLINE);
+    for _ in 0..50 {
+        connection.ask(show::VMA, Strategy::One, own).expect("its mappings");
+        connection.ask(show::MAPS, Strategy::One, own).expect("its file");
+    }
+}
+
+/// Maps a file with a long name as often as asked, and sleeps.
+fn map(mappings: usize) -> ! {
+    let directory = std::env::temp_dir().join("long".repeat(50));
+    let _ = std::fs::create_dir(&directory);
+    let path = directory.join(format!("{}{}", "name".repeat(50), std::process::id()));
+    let file = std::fs::File::create_new(&path).expect("a file");
+    let _ = std::fs::remove_file(&path);
+    for index in 0..mappings {
+        // Neighbours with the same protection would become one mapping.
+        let protection = if index % 2 == 0 {
+            libc::PROT_READ
+        } else {
+            libc::PROT_NONE
+        };
+        let fd = file.as_raw_fd();
+        // SAFETY: a new mapping, which nothing else uses.
+        unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0) };
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Check that a process with nearly as many mappings as are allowed delays nobody, and that all of
+/// them are in the answer.
+#[test]
+fn many_mappings_delay_nobody() {
+    let _turn = turn();
+    const MAPPINGS: usize = 50_000;
+    if is_part("mapped") {
+        map(MAPPINGS);
+    }
+    let broker = Broker::start(&[]);
+    let mapped = Attacker::start_and_wait(test_name!(), "mapped", user(USER), Duration::from_secs(2));
+    let pid = mapped.0.id();
+    std::thread::scope(|scope| {
+        let lasts = Duration::from_secs(4);
+        let until = Instant::now() + lasts;
+        for show in [show::VMA, show::VMA | show::VMA_STAT] {
+            let broker = &broker;
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    let tasks = connect(&broker.socket)
+                        .ask(show, Strategy::One, pid)
+                        .expect("its mappings");
+                    let payloads = tasks.iter().flat_map(|task| &task.attributes);
+                    let bytes: usize = payloads.map(|(_, payload)| payload.len()).sum();
+                    assert!(bytes > MAPPINGS * 64, "{bytes} bytes");
+                }
+            });
+        }
+        let slowest = slowest_request(&broker.socket, lasts);
+        assert!(slowest < max_wait(), "{slowest:?}");
+    });
+    connect(&broker.socket)
+        .ask(show::MAPS, Strategy::One, pid)
+        .expect("its file");
+}
+
+/// Check that an answer says that mappings are missing, if its reader is lost in the middle of them,
+/// and that the next answer is complete.
+#[test]
+fn missing_mappings_are_announced() {
+    let _turn = turn();
+    const MAPPINGS: usize = 50_000;
+    const SIZE: usize = 64 + 80;
+    const SHOW: u64 = show::VMA | show::VMA_STAT;
+    if is_part("mapped") {
+        map(MAPPINGS);
+    }
+    let broker = Broker::start(&[]);
+    let mapped = Attacker::start_and_wait(test_name!(), "mapped", user(USER), Duration::from_secs(2));
+    let pid = mapped.0.id();
+    let connection = connect(&broker.socket);
+    connection.send(&daemon::request(SHOW, Strategy::One, pid));
+    // The client does not read, so the reader waits in the middle of the mappings.
+    std::thread::sleep(Duration::from_secs(1));
+    let [keeper] = daemon::children(broker.pid())[..] else {
+        panic!("a keeper");
+    };
+    for reader in daemon::children(keeper) {
+        // SAFETY: numbers only, and a process of the broker's.
+        assert_eq!(unsafe { libc::kill(reader as i32, libc::SIGKILL) }, 0);
+    }
+    let flags_and_size = |tasks: &[daemon::TaskMessage]| {
+        let attributes = tasks.iter().flat_map(|task| &task.attributes);
+        let bytes: usize = attributes.map(|(_, payload)| payload.len()).sum();
+        let (last, others) = tasks.split_last().expect("a message");
+        assert!(others.iter().all(|task| task.flags == CONTINUED));
+        (last.flags, bytes)
+    };
+    let (flags, size) = flags_and_size(&connection.receive_answer().expect("some of its mappings"));
+    assert!(flags == INCOMPLETE && size < MAPPINGS * SIZE, "{flags}, {size} bytes");
+    let (flags, size) = flags_and_size(&connection.ask(SHOW, Strategy::One, pid).expect("its mappings"));
+    assert!(flags == 0 && size > MAPPINGS * SIZE, "{flags}, {size} bytes");
+}
+
+/// Check that what a process asked about itself before it executes a set-uid program is not
+/// answered with what that program is.
+#[test]
+fn an_exec_ends_what_a_process_sees_of_itself() {
+    let _turn = turn();
+    let program = std::env::temp_dir().join(format!("set-uid-self-{}", std::process::id()));
+    let broker = child::part().is_none().then(|| {
+        taskdiag_zoo::copy_program("/bin/sleep".as_ref(), &program).expect("a copy");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("set-uid");
+        std::env::set_var("TASKDIAG_TEST_PROGRAM", &program);
+        Broker::start(&[])
+    });
+    if let Some(broker) = &broker {
+        daemon::publish(broker);
+    }
+    for (name, id) in USERS {
+        child::run(test_name!(), name, user(id), || {
+            // Without an exec, a process sees itself.
+            let own = connect(&daemon::socket()).ask(BASE, Strategy::One, std::process::id());
+            assert_eq!(own.map(|tasks| tasks.len()), Ok(1));
+            let (mut before, mut after) = (0, 0);
+            for _ in 0..scaled(20).max(6) {
+                let (shown, hidden) = ask_and_execute();
+                before += shown;
+                after += hidden;
+            }
+            println!("{before} answers before the exec, {after} errors after it");
+            assert!(after > 0, "the program was never asked about");
+        });
+    }
+    let _ = std::fs::remove_file(&program);
+}
+
+/// Starts a process that asks about itself and executes the program. Returns how many answers were
+/// about the process before, and how many were errors. None may be about the program.
+fn ask_and_execute() -> (usize, usize) {
+    let mut pipe = [0; 2];
+    // SAFETY: two numbers are written.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    // SAFETY: libc makes its memory usable in the child of a process with threads, which does not
+    // return.
+    let asker = unsafe { libc::fork() };
+    if asker == 0 {
+        ask_fork_and_execute(pipe[1]);
+    }
+    let mut counts = [0_u32; 3];
+    // SAFETY: the buffer has the given length; the descriptors and the child are ours.
+    unsafe {
+        libc::close(pipe[1]);
+        let read = libc::read(pipe[0], counts.as_mut_ptr().cast(), size_of_val(&counts));
+        assert_eq!(read, size_of_val(&counts) as isize, "what was read");
+        libc::close(pipe[0]);
+        libc::waitpid(asker, std::ptr::null_mut(), 0);
+    }
+    assert_eq!(counts[2], 0, "{} answers about the program", counts[2]);
+    (counts[0] as usize, counts[1] as usize)
+}
+
+/// Connects, has a child receive the answers, sends requests, and executes the program.
+fn ask_fork_and_execute(pipe: i32) -> ! {
+    const REQUESTS: u32 = 150;
+    let path = std::env::var("TASKDIAG_TEST_PROGRAM").expect("a program");
+    let text = format!("{path}\0");
+    let arguments = [text.as_ptr(), c"0.2".as_ptr().cast(), std::ptr::null()];
+    let connection = connect(&daemon::socket());
+    let groups = [Group::Base, Group::Cred, Group::Paths, Group::Layout];
+    let groups = groups.iter().fold(0, |all, group| all | 1_u64 << *group as u32);
+    // SAFETY: neither process returns.
+    if unsafe { libc::fork() } == 0 {
+        let counts = count_answers(&connection, REQUESTS, &path);
+        // SAFETY: bytes of ours.
+        unsafe {
+            libc::write(pipe, counts.as_ptr().cast(), size_of_val(&counts));
+            libc::_exit(0);
+        }
+    }
+    for seq in 1..=REQUESTS {
+        let request = Request {
+            seq,
+            show: groups << show::GROUPS_SHIFT,
+            strategy: Strategy::One,
+            pid: std::process::id(),
+        };
+        if !connection.try_send(&request.encode()) {
+            break;
+        }
+    }
+    // SAFETY: texts that end with a NUL.
+    unsafe {
+        libc::execv(arguments[0].cast(), arguments.as_ptr().cast());
+        libc::_exit(1)
+    }
+}
+
+/// How many answers are about a task, how many are errors, and how many are about the program.
+fn count_answers(connection: &daemon::Connection, requests: u32, program: &str) -> [u32; 3] {
+    let [mut shown, mut hidden, mut leaked] = [0; 3];
+    let mut seq = 1;
+    while seq <= requests {
+        // The broker ends the connection when the program has ended.
+        let Some(packet) = connection.receive() else { break };
+        for message in Messages::new(&packet, seq) {
+            match message {
+                Ok(Message::Task { attributes: list, .. }) => {
+                    let record = attributes(list).find(|(kind, ..)| *kind == attribute::RECORD);
+                    let record = record.and_then(|(_, payload, _)| Record::split_first(payload));
+                    let exe = record.and_then(|(record, _)| record.attribute(attr::EXE).map(|exe| exe.payload));
+                    let cred = record.and_then(|(record, _)| record.get::<record::Cred>(attr::CRED));
+                    let is_program = exe == Some(program.as_bytes()) || cred.is_some_and(|cred| cred.euid.get() == 0);
+                    *(if is_program { &mut leaked } else { &mut shown }) += 1;
+                }
+                Ok(Message::Error(_)) => hidden += 1,
+                _ => {}
+            }
+        }
+        seq += 1;
+    }
+    [shown, hidden, leaked]
+}

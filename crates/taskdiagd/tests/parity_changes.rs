@@ -1,0 +1,107 @@
+//! Check that nothing is shown that belongs to another program or process: while tasks execute a
+//! set-uid program, and when a connection is inherited.
+
+mod daemon;
+
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+use taskdiag::{maps, Field, Fields, Query, Snapshot};
+use taskdiag_protocol::wire::{Request, Strategy};
+use taskdiag_testkit::{child, scaled, test_name};
+
+use daemon::scene::{broker_maps, scene, user, SetUid, Target, USER};
+use daemon::{handle, Broker};
+
+/// Check that a process that executes a set-uid program again and again never shows anything of the
+/// program.
+#[test]
+fn nothing_leaks_at_an_exec() {
+    let _scene = scene();
+    let program = child::part().is_none().then(SetUid::new);
+    if let Some(program) = &program {
+        std::env::set_var("TASKDIAG_TEST_PROGRAM", program.path());
+    }
+    child::run(test_name!(), "user", user(USER, 0), || {
+        let path = std::env::var("TASKDIAG_TEST_PROGRAM").expect("a program");
+        // A subshell becomes the program, in the same process.
+        let script = format!("while :; do (exec {path} 0.001); (exec {path} 0); done");
+        let mut shells: Vec<Target> = (0..2)
+            .map(|_| Target(Command::new("/bin/sh").args(["-c", &script]).spawn().expect("a shell")))
+            .collect();
+        let name = &b"set-uid-sleep-x"[..13];
+        let mut broker = handle(&daemon::socket());
+        let mut snapshot = Snapshot::default();
+        let fields = [
+            Fields::all(),
+            Field::Exe | Field::Comm | Field::Cmdline | Field::Euid | Field::StartCode,
+            Field::Exe | Field::Comm | Field::Euid | Field::StartCode | Field::Pid,
+        ];
+        let mut seen = 0;
+        for round in 0..scaled(1500) {
+            let query = Query::processes().fields(fields[round % fields.len()]);
+            broker.query_into(&query, &mut snapshot).expect("an answer");
+            for task in snapshot.tasks() {
+                seen += 1;
+                let shown = [task.comm(), task.exe()]
+                    .into_iter()
+                    .flatten()
+                    .any(|text| text.windows(name.len()).any(|part| part == name));
+                assert!(
+                    !shown && task.euid() == Ok(USER),
+                    "{:?}: {:?}",
+                    task.comm(),
+                    task.euid()
+                );
+            }
+        }
+        assert!(seen > scaled(1500), "{seen} tasks");
+        // Files are asked for of subshells that were just forked, and will become the program.
+        let files = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+        let mut read = 0;
+        for _ in 0..scaled(20_000) {
+            let last = std::fs::read_to_string("/proc/sys/kernel/ns_last_pid").expect("a number");
+            let last: u32 = last.trim().parse().expect("a number");
+            for pid in last..last + 2 {
+                if let Ok(text) = broker_maps(&files, pid) {
+                    let is_program = text.windows(name.len()).any(|part| part == name);
+                    assert!(!is_program, "{}", String::from_utf8_lossy(&text));
+                    read += usize::from(!text.is_empty());
+                }
+            }
+        }
+        assert!(read > scaled(100).max(5), "{read} texts of mappings");
+        shells.clear();
+    });
+}
+
+/// Check that only the process that connected is answered: its child gets `EPERM`.
+#[test]
+fn only_the_process_that_connected_is_answered() {
+    let broker = Broker::start(&[]);
+    let connection = daemon::connect(&broker.socket);
+    assert!(connection.ask(1 << 16, Strategy::All, 0).is_ok());
+    let fd = connection.socket.as_raw_fd();
+    // SAFETY: the child makes system calls only, and does not return.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let request = Request {
+                seq: 9,
+                show: 1,
+                strategy: Strategy::All,
+                pid: 0,
+            };
+            let packet = request.encode();
+            let mut answer = [0_u8; 256];
+            libc::send(fd, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL);
+            let len = libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), 0);
+            let refused = len >= 20 && answer[4] == 2 && answer[16..20] == (-libc::EPERM).to_ne_bytes();
+            libc::_exit(if refused { 0 } else { 1 });
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert_eq!(status, 0, "the child was answered");
+    }
+    assert!(connection.ask(1 << 16, Strategy::All, 0).is_ok());
+}

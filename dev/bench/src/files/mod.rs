@@ -1,0 +1,263 @@
+//! The suite about open files: all of the machine, one path, one process.
+
+pub mod holders;
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use taskdiag::files::{PathMatch, Request, Uses, Wants};
+use taskdiag::{Field, Handle, Query, SourceId};
+
+use crate::measure::{median, Effort};
+use crate::report::{number, Table};
+use crate::tools::{self, Tools};
+use crate::{Report, Result};
+use holders::{Holders, EACH};
+
+/// Processes with open files.
+const PROCESSES: usize = 5_000;
+
+/// What is run in each round.
+type Run = Box<dyn FnMut() -> Result<()>>;
+
+/// A contender, and its times in milliseconds, round by round.
+struct Entry {
+    name: &'static str,
+    run: Run,
+    rounds: Vec<f64>,
+}
+
+fn entry(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> Entry {
+    Entry {
+        name,
+        run: Box::new(run),
+        rounds: Vec::new(),
+    }
+}
+
+/// Measures all cases.
+pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
+    let holders = Holders::start(PROCESSES)?;
+    let walked = walk(None)?;
+    if walked < PROCESSES * EACH {
+        return Err(format!("only {walked} descriptors are open").into());
+    }
+    let title = format!("{PROCESSES} processes with {EACH} descriptors each, {walked} descriptors in all");
+    let mut all = contenders(tools)?;
+    measure(&mut all, effort)?;
+    report.heading(&format!("Open files: {title}"));
+    report.table(&table(&all));
+    let mut path = path_contenders(tools)?;
+    measure(&mut path, effort)?;
+    report.heading(&format!("Who has one file open: {title}"));
+    report.table(&table(&path));
+    let mut one = one_contenders(tools)?;
+    measure(&mut one, effort)?;
+    drop(holders);
+    report.heading("Open files of one process");
+    report.table(&table(&one));
+    report.heading("Targets for open files");
+    report.line("Median of the ratios of each round.");
+    let targets = [
+        ("all files, times as fast as lsof -nP", &all, "lsof -nP", COMMAND, 15.0),
+        ("all files, times as fast as lsfd", &all, "lsfd", COMMAND, 20.0),
+        (
+            "names of all descriptors, times as fast as a readlink walk",
+            &all,
+            "readlink walk",
+            "taskdiag bpf, loaded, names",
+            4.0,
+        ),
+        (
+            "one file, times as fast as fuser",
+            &path,
+            "fuser FILE",
+            PATH_COMMAND,
+            50.0,
+        ),
+        (
+            "one file, times as fast as lsof",
+            &path,
+            "lsof FILE",
+            PATH_COMMAND,
+            50.0,
+        ),
+        (
+            "one process, times as fast as ls -l",
+            &one,
+            "ls -l /proc/PID/fd",
+            ONE_COMMAND,
+            1.0,
+        ),
+    ];
+    let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
+    for (claim, entries, slow, fast, least) in targets {
+        let rounds = |name: &str| {
+            entries
+                .iter()
+                .find(|entry| entry.name == name)
+                .map(|entry| &entry.rounds)
+        };
+        let (Some(slow), Some(fast)) = (rounds(slow), rounds(fast)) else {
+            continue;
+        };
+        let ratios: Vec<f64> = slow.iter().zip(fast).map(|(slow, fast)| slow / fast).collect();
+        let lowest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = ratios.iter().copied().fold(0.0, f64::max);
+        let middle = median(&ratios);
+        table.row([
+            claim.to_owned(),
+            format!("≥ {least}"),
+            number(middle),
+            format!("{} – {}", number(lowest), number(highest)),
+            if middle >= least { "met" } else { "NOT met" }.to_owned(),
+        ]);
+    }
+    report.table(&table);
+    Ok(())
+}
+
+const COMMAND: &str = "command: taskdiag files --jsonl";
+const PATH_COMMAND: &str = "command: taskdiag files --path FILE";
+const ONE_COMMAND: &str = "command: taskdiag files PID";
+
+fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
+    let taskdiag = tools.taskdiag()?;
+    let command = |name, args: &'static [&'static str]| {
+        let taskdiag = taskdiag.clone();
+        entry(name, move || tools::answer(&taskdiag, args))
+    };
+    let ours = |name, source, wants| {
+        let mut handle = Handle::new().with_source(source);
+        entry(name, move || list(&mut handle, &request(wants)))
+    };
+    let usual = Request::default().wants;
+    Ok(vec![
+        entry("readlink walk", || walk(None).map(drop)),
+        ours("taskdiag bpf, loaded, names", SourceId::Bpf, Wants::NAMES),
+        ours("taskdiag bpf, loaded, all values", SourceId::Bpf, usual),
+        ours("taskdiag bpf, loaded, numbers alone", SourceId::Bpf, Wants::empty()),
+        ours("taskdiag procfs, names", SourceId::Procfs, Wants::NAMES),
+        ours("taskdiag procfs, all values", SourceId::Procfs, usual),
+        command(COMMAND, &["files", "--jsonl"]),
+        command("command: taskdiag files", &["files"]),
+        command(
+            "command: taskdiag files --jsonl --source procfs",
+            &["files", "--jsonl", "--source", "procfs"],
+        ),
+        entry("lsof -nP", || tools::answer("lsof", &["-nP", "-w"])),
+        entry("lsfd", || tools::answer("lsfd", &[])),
+    ])
+}
+
+fn path_contenders(tools: &Tools) -> Result<Vec<Entry>> {
+    const FILE: &str = "/etc/passwd";
+    let taskdiag = tools.taskdiag()?;
+    let mut handle = Handle::new().with_source(SourceId::Bpf);
+    let mut request = request(Wants::NAMES);
+    request.filter.uses = Uses::all().difference(Uses::MAP);
+    request.filter.paths = vec![PathMatch::new(FILE, Duration::from_secs(1))?];
+    Ok(vec![
+        entry("readlink walk", || walk(Some(Path::new(FILE))).map(drop)),
+        entry("taskdiag bpf, loaded, without mapped files", move || {
+            list(&mut handle, &request)
+        }),
+        entry(PATH_COMMAND, move || {
+            tools::answer(&taskdiag, &["files", "--path", FILE])
+        }),
+        entry("lsof FILE", || tools::answer("lsof", &["-w", FILE])),
+        entry("fuser FILE", || tools::answer("fuser", &[FILE])),
+    ])
+}
+
+fn one_contenders(tools: &Tools) -> Result<Vec<Entry>> {
+    let taskdiag = tools.taskdiag()?;
+    let pid = std::process::id();
+    let directory = format!("/proc/{pid}/fd");
+    Ok(vec![
+        entry(ONE_COMMAND, move || {
+            tools::answer(&taskdiag, &["files", &pid.to_string()])
+        }),
+        entry("ls -l /proc/PID/fd", move || tools::answer("ls", &["-l", &directory])),
+        entry("lsof -nP -p PID", move || {
+            tools::answer("lsof", &["-nP", "-p", &pid.to_string()])
+        }),
+    ])
+}
+
+fn request(wants: Wants) -> Request {
+    let mut request = Request::default();
+    request.wants = wants;
+    request
+}
+
+/// Asks about the files of all processes.
+fn list(handle: &mut Handle, request: &Request) -> Result<()> {
+    let processes = handle.query(&Query::processes().fields(Field::StartNs))?;
+    handle.files(&processes, request, |_, file| {
+        black_box(file);
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
+
+/// Reads the link of each descriptor, and returns how many there were; or how many lead to a path.
+fn walk(path: Option<&Path>) -> Result<usize> {
+    let (mut count, mut name) = (0, vec![0; 4096]);
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        if !entry.file_name().as_bytes()[0].is_ascii_digit() {
+            continue;
+        }
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let opened = rustix::fs::open(entry.path().join("fd"), flags, rustix::fs::Mode::empty());
+        let Ok(directory) = opened else { continue };
+        let mut room = Vec::with_capacity(32 << 10);
+        let mut entries = rustix::fs::RawDir::new(&directory, room.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { break };
+            let read = rustix::fs::readlinkat_raw(&directory, entry.file_name(), &mut name[..]);
+            let is_meant = |len: usize| path.is_none_or(|path| path.as_os_str().as_bytes() == &name[..len]);
+            count += usize::from(read.is_ok_and(is_meant));
+        }
+    }
+    Ok(count)
+}
+
+/// Runs each contender once in a round, beginning with another one each time.
+fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
+    for entry in &mut *entries {
+        (entry.run)().map_err(|error| io::Error::other(format!("{}: {error}", entry.name)))?;
+    }
+    let count = entries.len();
+    for round in 0..effort.rounds {
+        for turn in 0..count {
+            let entry = &mut entries[(round + turn) % count];
+            let start = Instant::now();
+            (entry.run)()?;
+            entry.rounds.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(())
+}
+
+/// A row for each contender.
+fn table(entries: &[Entry]) -> Table {
+    let mut table = Table::new(&["contender", "ms: median (min – max)", ""], 1);
+    for entry in entries {
+        let least = entry.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = entry.rounds.iter().copied().fold(0.0, f64::max);
+        let cell = format!(
+            "{} ({} – {})",
+            number(median(&entry.rounds)),
+            number(least),
+            number(most)
+        );
+        table.row([entry.name.to_owned(), cell, String::new()]);
+    }
+    table
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs the programs, manual pages, completions, units, licences and documents: make install
+# runs it, with all variables of the Makefile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+: "${PROGRAMS:?}" "${TASKDIAG:?}" "${STRIP:?}" "${bindir:?}" "${sbindir:?}" "${mandir:?}" "${docdir:?}" "${licensedir:?}"
+: "${bashdir:?}" "${zshdir:?}" "${fishdir:?}" "${unitdir:?}" "${sysusersdir:?}" "${DESTDIR=}"
+
+for program in "$PROGRAMS/taskdiag" "$PROGRAMS/taskdiagd" "$TASKDIAG"; do
+    if [ ! -x "$program" ]; then
+        echo "install: $program is missing: run make build first" >&2
+        exit 1
+    fi
+done
+
+# put MODE DIRECTORY FILE...
+put() {
+    install -d "$DESTDIR$2"
+    install -m "$1" "${@:3}" "$DESTDIR$2"
+}
+
+# generate DIRECTORY NAME ARGUMENT...: a file that taskdiag prints.
+generate() {
+    install -d "$DESTDIR$1"
+    "$TASKDIAG" "${@:3}" >"$DESTDIR$1/$2"
+    chmod 0644 "$DESTDIR$1/$2"
+}
+
+put 0755 "$bindir" "$PROGRAMS/taskdiag"
+put 0755 "$sbindir" "$PROGRAMS/taskdiagd"
+"$STRIP" "$DESTDIR$bindir/taskdiag" "$DESTDIR$sbindir/taskdiagd"
+
+pages=$("$TASKDIAG" man)
+for page in $pages; do
+    generate "$mandir/man1" "$page" man "$page"
+done
+put 0644 "$mandir/man8" crates/taskdiagd/taskdiagd.8
+
+generate "$bashdir" taskdiag completions bash
+generate "$zshdir" _taskdiag completions zsh
+generate "$fishdir" taskdiag.fish completions fish
+
+put 0644 "$unitdir" crates/taskdiagd/systemd/taskdiagd.{service,socket}
+sed -i "s|/usr/sbin/taskdiagd|$sbindir/taskdiagd|" "$DESTDIR$unitdir/taskdiagd.service"
+put 0644 "$sysusersdir" crates/taskdiagd/systemd/taskdiagd.conf
+
+put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENSE-*
+put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
+put 0644 "$docdir/docs" docs/*.md
+put 0644 "$docdir/docs/schema" docs/schema/*.json

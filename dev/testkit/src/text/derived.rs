@@ -1,0 +1,216 @@
+//! What the text says of derived fields.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use taskdiag::{Absent, Field};
+
+use super::{Plain, Said, Side, Text, TICK_NS};
+
+impl Text {
+    /// What the text says of a derived field.
+    pub(super) fn says_derived(&self, field: Field) -> Said {
+        match field {
+            Field::User => Ok(named("/etc/passwd", self.words("Uid")?[1])),
+            Field::Group => Ok(named("/etc/group", self.words("Gid")?[1])),
+            Field::CpuPercent => {
+                let elapsed_ns = (self.read_ns - self.start_ns()).max(1);
+                Ok(Plain::Number(self.used_ns()? * 100_000 / elapsed_ns))
+            }
+            Field::MemPercent => match self.memory("VmRSS")? {
+                Plain::Number(bytes) => Ok(Plain::Number((bytes * 100_000 + memory_bytes() / 2) / memory_bytes())),
+                other => panic!("VmRSS is {other:?}"),
+            },
+            // The start is not known more exactly than in ticks.
+            Field::ElapsedNs => match self.side {
+                Side::Before => Ok(Plain::Number(self.read_ns - self.start_ns() - i128::from(TICK_NS))),
+                Side::After => Ok(Plain::Number(self.read_ns - self.start_ns())),
+            },
+            Field::StartTime => {
+                let started_ns = clock_ns(libc::CLOCK_REALTIME) - since_boot_ns() + self.start_ns();
+                Ok(Plain::Number(started_ns.div_euclid(1_000_000_000)))
+            }
+            Field::Stat => self.letters(),
+            Field::Tty => terminal(self.stat(7)? as u32),
+            Field::Unit => self.unit(0),
+            Field::UserUnit => self.unit(1),
+            Field::Slice => self.unit(2),
+            Field::ContainerId | Field::ContainerName | Field::ContainerRuntime | Field::PodUid => self.container(),
+            field => panic!("{field} is not derived"),
+        }
+    }
+
+    fn start_ns(&self) -> i128 {
+        i128::from(self.start_ticks()) * i128::from(TICK_NS)
+    }
+
+    fn used_ns(&self) -> Result<i128, Absent> {
+        Ok((self.stat(14)? + self.stat(15)?) * i128::from(TICK_NS))
+    }
+
+    /// What ps(1) has in its column STAT.
+    fn letters(&self) -> Said {
+        let mut letters = self.word(3)?.to_owned();
+        let nice = self.stat(19)?;
+        letters.push_str(if nice < 0 { "<" } else { "" });
+        letters.push_str(if nice > 0 { "N" } else { "" });
+        let locked = self.line("VmLck")?.is_some_and(|line| line.trim() != "0 kB");
+        letters.push_str(if locked { "L" } else { "" });
+        letters.push_str(if self.words("Tgid")? == [self.word(6)?] {
+            "s"
+        } else {
+            ""
+        });
+        letters.push_str(if self.stat(20)? > 1 { "l" } else { "" });
+        letters.push_str(if self.stat(5)? == self.stat(8)? { "+" } else { "" });
+        Ok(Plain::Bytes(letters.into_bytes()))
+    }
+
+    /// The unit, the user's unit and the slice, of paths as systemd makes them.
+    fn units(&self) -> Result<[Vec<u8>; 3], Absent> {
+        let path = std::str::from_utf8(self.cgroup()?).expect("the path of a cgroup is ASCII");
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let is_unit = |name: &&str| {
+            [".service", ".scope", ".mount", ".socket", ".swap"]
+                .iter()
+                .any(|end| name.ends_with(end))
+        };
+        let names: Vec<&str> = path
+            .split('/')
+            .filter(|name| !name.is_empty() && *name != "..")
+            .collect();
+        let slices = names.iter().take_while(|name| name.ends_with(".slice")).count();
+        let slice = names[..slices].last().copied().unwrap_or("-.slice");
+        let unit = names.get(slices).copied().filter(is_unit).unwrap_or_default();
+        let is_manager = unit.starts_with("user@") || unit.starts_with("session-");
+        let mut behind = names
+            .iter()
+            .skip(slices + 1)
+            .skip_while(|name| name.ends_with(".slice"));
+        let user_unit = behind
+            .next()
+            .copied()
+            .filter(|name| is_manager && is_unit(name))
+            .unwrap_or_default();
+        Ok([unit, user_unit, slice].map(Vec::from))
+    }
+
+    /// One of [`units`](Text::units).
+    fn unit(&self, index: usize) -> Said {
+        let units = self.units()?;
+        Ok(Plain::Bytes(units[index].clone()))
+    }
+
+    /// Nothing that these tests run is in a container of its own; and where hierarchies of version 1 are in use, nothing is known.
+    fn container(&self) -> Said {
+        let path = self.cgroup()?;
+        let is_id = |name: &[u8]| name.len() >= 64 && name.iter().rev().take(64).all(u8::is_ascii_hexdigit);
+        let mut names = path.split(|&byte| b"/.".contains(&byte));
+        assert!(!names.any(is_id), "a container: {}", path.escape_ascii());
+        let used = [":memory:", ":pids:", ":devices:", ":freezer:", ":name=systemd:"];
+        let own = fs::read_to_string("/proc/self/cgroup").expect("cgroup");
+        if used.iter().any(|hierarchy| own.contains(hierarchy)) {
+            Err(Absent::Unsupported)
+        } else {
+            Ok(Plain::Bytes(Vec::new()))
+        }
+    }
+}
+
+/// What is possible for [`Field::CpuPercent`] between two texts, in thousandths. Times in ticks are rounded down, each.
+pub fn possible_cpu_percent(before: &Text, after: &Text) -> std::ops::RangeInclusive<i128> {
+    let tick_ns = i128::from(TICK_NS);
+    let used = |text: &Text| text.used_ns().expect("stat can be read");
+    let longest_ns = (after.read_ns - after.start_ns()).max(1);
+    let least = used(before) * 100_000 / longest_ns - 1;
+    let most = match before.read_ns - before.start_ns() - tick_ns {
+        shortest_ns @ 1.. => (used(after) + 2 * tick_ns) * 100_000 / shortest_ns + 1,
+        _ => i128::MAX,
+    };
+    least..=most
+}
+
+fn clock_ns(clock: libc::clockid_t) -> i128 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    let result = unsafe { libc::clock_gettime(clock, &mut now) };
+    assert_eq!(result, 0);
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
+pub(super) fn since_boot_ns() -> i128 {
+    clock_ns(libc::CLOCK_BOOTTIME)
+}
+
+fn memory_bytes() -> i128 {
+    // SAFETY: no pointers.
+    let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    i128::from(pages) * i128::from(size)
+}
+
+/// The name of an id in a file such as `/etc/passwd`; the id if it has none.
+fn named(file: &str, id: &str) -> Plain {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find(|line| line.split(':').nth(2) == Some(id));
+    let name = line.and_then(|line| line.split(':').next()).unwrap_or(id);
+    Plain::Bytes(name.into())
+}
+
+/// The terminal with a device number: the file in `/dev` that has it.
+fn terminal(device: u32) -> Said {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    if device == 0 {
+        return Ok(Plain::Bytes(Vec::new()));
+    }
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    for directory in ["", "pts/"] {
+        for entry in fs::read_dir(format!("/dev/{directory}"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.file_type().is_char_device() && metadata.rdev() == libc::makedev(major, minor) {
+                let name = [directory.as_bytes(), entry.file_name().as_bytes()].concat();
+                return Ok(Plain::Bytes(name));
+            }
+        }
+    }
+    Err(Absent::Gone)
+}
+
+/// The seconds since 1970 of a time such as `2026-11-23T03:12:05Z`.
+pub(super) fn seconds(time: &[u8]) -> i128 {
+    let text = std::str::from_utf8(time).expect("ASCII");
+    assert!(
+        text.len() == 20 && text.ends_with('Z') && text.as_bytes()[10] == b'T',
+        "{text}"
+    );
+    let number = |range| {
+        text.get(range)
+            .and_then(|digits: &str| digits.parse::<i128>().ok())
+            .expect("digits")
+    };
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let of_years: i128 = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
+    let lengths = [
+        31,
+        if is_leap(year) { 29 } else { 28 },
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
+    let of_months: i128 = lengths[..month as usize - 1].iter().sum();
+    let days = of_years + of_months + day - 1;
+    ((days * 24 + number(11..13)) * 60 + number(14..16)) * 60 + number(17..19)
+}

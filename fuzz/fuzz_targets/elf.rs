@@ -1,0 +1,14 @@
+//! Build ids of ELF files: a build id that is found is in the file.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use taskdiag::maps::fuzz::build_id;
+
+fuzz_target!(|data: &[u8]| {
+    if let Some(id) = build_id(data) {
+        let id = id.as_bytes();
+        assert!((1..=20).contains(&id.len()));
+        assert!(data.windows(id.len()).any(|window| window == id));
+    }
+});
