@@ -88,6 +88,14 @@ fn schemas_refuse_other_documents() {
     assert!(change("rows", json!([])));
 }
 
+/// A file without a name: where no process holds another, `files --deleted` has this row.
+fn open_deleted_file() -> fs::File {
+    let path = std::env::temp_dir().join(format!("taskdiag-schema-{}", std::process::id()));
+    let file = fs::File::create(&path).expect("a file");
+    fs::remove_file(&path).expect("it is ours");
+    file
+}
+
 /// The commands that write documents, each with its schema.
 fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
     let lists: [(&'static str, &[&str]); 28] = [
@@ -128,6 +136,7 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
 #[test]
 fn documents_fit_their_schemas() {
     let sleeper = Sleeper::new("schema \u{1b}[31m");
+    let _deleted = open_deleted_file();
     for (name, args) in documents(&sleeper.pid()) {
         let (documents, rows) = (Checker::of_documents(name), Checker::of_rows(name));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
