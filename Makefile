@@ -45,6 +45,7 @@ build: ## Build target/release/taskdiag and taskdiagd, with their line tables in
 	@dev/setup.sh build
 	@$(CARGO) build --release --quiet --package taskdiag-cli --package taskdiagd
 	@dev/strip.sh target/release/taskdiag target/release/taskdiagd
+	@dev/licences.sh target/release/LICENSE-CRATES
 
 install: ## Install what make build has built: make install PREFIX=/usr DESTDIR=/tmp/root
 	@PREFIX="$(PREFIX)" bindir="$(bindir)" sbindir="$(sbindir)" mandir="$(mandir)" docdir="$(docdir)" licensedir="$(licensedir)" \

@@ -7,9 +7,9 @@ umask 022
 : "${PROGRAMS:?}" "${TASKDIAG:?}" "${STRIP:?}" "${bindir:?}" "${sbindir:?}" "${mandir:?}" "${docdir:?}" "${licensedir:?}"
 : "${bashdir:?}" "${zshdir:?}" "${fishdir:?}" "${unitdir:?}" "${sysusersdir:?}" "${DESTDIR=}"
 
-for program in "$PROGRAMS/taskdiag" "$PROGRAMS/taskdiagd" "$TASKDIAG"; do
-    if [ ! -x "$program" ]; then
-        echo "install: $program is missing: run make build first" >&2
+for file in "$PROGRAMS/taskdiag" "$PROGRAMS/taskdiagd" "$TASKDIAG" "$PROGRAMS/LICENSE-CRATES"; do
+    if [ ! -e "$file" ]; then
+        echo "install: $file is missing: run make build first" >&2
         exit 1
     fi
 done
@@ -45,7 +45,7 @@ put 0644 "$unitdir" crates/taskdiagd/systemd/taskdiagd.{service,socket}
 sed -i "s|/usr/sbin/taskdiagd|$sbindir/taskdiagd|" "$DESTDIR$unitdir/taskdiagd.service"
 put 0644 "$sysusersdir" crates/taskdiagd/systemd/taskdiagd.conf
 
-put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENSE-*
+put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENSE-* "$PROGRAMS/LICENSE-CRATES"
 put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
 put 0644 "$docdir/docs" docs/*.md
 put 0644 "$docdir/docs/schema" docs/schema/*.json

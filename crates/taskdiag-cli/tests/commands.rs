@@ -430,6 +430,10 @@ fn wrong_usage_names_the_option() {
             &["watch", "-d", "soon"],
             "give seconds, or a number with ms, s, m, h or d",
         ),
+        (
+            &["ps", "--watch", "1e300"],
+            "'--watch <SECONDS>': \"1e300\" is not a time",
+        ),
         (&["mem", "--watch=-1"], "'--watch <SECONDS>': \"-1\" is not a time"),
         (&["mem", "--scale", "X"], "possible values: B, K, M, G"),
         (&["mem", "--deadline", "soon"], ", or none"),

@@ -74,7 +74,8 @@ fn everything_is_installed_and_removed() {
     fs::create_dir(&programs).expect("a directory");
     let command = Path::new(env!("CARGO_BIN_EXE_taskdiag"));
     copy_program(command, &programs.join("taskdiag")).expect("a copy");
-    // Tests of this package do not build the broker. Any program does.
+    // Tests of this package do not build these. Any file does.
+    fs::write(programs.join("LICENSE-CRATES"), "MIT\n").expect("a file");
     copy_program(Path::new("/bin/true"), &programs.join("taskdiagd")).expect("a copy");
     make("install", &programs, &root);
 
@@ -98,6 +99,7 @@ fn everything_is_installed_and_removed() {
         "share/licenses/taskdiag/LICENSE-MIT",
         "share/licenses/taskdiag/LICENSE-GPL-2.0",
         "share/licenses/taskdiag/LICENSE-BSD-2-CLAUSE",
+        "share/licenses/taskdiag/LICENSE-CRATES",
         "share/doc/taskdiag/README.md",
         "share/doc/taskdiag/CHANGELOG.md",
         "share/doc/taskdiag/SECURITY.md",

@@ -1,12 +1,14 @@
 //! The arguments of `taskdiag ps`.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, FromArgMatches};
 
 use super::options::{self, Meant};
 use crate::listing::Options;
 use crate::outcome::Failure;
+use crate::quantity;
 use crate::selection::Selection;
 
 /// List processes or threads
@@ -39,8 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Show those that do something every so many seconds, with what they do: see `taskdiag watch`
-    #[arg(long, value_name = "SECONDS")]
-    pub watch: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::interval)]
+    pub watch: Option<Duration>,
     /// When watching: end after so many samples
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,

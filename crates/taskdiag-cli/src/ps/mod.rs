@@ -20,6 +20,8 @@ mod sessions;
 mod sort;
 pub mod specifiers;
 
+use std::time::Duration;
+
 use taskdiag::{Fields, Query, Task};
 use taskdiag_core::identity::TICK_NS;
 
@@ -55,7 +57,7 @@ pub fn query(args: &Args) -> Result<Query, Failure> {
 pub fn run(
     args: PsArgs,
     meant: Meant,
-    watch: impl FnOnce(&Args, f64) -> Result<Outcome, Failure>,
+    watch: impl FnOnce(&Args, Duration) -> Result<Outcome, Failure>,
 ) -> Result<Outcome, Failure> {
     let PsArgs(mut args) = args;
     args.threads |= meant.threads == Threads::Rows;
@@ -65,8 +67,8 @@ pub fn run(
         Some(Instead::Version) => return print_version(args.meant.is_called_ps),
         None => check(&args)?,
     }
-    if let Some(seconds) = args.watch {
-        return watch(&args, seconds);
+    if let Some(delay) = args.watch {
+        return watch(&args, delay);
     }
     if args.count.is_some() {
         let message =

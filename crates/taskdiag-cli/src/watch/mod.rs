@@ -93,8 +93,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 /// Runs `taskdiag ps --watch`.
-pub fn of_ps(args: &ps::Args, seconds: f64) -> Result<Outcome, Failure> {
-    let delay = duration(seconds)?;
+pub fn of_ps(args: &ps::Args, delay: Duration) -> Result<Outcome, Failure> {
     run_request(Request {
         query: ps::query(args)?,
         threads: args.threads,
@@ -105,12 +104,6 @@ pub fn of_ps(args: &ps::Args, seconds: f64) -> Result<Outcome, Failure> {
         count: args.count,
         options: &args.options,
     })
-}
-
-/// The interval of `ps --watch`.
-fn duration(seconds: f64) -> Result<Duration, Failure> {
-    let interval = quantity::interval(&seconds.to_string());
-    interval.map_err(|why| Failure::Unanswered(format!("--watch {seconds}: {why}")))
 }
 
 /// A column: a field, or a rate.
@@ -368,15 +361,6 @@ fn ordered<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check which intervals are accepted.
-    #[test]
-    fn intervals_are_times() {
-        assert_eq!(duration(0.5).expect("a time"), Duration::from_millis(500));
-        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
 
     /// Check that rates have names of their own, in `-o` and `--sort`.
     #[test]
