@@ -3,17 +3,13 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::io::Errno;
 use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::support::Verdict;
 use taskdiag_sys::bpf::{self, SharedMemory, TaskScope};
 use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::load::{built, kernel_btf, load_error};
-use crate::recipe;
-use crate::relocate::Linker;
-use crate::rights;
+use crate::load::load_sharing;
+use crate::{iterator, recipe, records};
 
 /// What a record is about: `enum td_file_use`.
 #[allow(missing_docs)] // bpf/files.h has the meanings
@@ -90,14 +86,15 @@ pub struct Record {
     pub start_ns: u64,
 }
 
-impl Record {
-    /// The record at the start of `bytes`, its text, and the bytes after it. `None` unless there is
-    /// a whole record.
-    pub fn split_first(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
-        let (record, _) = Record::read_from_prefix(bytes).ok()?;
-        let (whole, rest) = bytes.split_at_checked(record.len as usize)?;
-        let text = whole.get(size_of::<Record>()..)?.get(..record.name_len as usize)?;
-        Some((record, text, rest))
+impl records::Record for Record {
+    const SUBJECT: &'static str = "an open file";
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn text_len(&self) -> usize {
+        self.name_len as usize
     }
 }
 
@@ -216,27 +213,7 @@ impl FilesWalk {
     ///
     /// `Denied` or `Unsupported`, with the reason.
     pub fn load() -> Result<FilesWalk> {
-        let recipe = built(&recipe::FILES_WALK)?;
-        let right = rights::bpf_load();
-        if right.verdict == Verdict::No {
-            let message = format!("BPF programs can't be loaded: {}", right.sentence());
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        let btf = kernel_btf()?;
-        let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
-        let not_created = |error| Error::io("creating a BPF map", error);
-        let section = match recipe.data {
-            [section] if section.size as usize == WALK_SIZE => section,
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Malformed,
-                    "the variables of the BPF program do not match files.h",
-                ))
-            }
-        };
-        let data = section.create(section.content).map_err(not_created)?;
-        let memory = data.share(WALK_SIZE).map_err(not_created)?;
-        let program = linker.load("files_walk", &|_| Some(data.as_fd())).map_err(load_error)?;
+        let (program, memory) = load_sharing(&recipe::FILES_WALK, "files_walk", WALK_SIZE, &[])?;
         let link = bpf::link_tasks(program.as_fd(), TaskScope::Thread(std::process::id()))
             .map_err(|error| Error::io("attaching a BPF iterator (it takes Linux 6.1)", error))?;
         let mut walk = FilesWalk {
@@ -290,17 +267,12 @@ impl FilesWalk {
     /// # Errors
     ///
     /// `System`, and `Malformed` for a record that can't be.
-    pub fn more(&mut self, mut each: impl FnMut(&Record, &[u8])) -> Result<bool> {
+    pub fn more(&mut self, each: impl FnMut(&Record, &[u8])) -> Result<bool> {
         let position = self.run()?;
         let len = (position.filled as usize).min(RECORDS);
         // SAFETY: only our program writes there, and it runs only in run().
         let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
-        let mut bytes = records.expect(LAID_OUT);
-        while !bytes.is_empty() {
-            let (record, text, rest) = Record::split_first(bytes).ok_or_else(torn)?;
-            each(&record, text);
-            bytes = rest;
-        }
+        records::decode(records.expect(LAID_OUT), each)?;
         match position.state {
             state::GOES_ON => Ok(true),
             state::ENDED => Ok(false),
@@ -318,36 +290,19 @@ impl FilesWalk {
 
     /// Runs the program once. It runs when an iterator over a single task is read to its end.
     fn run(&mut self) -> Result<Position> {
-        let pass = bpf::iterate(self.link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
-        loop {
-            match rustix::io::read(&pass, &mut [0; 8][..]) {
-                Ok(_) => break,
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
-            }
-        }
+        iterator::run_at_end(self.link.as_fd())?;
         Ok(self.memory.read(0).expect(LAID_OUT))
     }
 }
 
-/// The error for records that can't be decoded.
-fn torn() -> Error {
-    Error::new(
-        ErrorKind::Malformed,
-        "the BPF program wrote an incomplete record of an open file",
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     /// Check that a record is decoded with its text, and that a part of one is not.
     #[test]
     fn records_are_decoded() {
-        let record = Record {
+        records::tests::is_decoded(Record {
             len: 88,
             index: 1,
             fd: 2,
@@ -367,26 +322,7 @@ mod tests {
             name_len: 3,
             reserved2: 0,
             start_ns: 12,
-        };
-        let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
-        let (read, text, rest) = Record::split_first(&bytes).expect("a record");
-        assert_eq!(
-            (read.as_bytes(), text, rest),
-            (record.as_bytes(), &b"abc"[..], &b"rest"[..])
-        );
-        assert!((0..88).all(|len| Record::split_first(&bytes[..len]).is_none()));
-    }
-
-    proptest! {
-        /// Check that any bytes can be decoded, and that decoding ends.
-        #[test]
-        fn any_bytes_decode(bytes: Vec<u8>) {
-            let mut rest = &bytes[..];
-            while let Some((_, _, after)) = Record::split_first(rest) {
-                prop_assert!(after.len() < rest.len());
-                rest = after;
-            }
-        }
+        });
     }
 
     /// Check that a pass in many short runs has each descriptor of a process once and in order, and

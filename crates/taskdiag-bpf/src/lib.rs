@@ -17,11 +17,13 @@
 pub mod btf;
 pub mod files;
 mod instruction;
+mod iterator;
 pub mod load;
 pub mod pass;
 pub mod pin;
 pub mod reader;
 pub mod recipe;
+mod records;
 pub mod relocate;
 pub mod rights;
 pub mod tracing;

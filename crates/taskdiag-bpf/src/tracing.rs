@@ -1,6 +1,5 @@
 //! Events from tracepoints: loads and attaches the programs, and reads their ring.
 
-use std::io::{ErrorKind as IoErrorKind, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -9,7 +8,8 @@ use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, SharedMemory, Tas
 use taskdiag_sys::ring::{Broken, RingBuffer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::load::{built, find, kernel_btf, load_error, NamedMap};
+use crate::iterator;
+use crate::load::{built, find, kernel_btf, load_error, not_created, NamedMap};
 use crate::recipe;
 use crate::relocate::Linker;
 
@@ -52,7 +52,6 @@ impl Tracing {
         let recipe = built(&recipe::EVENTS)?;
         let btf = kernel_btf()?;
         let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
-        let not_created = |error| Error::io("creating a BPF map", error);
         let data = |writable: bool| {
             let mut sections = recipe.data.iter();
             let section = sections.find(|data| data.writable == writable);
@@ -145,15 +144,10 @@ fn find_reader(linker: &mut Linker<'_>, maps: &[NamedMap], state: &SharedMemory,
         .map_err(load_error)?;
     let link = bpf::link_tasks(program.as_fd(), TaskScope::All);
     let link = link.map_err(|error| Error::io("attaching a BPF iterator", error))?;
-    let mut pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+    let pass = iterator::start(link.as_fd())?;
     // The program writes nothing, so one read visits all tasks, or the first million. The program
     // runs at least once, at their end.
-    match pass.read(&mut [0; 8]) {
-        Err(error) if error.kind() != IoErrorKind::WouldBlock => {
-            return Err(Error::io("reading a BPF iterator", error))
-        }
-        _ => {}
-    }
+    iterator::read(&pass, &mut [0; 8][..])?;
     let reader: Option<Reader> = state.read(0);
     let reader = reader.ok_or_else(|| Error::new(ErrorKind::Malformed, "a BPF map is too small"))?;
     Ok(Reader {

@@ -1,18 +1,15 @@
 //! The program that reads mappings (`bpf/vma.bpf.c`): loads it, and decodes its records.
 //! [`vma_walk`](crate::vma_walk) runs it.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use taskdiag_core::error::{Error, ErrorKind, Result};
-use taskdiag_core::support::Verdict;
-use taskdiag_sys::bpf::{Map, MapFlags, MapKind, MapSpec, SharedMemory};
+use taskdiag_core::error::Result;
+use taskdiag_sys::bpf::{MapFlags, MapKind, MapSpec, SharedMemory};
 use taskdiag_sys::host;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::load::{built, kernel_btf, load_error};
-use crate::recipe;
-use crate::relocate::Linker;
-use crate::rights;
+use crate::load::load_sharing;
+use crate::{recipe, records};
 
 /// A flag of a [`Record`]: the mapping is of a file. The lower bits are its permissions.
 pub const FILE: u16 = 1 << 5;
@@ -38,14 +35,15 @@ pub struct Record {
     pub page_size: u64,
 }
 
-impl Record {
-    /// The record at the start of `bytes`, its name, and the bytes after it. `None` unless there is
-    /// a whole record.
-    pub fn split_first(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
-        let (record, _) = Record::read_from_prefix(bytes).ok()?;
-        let (whole, rest) = bytes.split_at_checked(record.len as usize)?;
-        let name = whole.get(size_of::<Record>()..)?.get(..record.name_len.into())?;
-        Some((record, name, rest))
+impl records::Record for Record {
+    const SUBJECT: &'static str = "a mapping";
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn text_len(&self) -> usize {
+        self.name_len.into()
     }
 }
 
@@ -93,43 +91,15 @@ const NAMES: u32 = 16_384;
 
 /// Loads the program. Its memory must have this size.
 pub fn load(size: usize) -> Result<(OwnedFd, SharedMemory)> {
-    let recipe = built(&recipe::VMA_WALK)?;
-    let right = rights::bpf_load();
-    if right.verdict == Verdict::No {
-        let message = format!("BPF programs can't be loaded: {}", right.sentence());
-        return Err(Error::new(ErrorKind::Denied, message));
-    }
-    let btf = kernel_btf()?;
-    let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
-    let names = Map::create(&MapSpec {
+    let names = MapSpec {
         kind: MapKind::Hash,
         name: "names",
         key_size: KEY_SIZE,
         value_size: NAME_SIZE,
         max_entries: NAMES,
         flags: MapFlags::NO_PREALLOCATION,
-    })
-    .map_err(not_created)?;
-    let section = match recipe.data {
-        [section] if section.size as usize == size => section,
-        _ => {
-            return Err(Error::new(
-                ErrorKind::Malformed,
-                "the variables of the BPF program do not match vma.h",
-            ))
-        }
     };
-    let data = section.create(section.content).map_err(not_created)?;
-    let memory = data.share(size).map_err(not_created)?;
-    let find = |name: &str| {
-        if name == section.name {
-            Some(data.as_fd())
-        } else {
-            Some(names.as_fd())
-        }
-    };
-    let program = linker.load("vma_walk", &find).map_err(load_error)?;
-    Ok((program, memory))
+    load_sharing(&recipe::VMA_WALK, "vma_walk", size, &[names])
 }
 
 /// `FMODE_BACKING`, the mode of files that back those of another file system (overlayfs). Linux 6.8
@@ -142,28 +112,14 @@ fn backing_mode(version: (u32, u32)) -> u32 {
     }
 }
 
-/// The error for records that can't be decoded.
-pub fn torn() -> Error {
-    Error::new(
-        ErrorKind::Malformed,
-        "the BPF program wrote an incomplete record of a mapping",
-    )
-}
-
-fn not_created(error: std::io::Error) -> Error {
-    Error::io("creating a BPF map", error)
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     /// Check that a record is decoded with its name, and that a part of one is not.
     #[test]
     fn records_are_decoded() {
-        let record = Record {
+        records::tests::is_decoded(Record {
             len: 72,
             pid: 1,
             name_id: 7,
@@ -176,25 +132,6 @@ mod tests {
             dev_major: 5,
             dev_minor: 6,
             page_size: 4096,
-        };
-        let bytes = [record.as_bytes(), b"abc\0\0\0\0\0rest"].concat();
-        let (read, name, rest) = Record::split_first(&bytes).expect("a record");
-        assert_eq!(
-            (read.as_bytes(), name, rest),
-            (record.as_bytes(), &b"abc"[..], &b"rest"[..])
-        );
-        assert!((0..72).all(|len| Record::split_first(&bytes[..len]).is_none()));
-    }
-
-    proptest! {
-        /// Check that any bytes can be decoded, and that decoding ends.
-        #[test]
-        fn any_bytes_decode(bytes: Vec<u8>) {
-            let mut rest = &bytes[..];
-            while let Some((_, _, after)) = Record::split_first(rest) {
-                prop_assert!(after.len() < rest.len());
-                rest = after;
-            }
-        }
+        });
     }
 }

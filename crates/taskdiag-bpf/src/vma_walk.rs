@@ -13,7 +13,8 @@ use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::vma::{self, torn, Record, Settings};
+use crate::records;
+use crate::vma::{self, Record, Settings};
 
 /// The state of a walk: `struct td_vma_walk` of `bpf/vma.h`, after its first member and up to its
 /// arrays.
@@ -248,13 +249,7 @@ impl VmaWalk {
         let len = (position.filled as usize).min(RECORDS);
         // SAFETY: only our program writes there, and it runs only in run().
         let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
-        let mut bytes = records.expect(LAID_OUT);
-        while !bytes.is_empty() {
-            let (record, name, rest) = Record::split_first(bytes).ok_or_else(torn)?;
-            each(&record, name);
-            bytes = rest;
-        }
-        Ok(())
+        records::decode(records.expect(LAID_OUT), each)
     }
 
     fn write<T: IntoBytes>(&mut self, offset: usize, value: T) {

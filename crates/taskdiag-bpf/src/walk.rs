@@ -3,13 +3,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
-use taskdiag_sys::bpf::{self, SharedMemory};
+use taskdiag_sys::bpf::SharedMemory;
 use taskdiag_sys::host;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::iterator;
 use crate::reader::{Config, BEFORE_SCRATCH};
 
 /// The state of a walk: `struct td_walk` of `bpf/record.h`, up to its arrays.
@@ -180,15 +180,7 @@ impl Walk {
 
     /// Runs the program once. It runs when an iterator over a single task is read to its end.
     fn run_once(&mut self, link: BorrowedFd<'_>) -> Result<Position> {
-        let pass = bpf::iterate(link).map_err(|error| Error::io("starting a BPF iterator", error))?;
-        let mut unused = [0; 8];
-        loop {
-            match rustix::io::read(&pass, &mut unused) {
-                Ok(_) => break,
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
-            }
-        }
+        iterator::run_at_end(link)?;
         Ok(self.position())
     }
 

@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use taskdiag_core::error::{Error, ErrorKind};
-use taskdiag_sys::bpf::{self, AttachType, FunctionInfo, KernelBtf, Map, MapFlags, MapKind, MapSpec, ProgramSpec};
+use taskdiag_core::support::Verdict;
+use taskdiag_sys::bpf::{
+    self, AttachType, FunctionInfo, KernelBtf, Map, MapFlags, MapKind, MapSpec, ProgramSpec, SharedMemory,
+};
 
 use crate::btf::BtfError;
 use crate::instruction::POISON_IN_LOG;
@@ -164,6 +167,45 @@ pub fn find<'a>(maps: &'a [NamedMap], name: &str) -> Option<BorrowedFd<'a>> {
 /// The type information of the running kernel.
 pub fn kernel_btf() -> Result<KernelBtf, Error> {
     KernelBtf::open().map_err(|error| Error::io(KERNEL_BTF, error))
+}
+
+/// The error for a map that could not be created.
+pub(crate) fn not_created(error: io::Error) -> Error {
+    Error::io("creating a BPF map", error)
+}
+
+/// Loads the program `name` of a recipe whose variables are one section of `size` bytes, which this
+/// process maps: the program gets its settings and leaves its records there. `maps` are the other
+/// maps that it uses.
+pub(crate) fn load_sharing(
+    recipe: &'static Result<Recipe, &str>,
+    name: &str,
+    size: usize,
+    maps: &[MapSpec<'static>],
+) -> Result<(OwnedFd, SharedMemory), Error> {
+    let recipe = built(recipe)?;
+    let right = rights::bpf_load();
+    if right.verdict == Verdict::No {
+        let message = format!("BPF programs can't be loaded: {}", right.sentence());
+        return Err(Error::new(ErrorKind::Denied, message));
+    }
+    let btf = kernel_btf()?;
+    let mut linker = Linker::new(recipe, btf.bytes()).map_err(load_error)?;
+    let create = |spec: &MapSpec<'static>| Ok((spec.name, Map::create(spec)?));
+    let created: io::Result<Vec<NamedMap>> = maps.iter().map(create).collect();
+    let mut maps = created.map_err(not_created)?;
+    let section = match recipe.data {
+        [section] if section.size as usize == size => section,
+        _ => {
+            let message = format!("the variables of the BPF program {name} do not match its header");
+            return Err(Error::new(ErrorKind::Malformed, message));
+        }
+    };
+    let data = section.create(section.content).map_err(not_created)?;
+    let memory = data.share(size).map_err(not_created)?;
+    maps.push((section.name, data));
+    let program = linker.load(name, &|name| find(&maps, name)).map_err(load_error)?;
+    Ok((program, memory))
 }
 
 impl Linker<'_> {

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::query::Scope;
@@ -15,7 +14,8 @@ use taskdiag_sys::bpf::{self, Map, MapFlags, MapKind, MapSpec, TaskScope};
 use taskdiag_sys::owner::Owner;
 use zerocopy::IntoBytes as _;
 
-use crate::load::{built, find, kernel_btf, load_error, NamedMap};
+use crate::iterator;
+use crate::load::{built, find, kernel_btf, load_error, not_created, NamedMap};
 use crate::reader::{Config, Constants, CALLED_SIZE};
 use crate::recipe::{self, DataSection, Recipe};
 use crate::relocate::Linker;
@@ -209,15 +209,15 @@ impl Program {
                 .map_err(|error| Error::io("attaching a BPF iterator", error))?,
         };
         let link = narrowed.as_ref().unwrap_or(&self.link);
-        let pass = bpf::iterate(link.as_fd()).map_err(|error| Error::io("starting a BPF iterator", error))?;
+        let pass = iterator::start(link.as_fd())?;
         loop {
             let start = snapshot.records.len();
             snapshot.records.reserve(READ_SIZE);
             snapshot.counters.reads += 1;
-            match rustix::io::read(&pass, spare_capacity(&mut snapshot.records)) {
-                Ok(0) => return Ok(()),
+            match iterator::read(&pass, spare_capacity(&mut snapshot.records))? {
+                Some(0) => return Ok(()),
                 // Indexes the records at once, while they are in the processor's cache.
-                Ok(_) => {
+                Some(_) => {
                     let (records, mut indexer) = Indexer::split(snapshot);
                     indexer.index(&records[start..], start)?;
                     // A process has one record.
@@ -225,9 +225,7 @@ impl Program {
                         return Ok(());
                     }
                 }
-                // The kernel returns EAGAIN after a million tasks without a record.
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(Error::io("reading a BPF iterator", error)),
+                None => {}
             }
         }
     }
@@ -280,7 +278,7 @@ pub(crate) fn load_called(groups: Groups, btf: &[u8]) -> Result<(OwnedFd, Map)> 
         max_entries: 1024,
         flags: MapFlags::NO_PREALLOCATION,
     })
-    .map_err(|error| Error::io("creating a BPF map", error))?;
+    .map_err(not_created)?;
     let mut linker = Linker::new(recipe, btf).map_err(load_error)?;
     let mut maps = maps(recipe, false)?;
     for data in recipe.data {
@@ -304,8 +302,7 @@ fn data_map(data: &DataSection, groups: Groups) -> Result<Map> {
         let constants = Constants::of_this_host(groups);
         content[..size_of::<Constants>()].copy_from_slice(constants.as_bytes());
     }
-    data.create(&content)
-        .map_err(|error| Error::io("creating a BPF map", error))
+    data.create(&content).map_err(not_created)
 }
 
 /// Creates the maps that each loaded program has of its own.
@@ -331,10 +328,7 @@ pub(crate) fn maps(recipe: &Recipe, is_testable: bool) -> Result<Vec<NamedMap>> 
             }),
             _ => return None,
         };
-        Some(
-            map.map(|map| (name, map))
-                .map_err(|error| Error::io("creating a BPF map", error)),
-        )
+        Some(map.map(|map| (name, map)).map_err(not_created))
     };
     recipe.maps.iter().filter_map(create).collect()
 }
