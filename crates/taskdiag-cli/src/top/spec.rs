@@ -12,6 +12,7 @@ use super::groups;
 use super::view::{Rows, View};
 use crate::outcome::Failure;
 use crate::selection::{self, Selection};
+use crate::watch;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,15 +96,7 @@ impl Spec {
             query = query.filter(selection::filter(&self.filter)?);
         }
         let mut fields = self.survey;
-        // Watching, `cpu_percent` is of the time since the sample before.
-        let filter = query.filter.take();
-        query.filter = filter
-            .as_ref()
-            .and_then(|filter| filter.part_without_field(Field::CpuPercent));
-        let rated = filter.filter(|filter| filter.fields().contains(Field::CpuPercent));
-        if let Some(filter) = &rated {
-            fields |= filter.fields().without(Field::CpuPercent);
-        }
+        let rated = watch::take_filter(&mut query, &mut fields);
         Ok((query.fields(fields).budget(self.budget()), rated))
     }
 

@@ -21,7 +21,7 @@ use crate::ps;
 use crate::quantity;
 use crate::selection::{self, Selection};
 use rates::Rates;
-pub use rates::{Activity, History, Moment, Rate, Total};
+pub use rates::{take_filter, Activity, History, Moment, Rate, Total};
 pub use screen::write_rate;
 use screen::Screen;
 
@@ -227,16 +227,7 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
     // These say which task it is, and whether it did something.
     fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
     let mut query = request.query;
-    // Watching, `cpu_percent` is of the time since the sample before: what looks at it is decided
-    // when that is known.
-    let filter = query.filter.take();
-    query.filter = filter
-        .as_ref()
-        .and_then(|filter| filter.part_without_field(Field::CpuPercent));
-    let rated = filter.filter(|filter| filter.fields().contains(Field::CpuPercent));
-    if let Some(filter) = &rated {
-        fields |= filter.fields().without(Field::CpuPercent);
-    }
+    let rated = take_filter(&mut query, &mut fields);
     let mut query = query.fields(fields);
     let is_fixed = matches!(
         query.scope,

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
-use taskdiag::{Absent, Field, Snapshot, Task};
+use taskdiag::{Absent, Field, Fields, Filter, Query, Snapshot, Task};
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_sys::host::now_ns;
 
@@ -112,6 +112,19 @@ impl Rate {
             _ => per_second,
         }
     }
+}
+
+/// Takes from a query the filter that is decided when rates are known, if there is one: watching,
+/// `cpu_percent` is of the time since the sample before. The query keeps the part of its filter that
+/// does not look at that, and `fields` gets the other fields of the filter.
+pub fn take_filter(query: &mut Query, fields: &mut Fields) -> Option<Filter> {
+    let filter = query.filter.take()?;
+    query.filter = filter.part_without_field(Field::CpuPercent);
+    if !filter.fields().contains(Field::CpuPercent) {
+        return None;
+    }
+    *fields |= filter.fields().without(Field::CpuPercent);
+    Some(filter)
 }
 
 /// The reason why a task that has a total has no rate.
