@@ -10,7 +10,7 @@ use clap::Args as ClapArgs;
 use regex::bytes::{Regex, RegexBuilder};
 use rustix::process::getpid;
 use rustix::time::ClockId;
-use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Query, Task, Value};
+use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Identity, Query, Task, Value};
 use taskdiag_sys::host::now_ns;
 
 use crate::listing::Answers;
@@ -109,6 +109,8 @@ pub struct Match {
     pub pid: u32,
     /// Its thread, which of a process is the same.
     pub tid: u32,
+    /// Which task it is.
+    pub identity: Identity,
     /// When it started, in nanoseconds since boot.
     pub start_ns: u64,
     /// Its name.
@@ -327,6 +329,7 @@ impl Match {
         Match {
             pid: header.pid.get(),
             tid: header.tid.get(),
+            identity: Identity::of(header),
             start_ns: header.start_ns.get(),
             name: task.comm().unwrap_or_default().to_vec(),
             cmdline: cmdline(task),

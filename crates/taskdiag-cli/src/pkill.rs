@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use rustix::termios::isatty;
 use taskdiag::{Field, Handle, Query};
-use taskdiag_core::identity::TICK_NS;
 use taskdiag_core::names;
 use taskdiag_sys::signal;
 
@@ -143,12 +142,7 @@ fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>)
     // If a process has ended since, its id belongs to a process that started later, or to nobody.
     let query = Query::these(opened.iter().map(|(found, _)| found.pid)).fields(Field::StartNs);
     let snapshot = handle.query(&query).map_err(|error| fatal(error.into()))?;
-    let is_same = |found: &Match| {
-        snapshot.tasks().any(|task| {
-            let start = task.start_ns().map(|start| start / TICK_NS);
-            task.record().header().pid.get() == found.pid && start == Ok(found.start_ns / TICK_NS)
-        })
-    };
+    let is_same = |found: &Match| snapshot.tasks().any(|task| task.identity() == Ok(found.identity));
     let mut reached = Vec::new();
     for (found, process) in opened {
         if !is_same(&found) {
@@ -197,6 +191,10 @@ fn confirms(matches: &[Match], signal: &str) -> Result<bool, Failure> {
 mod tests {
     use std::process::{Command, Stdio};
 
+    use taskdiag::Identity;
+    use taskdiag_core::identity::TICK_NS;
+    use taskdiag_core::record::Header;
+
     use super::*;
 
     /// Check that a process is not signalled if it has the number of the one that matched, but
@@ -211,18 +209,20 @@ mod tests {
         let mut handle = Handle::new();
         let query = Query::these([child.id()]).fields(Field::StartNs);
         let snapshot = handle.query(&query).expect("an answer");
-        let start_ns = snapshot.tasks().next().and_then(|task| task.start_ns().ok());
-        let found = Match {
+        let start_ns = snapshot.task(0).start_ns().expect("it lives");
+        let started_at = |start_ns: u64| Match {
             pid: child.id(),
             tid: child.id(),
-            start_ns: start_ns.expect("it lives"),
+            identity: Identity::of(&Header {
+                tid: child.id().into(),
+                start_ns: start_ns.into(),
+                ..Header::default()
+            }),
+            start_ns,
             name: b"sleep".to_vec(),
             cmdline: Vec::new(),
         };
-        let earlier = Match {
-            start_ns: found.start_ns - TICK_NS,
-            ..found.clone()
-        };
+        let (found, earlier) = (started_at(start_ns), started_at(start_ns - TICK_NS));
         let mut signalled = |found: &Match| send(&mut handle, std::slice::from_ref(found), libc::SIGKILL, None);
         assert_eq!(signalled(&earlier).expect("an answer"), []);
         assert!(child.try_wait().expect("a child").is_none());
