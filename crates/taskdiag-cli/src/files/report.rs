@@ -1,0 +1,341 @@
+//! What `taskdiag files` writes: rows or sums, and what is missing in them.
+
+use std::ops::ControlFlow;
+
+use taskdiag::files::{Answer, OpenFile, Request};
+use taskdiag::{Absent, Handle, Value};
+
+use super::row::{self, Cells, Kept, KEYS};
+use super::sums::{self, By, Name, Sum, Sums};
+use super::{Args, Column, Show};
+use crate::choice::SortBy;
+use crate::listing::{Answers, Format, Machine};
+use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
+use crate::output::document::{self, Head};
+use crate::output::named::{self, write_total, Cell, Rows, Total};
+use crate::output::names::Names;
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::{cell, people, text, Output};
+
+/// Values that are missing in rows that were written, by reason.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    denied: u64,
+    silent: u64,
+    truncated: u64,
+}
+
+impl Missing {
+    fn count(&mut self, file: &OpenFile<'_>) {
+        let values = [
+            file.name.err(),
+            file.nlink.err(),
+            file.open_flags.err(),
+            file.detail.err(),
+        ];
+        let has = |reason: Absent| values.contains(&Some(reason));
+        self.denied += u64::from(has(Absent::Denied));
+        self.silent += u64::from(has(Absent::NoAnswer));
+        self.truncated += u64::from(has(Absent::Truncated));
+    }
+}
+
+/// Writes an answer.
+pub(super) struct Report<'a> {
+    args: &'a Args,
+    request: &'a Request,
+    processes: &'a Answers,
+    /// Of all files, those beyond `--limit`, too.
+    total: Sum,
+    missing: Missing,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(args: &'a Args, request: &'a Request, processes: &'a Answers) -> Report<'a> {
+        Report {
+            args,
+            request,
+            processes,
+            total: Sum::default(),
+            missing: Missing::default(),
+        }
+    }
+
+    /// Passes each row to `each`, which says whether it is enough: in the order of processes, or
+    /// sorted.
+    fn each_row(
+        &mut self,
+        handle: &mut Handle,
+        sort: &[SortBy<usize>],
+        mut each: impl FnMut(&Cells<'_>) -> std::io::Result<()>,
+    ) -> Result<Answer, Failure> {
+        let limit = self.args.limit.unwrap_or(usize::MAX);
+        let needs_total = self.args.deleted;
+        let (mut kept, mut rows, mut failure) = (Vec::new(), 0, None);
+        let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
+            if needs_total {
+                self.total.add(task, file);
+            }
+            self.missing.count(file);
+            let cells = row::cells(task, file);
+            if !sort.is_empty() {
+                kept.push(Kept::new(&cells));
+                return ControlFlow::Continue(());
+            }
+            if rows < limit {
+                rows += 1;
+                if let Err(error) = each(&cells) {
+                    failure = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            if rows == limit && !needs_total {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        kept.sort_by(|a, b| named::compare(sort, a, b, |row, key| row.cell(key)));
+        for row in kept.iter().take(limit) {
+            each(&row.cells())?;
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn table(
+        &mut self,
+        handle: &mut Handle,
+        columns: &[Column],
+        sort: &[SortBy<usize>],
+    ) -> Result<Answer, Failure> {
+        let (exact, header, deleted) = (self.args.output.bytes, !self.args.output.no_header, self.args.deleted);
+        let mut table = Table::new(columns.iter().map(Column::align), 0);
+        if header {
+            table.headings(columns.iter().map(|column| column.heading));
+        }
+        let answer = self.each_row(handle, sort, |cells| {
+            for column in columns {
+                table.cell(|out| column.write(out, cells, exact));
+            }
+            Ok(())
+        })?;
+        if deleted {
+            self.total_row(&mut table, columns);
+        }
+        let mut output = Output::new();
+        table.write(&mut output, terminal_width())?;
+        output.finish()?;
+        Ok(answer)
+    }
+
+    /// The last row of a table of deleted files: each counts once, however often it is open.
+    fn total_row(&self, table: &mut Table, columns: &[Column]) {
+        let [_, processes, _, files, bytes] = self.total.numbers();
+        for (index, column) in columns.iter().enumerate() {
+            table.cell(|out| match column.show {
+                Show::Key(row::ALLOCATED) if self.args.output.bytes => people::number(out, bytes),
+                Show::Key(row::ALLOCATED) => people::size(out, bytes),
+                Show::Key(row::NAME) => {
+                    cell::formatted(out, format_args!("{files} files, held by {processes} processes"));
+                }
+                _ if index == 0 => out.extend_from_slice(b"total"),
+                _ => {}
+            });
+        }
+    }
+
+    pub(super) fn rows(
+        &mut self,
+        handle: &mut Handle,
+        machine: Machine,
+        keys: &[usize],
+        sort: &[SortBy<usize>],
+    ) -> Result<Answer, Failure> {
+        let names = keys.iter().map(|&key| KEYS[key].name).collect();
+        let head = self.head(handle)?;
+        let mut output = Rows::begin(machine, &head, names, !self.args.output.no_header);
+        let answer = self.each_row(handle, sort, |cells| {
+            let row: Vec<Cell<'_>> = keys.iter().map(|&key| cells[key]).collect();
+            output.row(&row)
+        })?;
+        let total = self.args.deleted.then(|| self.total.cells());
+        let total: Total<'_> = total.as_ref().map(|cells| (&Sum::KEYS[..], &cells[..]));
+        output.finish_with(|out| {
+            document::counters(out, &counters(&answer));
+            write_total(out, total);
+        })?;
+        Ok(answer)
+    }
+
+    fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
+        let source = handle.prepare_files(self.processes.snapshot())?;
+        Ok(Head::streaming("files", vec![("files", source.name())]))
+    }
+
+    pub(super) fn sums(
+        &mut self,
+        handle: &mut Handle,
+        format: Format,
+        by: By,
+        sort: &[SortBy<sums::SumKey>],
+    ) -> Result<Answer, Failure> {
+        let head = self.head(handle)?;
+        let mut sums = Sums::new(by);
+        let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
+            self.total.add(task, file);
+            self.missing.count(file);
+            sums.add(task, file);
+            ControlFlow::Continue(())
+        })?;
+        let mut sums = sums.sorted(sort);
+        sums.truncate(self.args.limit.unwrap_or(usize::MAX));
+        let mut names = Names::default();
+        match format {
+            Format::Table => self.sum_table(by, &sums, &mut names)?,
+            Format::Machine(machine) => {
+                let keys = by.keys().iter().copied().chain(Sum::KEYS).collect();
+                let mut rows = Rows::begin(machine, &head, keys, !self.args.output.no_header);
+                for (name, sum) in &sums {
+                    let user = match name {
+                        Name::User(uid) => names.user_name(*uid).map(<[u8]>::to_vec),
+                        _ => None,
+                    };
+                    let mut cells: Vec<Cell<'_>> = match name {
+                        Name::User(uid) => {
+                            let name = user.as_deref().map(Value::Text).ok_or("no name");
+                            vec![Ok(Value::Unsigned((*uid).into())), name]
+                        }
+                        Name::Text(name) => vec![Ok(Value::Text(name))],
+                        Name::None(reason) => by.keys().iter().map(|_| Err(reason.as_str())).collect(),
+                    };
+                    cells.extend(sum.cells());
+                    rows.row(&cells)?;
+                }
+                let total = self.total.cells();
+                rows.finish_with(|out| {
+                    document::counters(out, &counters(&answer));
+                    write_total(out, Some((&Sum::KEYS, &total)));
+                })?;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn sum_table(&self, by: By, sums: &[(Name, Sum)], names: &mut Names) -> Result<(), Failure> {
+        let headings = ["OPEN", "PROCESSES", "FILES", "DELETED", "HELD"];
+        let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
+        let mut table = Table::new(aligns, sums.len() + 1);
+        if !self.args.output.no_header {
+            table.headings(headings.into_iter().chain([by.heading()]));
+        }
+        let exact = self.args.output.bytes;
+        let numbers = |table: &mut Table, sum: &Sum| {
+            let [counts @ .., bytes] = sum.numbers();
+            for count in counts {
+                table.cell(|out| people::number(out, count));
+            }
+            table.cell(|out| {
+                if exact {
+                    people::number(out, bytes);
+                } else {
+                    people::size(out, bytes);
+                }
+            });
+        };
+        for (name, sum) in sums {
+            numbers(&mut table, sum);
+            table.cell(|out| match name {
+                Name::User(uid) => text::escape(out, names.user(*uid)),
+                Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
+                Name::Text(name) => text::escape(out, name),
+                Name::None(_) => out.push(b'-'),
+            });
+        }
+        numbers(&mut table, &self.total);
+        table.cell(|out| out.extend_from_slice(b"total"));
+        let mut output = Output::new();
+        table.write(&mut output, terminal_width())?;
+        Ok(output.finish()?)
+    }
+
+    /// Says what is missing.
+    pub(super) fn report(&self, answer: &Answer) -> Outcome {
+        let mut outcome = Outcome::Complete;
+        let mut lacks = |message: String| {
+            say(message);
+            outcome = Outcome::Partial;
+        };
+        match answer.denied {
+            0 => {}
+            1 => lacks(format!("1 process left out: you may not see its files ({})", who_may())),
+            count => lacks(format!(
+                "{count} processes left out: you may not see their files ({})",
+                who_may()
+            )),
+        }
+        if !answer.silent.is_empty() {
+            lacks(no_answer_from(&answer.silent));
+        }
+        match answer.undecided {
+            0 => {}
+            count => lacks(format!(
+                "{count} files left out: what they are filtered by may not be seen ({}), or did not come in time",
+                who_may()
+            )),
+        }
+        match answer.changed {
+            0 => {}
+            count => lacks(format!(
+                "{count} descriptors left out: they led to one file after the other while they were read"
+            )),
+        }
+        match answer.malformed {
+            0 => {}
+            count => lacks(format!(
+                "{count} answers of the kernel made no sense and were left out: please report this"
+            )),
+        }
+        let Missing {
+            denied,
+            silent,
+            truncated,
+        } = self.missing;
+        if denied > 0 {
+            lacks(format!("values denied for {denied} files ({})", who_may()));
+        }
+        if silent > 0 {
+            lacks(format!(
+                "values without an answer for {silent} files (--patience waits longer)"
+            ));
+        }
+        if truncated > 0 {
+            lacks(format!("names of {truncated} files are too long to be read"));
+        }
+        if self.total.unknown() > 0 {
+            lacks(format!(
+                "{} uses are of files that are not known, and in no count of files",
+                self.total.unknown()
+            ));
+        }
+        outcome
+    }
+}
+
+/// What was counted.
+fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 9] {
+    [
+        ("files", answer.files),
+        ("denied", answer.denied),
+        ("gone", answer.gone),
+        ("changed", answer.changed),
+        ("undecided", answer.undecided),
+        ("malformed", answer.malformed),
+        ("deferred", answer.deferred),
+        ("no_answer", answer.silent.len() as u64),
+        ("longest_run_ns", answer.longest_run_ns),
+    ]
+    .map(|(name, count)| (name, Value::Unsigned(count)))
+}
