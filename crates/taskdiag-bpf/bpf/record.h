@@ -78,7 +78,7 @@ struct td_record {
 
 struct td_attr {
 	__u32 len; /* of the payload, without the padding to eight bytes that follows it */
-	__u16 type;
+	__u16 kind; /* enum td_attr_type */
 	__u16 flags;
 };
 

@@ -25,43 +25,49 @@ macro_rules! structures {
     };
 }
 
+/// The size of a structure that `wire!` defines, and the offset of each member.
+macro_rules! wired {
+    ($($rust:path, $c:literal;)*) => {
+        [$(structure($c, size_of::<$rust>(), <$rust>::MEMBERS)),*].concat()
+    };
+}
+
+fn structure(name: &str, size: usize, members: &[(&str, usize)]) -> Vec<(String, usize)> {
+    let mut layout = vec![(format!("sizeof(struct {name})"), size)];
+    layout.extend(
+        members
+            .iter()
+            .map(|&(member, offset)| (format!("offsetof(struct {name}, {member})"), offset)),
+    );
+    layout
+}
+
 fn layout() -> Vec<(String, usize)> {
-    let mut layout = structures! {
-        record:
-        Header "td_record": len, flags, pid, tid, start_ns;
-        AttrHeader "td_attr": len, kind as type, flags;
-        Base "td_base": ppid, tracer_pid, pgid, sid, exit_signal, threads_count, state, reserved, flags, comm;
-        Tty "td_tty": tty_nr, tpgid;
-        Cred "td_cred": uid, euid, suid, fsuid, gid, egid, sgid, fsgid, cap_inheritable, cap_permitted, cap_effective,
-            cap_bounding, cap_ambient, no_new_privs, seccomp;
-        Cpu "td_cpu": utime_ns, stime_ns, cutime_ns, cstime_ns, runtime_ns, run_delay_ns, voluntary_switches,
-            involuntary_switches, nice, priority, rt_priority, policy, cpu, reserved, sum_exec_runtime, prev_utime, prev_stime,
-            guest_ns, cguest_ns, block_delay_ns, timer_slack_ns, timeslices_count;
-        Run "td_run": runtime_ns, switches;
-        Faults "td_faults": min_faults, maj_faults, child_min_faults, child_maj_faults;
-        Mem "td_mem": vsize_bytes, rss_anon_bytes, rss_file_bytes, rss_shmem_bytes, swap_bytes, peak_vsize_bytes,
-            peak_rss_bytes, text_bytes, data_bytes, stack_bytes, lib_bytes, locked_bytes, pinned_bytes, page_table_bytes,
-            hugetlb_bytes;
-        Oom "td_oom": oom_score_adj, oom_score;
-        Namespaces "td_namespaces": ns_pid, ns_pid_for_children, ns_mnt, ns_net, ns_user, ns_uts, ns_ipc, ns_cgroup, ns_time;
-        Cgroup "td_cgroup": cgroup_id;
-        Io "td_io": read_chars, write_chars, read_syscalls, write_syscalls, read_bytes, write_bytes, cancelled_write_bytes;
-        Signals "td_signals": sig_pending, sig_shared_pending, sig_blocked, sig_ignored, sig_caught, sig_queued_count;
-        Fds "td_fds": fd_count, fd_table_size;
-        Audit "td_audit": loginuid, audit_session;
-        Layout "td_layout": start_code, end_code, start_data, end_data, start_brk, start_stack, arg_start, arg_end,
-            env_start, env_end;
-        Rollup "td_rollup": rss_bytes, pss_bytes, pss_dirty_bytes, pss_anon_bytes, pss_file_bytes, pss_shmem_bytes,
-            shared_clean_bytes, shared_dirty_bytes, private_clean_bytes, private_dirty_bytes, referenced_bytes, anonymous_bytes,
-            ksm_bytes, lazyfree_bytes, anon_huge_bytes, shmem_huge_bytes, file_huge_bytes, shared_hugetlb_bytes,
-            private_hugetlb_bytes, swap_bytes, swap_pss_bytes, locked_bytes, age_ns;
-        Access "td_access": uid, euid, suid, fsuid, gid, egid, sgid, fsgid, cap_permitted, cap_effective, exec_id, landlock, mm,
-            user_ns, mm_user_ns, user_ns_level, mm_user_ns_level, dumpable, flags;
-        UserNs "td_user_ns": inode, owner;
-        View "td_view": task, root_mount, root_dentry, boottime_ns, pid_ns, mnt_ns, cgroup_ns, has_namespaces, security;
-        KernelTest "td_test": what, relation, clause, value, mask;
-        Defer "td_defer": groups, reserved;
-        AbsentField "td_absent": field, reason;
+    let mut layout = wired! {
+        record::Header, "td_record";
+        record::AttrHeader, "td_attr";
+        record::Base, "td_base";
+        record::Tty, "td_tty";
+        record::Cred, "td_cred";
+        record::Cpu, "td_cpu";
+        record::Run, "td_run";
+        record::Faults, "td_faults";
+        record::Mem, "td_mem";
+        record::Oom, "td_oom";
+        record::Namespaces, "td_namespaces";
+        record::Cgroup, "td_cgroup";
+        record::Io, "td_io";
+        record::Signals, "td_signals";
+        record::Fds, "td_fds";
+        record::Audit, "td_audit";
+        record::Layout, "td_layout";
+        record::Rollup, "td_rollup";
+        record::Access, "td_access";
+        record::UserNs, "td_user_ns";
+        record::View, "td_view";
+        record::KernelTest, "td_test";
+        record::Defer, "td_defer";
+        record::AbsentField, "td_absent";
     };
     layout.push((
         "sizeof(struct td_limits)".to_owned(),
@@ -265,10 +271,7 @@ fn open_files_have_the_same_layout() {
 }
 
 fn event_layout() -> Vec<(String, usize)> {
-    let mut layout = structures! {
-        wire:
-        Header "td_event": len, kind, flags, time_ns, start_ns, pid, tid, ppid, uid, euid, reserved, comm;
-    };
+    let mut layout = wired! { wire::Header, "td_event"; };
     let header = size_of::<wire::Header>();
     let number = |name: &str, value: usize| (name.to_owned(), value);
     layout.extend([

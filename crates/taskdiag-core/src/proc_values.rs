@@ -234,3 +234,31 @@ pub const FILES: [(&str, &str, Coverage); 59] = [
     ("smaps_rollup", "SwapPss", By(&[F::SwapPssBytes])),
     ("smaps_rollup", "Locked", By(&[F::RollupLockedBytes])),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(file: &str, value: &str, field: Field) -> bool {
+        let stat = STAT.iter().map(|&(name, told)| ("stat", name, told));
+        let status = STATUS.iter().map(|&(name, told)| ("status", name, told));
+        stat.chain(status)
+            .chain(FILES)
+            .any(|row| matches!(row, (f, v, By(fields)) if (f, v) == (file, value) && fields.contains(&field)))
+    }
+
+    /// Check that the value that the field table names is said to have that field.
+    #[test]
+    fn every_field_has_its_value() {
+        let mut count = 0;
+        for &field in Field::ALL {
+            let origin = field.info().origin.split(',').next().unwrap_or_default();
+            let Some((file @ ("stat" | "status" | "io"), value)) = origin.split_once(' ') else {
+                continue;
+            };
+            assert!(covers(file, value, field), "{field}: {origin}");
+            count += 1;
+        }
+        assert!(count > 80, "{count}");
+    }
+}

@@ -81,6 +81,12 @@ macro_rules! wire {
         #[repr(C)]
         #[allow(missing_docs)]
         pub struct $name { $(pub $field: $ty),* }
+
+        impl $name {
+            /// The members and their offsets, for the test that compares them with the C structure.
+            pub const MEMBERS: &'static [(&'static str, usize)] =
+                &[$((stringify!($field), std::mem::offset_of!($name, $field))),*];
+        }
     )* };
 }
 pub use crate::wire;

@@ -71,7 +71,7 @@ static __always_inline void *put_header(struct td_reader *reader, __u16 type, __
 	struct td_attr *attr = next_attribute(reader);
 
 	attr->len = len;
-	attr->type = type;
+	attr->kind = type;
 	attr->flags = flags;
 	*(volatile __u32 *)&reader->used += sizeof(*attr) + ((len + 7) & ~7u);
 	return attr + 1;

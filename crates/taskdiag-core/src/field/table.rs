@@ -230,7 +230,7 @@ fields! {
             "Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", |t| Ok(part!(t, Policy, CPU, Cpu)?.policy.get());
         Processor cpu: u32, Cpu Id, Files::STAT, "stat processor", "",
             "Processor on which the task ran last.", |t| Ok(part!(t, Processor, CPU, Cpu)?.cpu.get());
-        Affinity affinity: CpuSet<'a>, Cpu Cpus, Files::STATUS, "status Cpus_allowed_list", "",
+        Affinity affinity: CpuSet<'a>, Cpu Cpus, Files::STATUS, "status Cpus_allowed", "",
             "Processors on which the task may run.", |t| Ok(CpuSet::new(t.payload(Field::Affinity, attr::AFFINITY)?));
         VoluntarySwitches voluntary_switches: u64, Cpu Count, Files::STATUS, "status voluntary_ctxt_switches", "",
             "Voluntary context switches, of this thread alone.", |t| Ok(part!(t, VoluntarySwitches, CPU, Cpu)?.voluntary_switches.get());

@@ -18,6 +18,11 @@ macro_rules! lines {
             #[cfg(test)]
             pub(super) const ALL: [(Line, &'static [u8]); Line::COUNT] = [$((Line::$id, $key)),*];
 
+            /// The line with this name.
+            pub fn named(name: &str) -> Option<Line> {
+                Line::of_key(name.as_bytes())
+            }
+
             fn of_key(key: &[u8]) -> Option<Line> {
                 match key {
                     $($key => Some(Line::$id),)*
@@ -30,7 +35,7 @@ macro_rules! lines {
 
 lines! {
     State b"State"; Ppid b"PPid"; TracerPid b"TracerPid"; Uid b"Uid"; Gid b"Gid"; Groups b"Groups"; NsPid b"NSpid";
-    VmPeak b"VmPeak"; VmSize b"VmSize"; VmLck b"VmLck"; VmPin b"VmPin"; VmHwm b"VmHWM"; VmRss b"VmRSS"; RssAnon b"RssAnon";
+    VmPeak b"VmPeak"; VmSize b"VmSize"; VmLck b"VmLck"; VmPin b"VmPin"; VmHwm b"VmHWM"; RssAnon b"RssAnon";
     RssFile b"RssFile"; RssShmem b"RssShmem"; VmData b"VmData"; VmStk b"VmStk"; VmExe b"VmExe"; VmLib b"VmLib"; VmPte b"VmPTE";
     VmSwap b"VmSwap"; Hugetlb b"HugetlbPages"; Threads b"Threads"; CapInh b"CapInh"; CapPrm b"CapPrm"; CapEff b"CapEff"; CapBnd b"CapBnd"; CapAmb b"CapAmb";
     SigQ b"SigQ"; SigPnd b"SigPnd"; ShdPnd b"ShdPnd"; SigBlk b"SigBlk"; SigIgn b"SigIgn"; SigCgt b"SigCgt";

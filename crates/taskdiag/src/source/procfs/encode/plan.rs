@@ -1,6 +1,6 @@
 //! Which files of a task to read, and what in them.
 
-use taskdiag_core::field::{files_for, Field, Fields, Files, Groups};
+use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups};
 use taskdiag_core::record::attr;
 use taskdiag_core::text::process::{Line, Lines};
 
@@ -108,53 +108,19 @@ impl Plan {
     }
 }
 
-/// The lines of `status` that have a field.
+/// The lines of `status` that have a field: the one that the table names, and those without which it
+/// can't be told.
 pub(super) fn lines_of(field: Field) -> Lines {
-    let lines: &[Line] = match field {
+    let info = field.info();
+    let named = info.origin.strip_prefix("status ").and_then(Line::named);
+    let more: &[Line] = match field {
         Field::Ppid => &[Line::Ppid, Line::Threads],
         Field::State => &[Line::State, Line::Threads],
         Field::ThreadsCount => &[Line::Threads],
-        Field::TracerPid => &[Line::TracerPid],
-        Field::Uid | Field::Euid | Field::Suid | Field::Fsuid => &[Line::Uid],
-        Field::Gid | Field::Egid | Field::Sgid | Field::Fsgid => &[Line::Gid],
-        Field::CapInheritable => &[Line::CapInh],
-        Field::CapPermitted => &[Line::CapPrm],
-        Field::CapEffective => &[Line::CapEff],
-        Field::CapBounding => &[Line::CapBnd],
-        Field::CapAmbient => &[Line::CapAmb],
-        Field::NoNewPrivs => &[Line::NoNewPrivs],
-        Field::Seccomp => &[Line::Seccomp],
-        Field::Groups => &[Line::Groups],
-        Field::Affinity => &[Line::CpusAllowed],
-        Field::VoluntarySwitches => &[Line::Voluntary],
-        Field::InvoluntarySwitches => &[Line::Involuntary],
-        Field::VsizeBytes => &[Line::VmSize],
         // The kernel adds up the three, and so does the reader of the record.
         Field::RssBytes => &[Line::VmSize, Line::RssAnon, Line::RssFile, Line::RssShmem],
-        Field::RssAnonBytes => &[Line::VmSize, Line::RssAnon],
-        Field::RssFileBytes => &[Line::VmSize, Line::RssFile],
-        Field::RssShmemBytes => &[Line::VmSize, Line::RssShmem],
-        Field::SwapBytes => &[Line::VmSize, Line::VmSwap],
-        Field::PeakVsizeBytes => &[Line::VmSize, Line::VmPeak],
-        Field::PeakRssBytes => &[Line::VmSize, Line::VmHwm],
-        Field::TextBytes => &[Line::VmSize, Line::VmExe],
-        Field::DataBytes => &[Line::VmSize, Line::VmData],
-        Field::StackBytes => &[Line::VmSize, Line::VmStk],
-        Field::LibBytes => &[Line::VmSize, Line::VmLib],
-        Field::LockedBytes => &[Line::VmSize, Line::VmLck],
-        Field::PinnedBytes => &[Line::VmSize, Line::VmPin],
-        Field::PageTableBytes => &[Line::VmSize, Line::VmPte],
-        Field::HugetlbBytes => &[Line::VmSize, Line::Hugetlb],
-        Field::Nspids => &[Line::NsPid],
-        Field::SigPending => &[Line::SigPnd],
-        Field::SigSharedPending => &[Line::ShdPnd],
-        Field::SigBlocked => &[Line::SigBlk],
-        Field::SigIgnored => &[Line::SigIgn],
-        Field::SigCaught => &[Line::SigCgt],
-        Field::SigQueuedCount => &[Line::SigQ],
-        Field::Umask => &[Line::Umask],
-        Field::FdTableSize => &[Line::FdSize],
+        _ if info.group == Group::Mem => &[Line::VmSize],
         _ => &[],
     };
-    Lines::of(lines)
+    Lines::of(named.as_slice()).or(Lines::of(more))
 }
