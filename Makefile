@@ -1,7 +1,7 @@
 # Every command that a person needs. `make` lists them.
 
 CARGO ?= cargo
-# What of the matrix to run: make matrix KERNELS=6.1. Of those unit-vm takes the x86-64 ones.
+# What of the matrix to run: make matrix KERNELS=6.1. Of those unit-vm and package-vm take the x86-64 ones.
 KERNELS ?= 6.1 6.12 arm64-4k arm64-16k
 # How long the broker is attacked
 SECONDS ?= 1200
@@ -35,7 +35,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm \
+.PHONY: help build install uninstall deb rpm package-test run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
 help: ## List the commands
@@ -93,6 +93,10 @@ matrix-full: ## The same with all tests, which takes long
 unit-vm: build ## Try the broker's systemd units on Debian's kernels, in virtual machines
 	@dev/setup.sh vm
 	@for kernel in $(filter-out arm64-%,$(KERNELS)); do dev/vm/unit.sh "$$kernel" || exit; done
+
+package-vm: package-test ## Install, upgrade and remove the packages where systemd runs, in virtual machines; as root
+	@dev/setup.sh vm
+	@for kernel in $(filter-out arm64-%,$(KERNELS)); do dev/vm/package.sh "$$kernel" || exit; done
 
 soak-broker: ## Attack the broker for SECONDS, and measure what others get meanwhile
 	@dev/setup.sh test

@@ -67,6 +67,6 @@ files+=(--file "$UNITS/taskdiagd.conf:/usr/lib/sysusers.d/")
 for unit in "$UNITS/taskdiagd.service" "$UNITS/taskdiagd.socket" "$HERE/unit-checks.service"; do
   files+=(--file "$unit:/usr/lib/systemd/system/")
 done
-files+=(--file "$HERE/init-systemd:/etc/init-systemd" --file "$HERE/unit-checks:/etc/unit-checks")
+files+=(--file "$HERE/init-systemd:/etc/init-systemd" --file "$HERE/unit-setup:/etc/machine-setup" --file "$HERE/unit-checks:/etc/unit-checks")
 exec "$HERE/run.sh" --kernel "$kernel" --timeout 900 --archive "$CACHE/$SUITE.cpio" "${files[@]}" \
   --append "rdinit=/etc/init-systemd systemd.show_status=false systemd.getty_auto=no systemd.mask=getty.target $append" -- sh /etc/unit-checks
