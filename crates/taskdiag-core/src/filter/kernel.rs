@@ -229,6 +229,7 @@ mod tests {
             ("comm == 'sshd' and state == 'S'", "comm == 'sshd' and state == 'S'"),
             ("pid == 99999999999", "pid == 99999999999"),
             ("vsize_bytes > 1 and pid > 18446744073709551615", ""),
+            ("not uid == 0 or nice > 1", "(not uid == 0 or nice > 1)"),
             ("uid in (0, 1) and cmdline ~ 'x'", "uid in (0, 1)"),
             ("uid not in (0, 1)", "not uid in (0, 1)"),
             ("not (uid in (0, 1) or nice > 1)", "not uid in (0, 1) and not nice > 1"),

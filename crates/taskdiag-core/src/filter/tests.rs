@@ -66,6 +66,27 @@ fn decided(text: &str) -> Option<bool> {
         .decide(&sshd())
 }
 
+/// Check that a part is written without parentheses that the text did not have.
+#[test]
+fn a_part_is_written_as_it_was_parsed() {
+    let filter = Filter::parse("(pid == 1 or pid == 2) and fd_count > 1").unwrap();
+    let part = filter.part_without(Group::Fds).unwrap();
+    assert_eq!(part.to_string(), "pid == 1 or pid == 2");
+}
+
+/// Check that the kernel is asked about the root of all cgroups by its name, and about others without
+/// a slash at the end.
+#[test]
+fn cgroups_end_without_a_slash() {
+    for (path, asked) in [("/", "/"), ("/a/", "/a"), ("/a", "/a")] {
+        let id = |path: &[u8]| (path == asked.as_bytes()).then_some(1);
+        let parsed = Filter::parse(&format!("cgroup within '{path}'")).unwrap();
+        for filter in [parsed, Filter::within_cgroup(path.as_bytes())] {
+            assert_eq!(filter.kernel_tests(&id).tests.len(), 1, "{path}");
+        }
+    }
+}
+
 /// Check comparisons of every kind.
 #[test]
 fn comparisons_compare() {
