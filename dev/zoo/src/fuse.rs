@@ -2,7 +2,7 @@
 //!
 //! It is mounted in a mount namespace of the animal's own, and its server is a child that dies with the animal. So it is gone
 //! with the animal, however that ends. Whoever waits for an answer can be killed: the server lets those go that the kernel says
-//! were interrupted.
+//! were interrupted. Unless it is silent about that, too: then only the end of the animal ends the waiting.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -14,18 +14,21 @@ use std::path::Path;
 use crate::keeper::Doing as _;
 use crate::sys::{self, page_size};
 
-/// What its file is called.
+/// What its file is called, or the end of that: any name with this end leads there.
 const NAME: &str = "silent";
 /// How long its file is.
 const SIZE: u64 = 1 << 20;
 
 /// What of the kernel's requests a server leaves without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Silence {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Silence {
     /// What reads a file's contents.
     OfReads,
     /// All of them.
     OfAll,
+    /// All of them, and what they are told when the kernel says that somebody who waits was killed. Only closing is answered, so
+    /// that the animal itself can end.
+    EvenIfInterrupted,
 }
 
 /// A file that can be opened and mapped, and never read.
@@ -69,9 +72,9 @@ impl SilentFile {
         self.from_server.read_exact(&mut [0])
     }
 
-    /// From now on nothing at all is answered.
-    pub(crate) fn be_silent(&mut self) -> io::Result<()> {
-        self.to_server.write_all(&[0])?;
+    /// From now on this is not answered.
+    pub(crate) fn be_silent(&mut self, silence: Silence) -> io::Result<()> {
+        self.to_server.write_all(&[silence as u8])?;
         self.from_server.read_exact(&mut [0])
     }
 }
@@ -142,9 +145,12 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
     loop {
         let [has_command, has_request] = sys::either_readable([commands.as_raw_fd(), device.as_raw_fd()])?;
         if has_command && silence == Silence::OfReads {
-            let mut commands = commands;
-            commands.read_exact(&mut [0])?;
-            silence = Silence::OfAll;
+            let (mut commands, mut command) = (commands, [0]);
+            commands.read_exact(&mut command)?;
+            silence = match command[0] {
+                all if all == Silence::OfAll as u8 => Silence::OfAll,
+                _ => Silence::EvenIfInterrupted,
+            };
             answers.write_all(&[0])?;
         }
         if !has_request {
@@ -163,6 +169,7 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
         }
         let (what, number, file) = header(request);
         match what {
+            INTERRUPT if silence == Silence::EvenIfInterrupted => {}
             INTERRUPT => {
                 let interrupted = long(request, IN_HEADER);
                 if let Some(at) = unanswered.iter().position(|&waiting| waiting == interrupted) {
@@ -171,7 +178,8 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
                 }
             }
             FORGET | BATCH_FORGET => {}
-            _ if what == READ || silence == Silence::OfAll => {
+            FLUSH | RELEASE if silence != Silence::OfAll => answer(&mut device, number, 0, &[])?,
+            _ if what == READ || silence > Silence::OfReads => {
                 unanswered.push(number);
                 if what == READ {
                     answers.write_all(&[0])?;
@@ -189,7 +197,7 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
             LOOKUP => {
                 let name = request[IN_HEADER..].split(|&byte| byte == 0).next();
                 match name {
-                    Some(name) if name == NAME.as_bytes() => {
+                    Some(name) if name.ends_with(NAME.as_bytes()) => {
                         // Its number and generation, and how long this may be remembered: not at all.
                         let mut payload = [ONLY_FILE, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
                         payload.extend(attributes(ONLY_FILE));
@@ -204,7 +212,6 @@ fn serve(mut device: &File, commands: &File, mut answers: File) -> io::Result<()
                 answer(&mut device, number, 0, &payload)?;
             }
             OPEN => answer(&mut device, number, 0, &[0; 16])?,
-            FLUSH | RELEASE => answer(&mut device, number, 0, &[])?,
             _ => answer(&mut device, number, libc::ENOSYS, &[])?,
         }
     }

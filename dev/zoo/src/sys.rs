@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd as _, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr;
 
 use libc::{c_int, c_long, c_ulong, c_void, pid_t};
@@ -505,6 +507,23 @@ pub(crate) fn mount(source: &CStr, at: &CStr, kind: &CStr, options: &CStr) -> io
     // SAFETY: all texts end with a NUL and outlive the call.
     cvt(unsafe { libc::mount(source.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) }.into())
         .map(drop)
+}
+
+/// Shows a directory at another one, too.
+pub(crate) fn bind(from: &Path, at: &Path) -> io::Result<()> {
+    let (from, at) = (path(from)?, path(at)?);
+    // SAFETY: both texts end with a NUL and outlive the call, which takes no others with this flag.
+    cvt(unsafe { libc::mount(from.as_ptr(), at.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) }.into()).map(drop)
+}
+
+/// Takes a mount away, which lives on for those who use it.
+pub(crate) fn detach(at: &Path) -> io::Result<()> {
+    // SAFETY: the text ends with a NUL and outlives the call.
+    cvt(unsafe { libc::umount2(path(at)?.as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
+}
+
+fn path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Writes to (or, for a file, reads) every page of a mapping made by [`map`].

@@ -562,6 +562,26 @@ fn keeps_waiting(pid: i32, file: &str) -> bool {
     true
 }
 
+/// Starts somebody who waits for the mount of a deaf animal, and kills them, in vain.
+fn start_unkillable(pid: i32) -> std::process::Child {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        let mut waits = std::process::Command::new("stat");
+        let mut waits = waits.args(["-f", &format!("/proc/{pid}/cwd")]).spawn().unwrap();
+        let is_in_the_call = |id| read(id, "syscall").starts_with(format!("{} ", libc::SYS_statfs).as_bytes());
+        while !is_in_the_call(waits.id() as i32) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        waits.kill().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        // Whoever is killed before the server has read the request does not wait.
+        if waits.try_wait().unwrap().is_none() {
+            return waits;
+        }
+    }
+    panic!("nobody waits");
+}
+
 /// Holders hold, can be killed as any process, and leave nothing behind.
 #[test]
 fn holders_hold_until_they_are_killed() {
@@ -581,6 +601,7 @@ fn holders_hold_until_they_are_killed() {
         if name == "silent-file" {
             assert!(keeps_waiting(pid, "map_files/200000000000-200000004000"), "{name}");
         }
+        let unkillable = (name == "deaf-mount").then(|| start_unkillable(pid));
         // SAFETY: numbers only.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
         let start = Instant::now();
@@ -591,6 +612,9 @@ fn holders_hold_until_they_are_killed() {
         }
         drop(animal);
         assert!(!exists(pid), "{name}");
+        if let Some(mut unkillable) = unkillable {
+            unkillable.wait().unwrap();
+        }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("taskdiag-zoo"), "{mounts}");
     }

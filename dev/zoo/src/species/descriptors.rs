@@ -253,22 +253,11 @@ fn bind_mounted(dir: &Path) -> io::Result<()> {
     fs::create_dir(&place)?;
     sys::unshare(libc::CLONE_NEWNS)?;
     sys::keep_mounts_private()?;
-    // SAFETY: the paths end with a NUL.
-    let mounted = unsafe {
-        libc::mount(
-            path(dir)?.as_ptr(),
-            path(&place)?.as_ptr(),
-            std::ptr::null(),
-            libc::MS_BIND,
-            std::ptr::null(),
-        )
-    };
-    checked(mounted.into())?;
+    sys::bind(dir, &place)?;
     keep(File::open(place.join("plain"))?);
     // One more, from a mount that is gone.
     let gone = File::open(place.join("appended"))?;
-    // SAFETY: the path ends with a NUL.
-    checked(unsafe { libc::umount2(path(&place)?.as_ptr(), libc::MNT_DETACH) }.into())?;
+    sys::detach(&place)?;
     keep(gone);
     std::env::set_current_dir(dir)
 }

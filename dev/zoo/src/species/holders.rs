@@ -1,6 +1,6 @@
 //! Processes that keep those waiting who look at their memory or files, for as long as they live.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::thread;
@@ -9,7 +9,7 @@ use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
 
 use super::{species, Species};
 use crate::facts::Facts;
-use crate::fuse::SilentFile;
+use crate::fuse::{Silence, SilentFile};
 use crate::keeper::{fork_child, settle, settle_one_of, Keeper};
 use crate::sys::{self, page_size};
 
@@ -31,6 +31,12 @@ pub(super) const SPECIES: &[Species] = &[
         "silent-file",
         "has a file open and mapped whose file system does not answer any more, whatever it is asked",
         silent_file,
+    ),
+    species(
+        "deaf-mount",
+        "its directory is a mount whose server answers nothing, so that who waits for it can't be killed; has a file called \
+         /dmabuf:silent open there",
+        deaf_mount,
     ),
 ];
 
@@ -115,8 +121,28 @@ fn silent_file(keeper: &mut Keeper) -> io::Result<Facts> {
         sys::map_at(AT, 4 * page_size(), PROT_READ | PROT_EXEC, MAP_PRIVATE, file)?;
         report.facts.comm = Some(b"silent-file".to_vec());
         sys::set_comm(b"silent-file")?;
-        silent.be_silent()?;
+        silent.be_silent(Silence::OfAll)?;
         std::mem::forget(silent);
+        Ok(())
+    })
+}
+
+/// The file's name begins at the root of a mount that was detached, so that it looks like that of a buffer of devices.
+fn deaf_mount(keeper: &mut Keeper) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
+    fork_child(|report| {
+        let [mount, detached] = ["mount", "detached"].map(|name| dir.join(name));
+        fs::create_dir(&mount)?;
+        fs::create_dir(&detached)?;
+        let mut silent = SilentFile::mount(&mount)?;
+        sys::bind(&mount, &detached)?;
+        let file = File::open(detached.join("dmabuf:silent"))?;
+        sys::detach(&detached)?;
+        std::env::set_current_dir(&mount)?;
+        report.facts.comm = Some(b"deaf-mount".to_vec());
+        sys::set_comm(b"deaf-mount")?;
+        silent.be_silent(Silence::EvenIfInterrupted)?;
+        std::mem::forget((silent, file));
         Ok(())
     })
 }
