@@ -7,8 +7,10 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody};
+use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, Run};
 use serde_json::{json, Value};
 use taskdiag_zoo::Zoo;
 
@@ -337,17 +339,64 @@ fn silent_file_systems_hold_nobody() {
     let animal = zoo.start("silent-file").expect("an animal");
     let pid = animal.pid.to_string();
     for source in ["auto", "procfs", "bpf"] {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let rows = rows(&["files", "--json", "--use", "all", "--source", source, &pid]);
-        assert!(
-            began.elapsed() < std::time::Duration::from_secs(3),
-            "{:?}",
-            began.elapsed()
-        );
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         let silent = rows
             .iter()
             .filter(|row| row["name"].as_str().is_some_and(|name| name.ends_with("/silent")));
         assert_eq!(silent.count(), 2, "{source}: {rows:?}");
+    }
+}
+
+/// Runs the command, which ends in time or fails, whatever holds it.
+fn run_in_time(args: &[&str]) -> Run {
+    let mut command = common::command(args);
+    command
+        .env_remove("TASKDIAG_PATIENCE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let began = Instant::now();
+    while child.try_wait().expect("its state").is_none() {
+        if began.elapsed() > Duration::from_secs(3) {
+            let _ = child.kill();
+            panic!("it does not end: {args:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Run::new(child.wait_with_output().expect("its output"))
+}
+
+/// Check that paths are looked up on a file system whose server answers nothing, so that whoever
+/// waits for it can't be killed: the command ends.
+#[test]
+fn deaf_servers_hold_nobody() {
+    let zoo = Zoo::new().expect("a zoo");
+    let animal = zoo.start("deaf-mount").expect("an animal");
+    let pid = animal.pid.to_string();
+    let mount = fs::read_link(format!("/proc/{pid}/cwd")).expect("a link");
+    let mount = format!("/proc/{pid}/root{}", mount.to_str().expect("UTF-8"));
+    let name = format!("{mount}/silent");
+    for source in ["auto", "procfs", "bpf"] {
+        let ask = |more: &[&str]| run_in_time(&[&["files", "--jsonl", "--source", source, "-p", &pid], more].concat());
+        // It also has a file open whose name looks like that of a buffer of devices.
+        let all = ask(&["--use", "all", "-o", "use,kind,name"]).complete();
+        let buffer = r#"{"use":"fd","kind":"file","name":"/dmabuf:silent"}"#;
+        assert!(all.contains(buffer), "{source}: {all}");
+        let found = ask(&["-o", "use", "--path", &mount]).complete();
+        assert!(
+            found.contains(r#"{"use":"cwd"}"#) && found.contains(r#"{"use":"fd"}"#),
+            "{source}: {found}"
+        );
+        // A name has to be looked up, and its server does not answer.
+        let none = ask(&["--path", &name]);
+        assert_eq!((none.code, none.stdout.len()), (Some(2), 0), "{source}: {none:?}");
+        let said = format!("{name}: no answer from its file system");
+        assert!(none.stderr.contains(&said), "{source}: {none:?}");
+        let one = ask(&["--path", &name, "/dev/null"]);
+        assert_eq!(one.code, Some(1), "{source}: {one:?}");
     }
 }
 

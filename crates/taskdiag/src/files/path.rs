@@ -1,7 +1,7 @@
 //! Which files a path of the caller is about: a file, the files below a directory, or a file
 //! system.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -11,9 +11,11 @@ use rustix::io::Errno;
 use taskdiag_bpf::files::Match;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::process;
+use taskdiag_sys::isolated::{Failed, WorkFiles};
 
+use super::procfs::own_link;
 use super::{Device, OpenFile};
-use crate::readers;
+use crate::errands::{numbers, put_numbers, Errands};
 
 /// What a path leads to, to find the files that are that or are below it.
 ///
@@ -51,15 +53,23 @@ impl PathMatch {
     /// [`System`](ErrorKind::System) or [`Denied`](ErrorKind::Denied) if it leads nowhere,
     /// [`NoAnswer`](ErrorKind::NoAnswer) if a file system does not say so within the patience.
     pub fn new(path: impl AsRef<Path>, patience: Duration) -> Result<PathMatch> {
-        let path = path.as_ref().to_owned();
-        let shown = path.display().to_string();
-        let found = readers::call(0, 0, patience, move || find(&path));
-        found.unwrap_or_else(|| {
-            Err(Error::new(
+        let path = path.as_ref();
+        // The thread that walks a path may wait for a server, and then not even a fatal signal ends
+        // that.
+        let mut errands = Errands::new(patience);
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Failed::Errno(Errno::INVAL));
+        let found = name.and_then(|name| Place::from_bytes(errands.run(find, [0; 3], &name, None)?));
+        match found {
+            Ok(place) => {
+                let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+                Ok(place.seen_by(&mounts))
+            }
+            Err(Failed::Errno(errno)) => Err(Error::io(path.display().to_string(), errno)),
+            Err(Failed::Silent) => Err(Error::new(
                 ErrorKind::NoAnswer,
-                format!("{shown}: no answer from its file system"),
-            ))
-        })
+                format!("{}: no answer from its file system", path.display()),
+            )),
+        }
     }
 
     /// Whether a file is that, or below it.
@@ -107,70 +117,104 @@ impl PathMatch {
     }
 }
 
-fn find(path: &Path) -> Result<PathMatch> {
-    let failed = |errno: Errno| Error::io(path.display().to_string(), errno);
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let place = rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::empty()).map_err(failed)?;
-    readers::beat();
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&place, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID).map_err(failed)?;
-    let device = Device {
-        major: stat.stx_dev_major,
-        minor: stat.stx_dev_minor,
-    };
-    readers::beat();
-    let is_plain = rustix::fs::fstatfs(&place).is_ok_and(|system| PLAIN.contains(&(system.f_type as u64)));
-    let is_directory = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
-    let tree = if is_directory {
-        let is_mount = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let mut tree = tree(place.as_fd(), is_mount).map_err(failed)?;
-        let has_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        tree.mounts
-            .extend(u32::try_from(stat.stx_mnt_id).ok().filter(|_| has_mount));
-        Some(tree)
-    } else {
-        None
-    };
-    Ok(PathMatch {
-        device,
-        inode: stat.stx_ino,
-        is_plain,
-        tree,
-    })
+/// Where a path leads.
+#[derive(Clone, Debug)]
+struct Place {
+    device: Device,
+    inode: u64,
+    /// Its mount, if the kernel says so (Linux 5.8), and whether it is the root of that.
+    mount: Option<u32>,
+    is_mount: bool,
+    /// The path from the caller's root, if it is a directory.
+    directory: Option<Vec<u8>>,
 }
 
-/// File systems whose stat(2) shows the numbers that the kernel's inode has (linux/magic.h): ext2 to
-/// ext4, XFS, tmpfs, ramfs, F2FS, devpts.
-const PLAIN: [u64; 6] = [0xef53, 0x5846_5342, 0x0102_1994, 0x8584_58f6, 0xf2f5_2010, 0x1cd1];
+/// An errand: looks where a path leads. Puts down numbers, and the path of a directory from the
+/// caller's root behind them. Nothing is asked but the lookup of the path itself.
+fn find(_: &mut WorkFiles, _: [u64; 3], path: &CStr, room: &mut [u8]) -> std::result::Result<usize, Errno> {
+    let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&place, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+    let has_mount = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    let is_directory = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+    let about = [
+        stat.stx_dev_major.into(),
+        stat.stx_dev_minor.into(),
+        stat.stx_ino,
+        if has_mount { stat.stx_mnt_id } else { u64::MAX },
+        stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT).into(),
+        is_directory.into(),
+    ];
+    let len = put_numbers(about, room);
+    if is_directory {
+        return Ok(len + own_link(&place, &mut room[len..])?);
+    }
+    Ok(len)
+}
 
-fn tree(directory: BorrowedFd<'_>, is_mount: bool) -> std::result::Result<Tree, Errno> {
-    let mut prefix = super::procfs::own_link(directory)?;
+/// File systems whose stat(2) shows the numbers that the kernel's inode has.
+const PLAIN: [&[u8]; 10] = [
+    b"ext2",
+    b"ext3",
+    b"ext4",
+    b"xfs",
+    b"f2fs",
+    b"tmpfs",
+    b"devtmpfs",
+    b"ramfs",
+    b"rootfs",
+    b"devpts",
+];
+
+impl Place {
+    fn from_bytes(bytes: &[u8]) -> std::result::Result<Place, Failed> {
+        let read = numbers(bytes).zip(bytes.get(6 * 8..));
+        let ([major, minor, inode, mount, is_mount, is_directory], path) = read.ok_or(Failed::Errno(Errno::IO))?;
+        Ok(Place {
+            device: Device {
+                major: major as u32,
+                minor: minor as u32,
+            },
+            inode,
+            mount: u32::try_from(mount).ok(),
+            is_mount: is_mount != 0,
+            directory: (is_directory != 0).then(|| path.to_vec()),
+        })
+    }
+
+    /// What the path leads to, for whoever sees these mounts (`mountinfo`).
+    fn seen_by(self, mounts: &[u8]) -> PathMatch {
+        let own = process::mounts(mounts).find(|mount| Some(mount.id) == self.mount);
+        let is_whole = self.is_mount && own.is_some_and(|own| own.root == b"/");
+        PathMatch {
+            device: self.device,
+            inode: self.inode,
+            is_plain: own.is_some_and(|own| PLAIN.contains(&own.kind)),
+            tree: self.directory.map(|path| tree(path, self.mount, is_whole, mounts)),
+        }
+    }
+}
+
+fn tree(mut prefix: Vec<u8>, own: Option<u32>, is_whole: bool, mounts: &[u8]) -> Tree {
     if !prefix.ends_with(b"/") {
         prefix.push(b'/');
     }
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mut tree = Tree {
-        mounts: Vec::new(),
-        devices: Vec::new(),
-        is_whole: false,
         prefix,
+        mounts: own.into_iter().collect(),
+        devices: Vec::new(),
+        is_whole,
     };
-    for mount in process::mounts(&mounts) {
-        let mut point: Vec<u8> = process::unescape(mount.point).collect();
-        if !point.ends_with(b"/") {
-            point.push(b'/');
-        }
-        if point == tree.prefix {
-            // The last mount there hides the others.
-            tree.is_whole = is_mount && mount.root == b"/";
-        } else if point.starts_with(&tree.prefix) {
+    for mount in process::mounts(mounts) {
+        let point: Vec<u8> = process::unescape(mount.point).collect();
+        if point.starts_with(&tree.prefix) {
             tree.mounts.push(mount.id);
             if !tree.devices.contains(&mount.device) {
                 tree.devices.push(mount.device);
             }
         }
     }
-    Ok(tree)
+    tree
 }
 
 #[cfg(test)]
@@ -237,6 +281,40 @@ mod tests {
         assert!(!place.is_about(&unknown));
         place.tree.as_mut().expect("a tree").is_whole = true;
         assert!(is_about(&place, "/elsewhere", here, 1) && !is_about(&place, "/elsewhere", below, 1));
+    }
+
+    /// Check what is made of a place and the mounts that the caller sees.
+    #[test]
+    fn mounts_decide_what_is_below() {
+        let mounts = b"20 1 8:1 / / rw - ext4 /dev/a rw\n\
+            30 20 0:40 / /a rw - btrfs /dev/b rw\n\
+            31 20 0:41 / /a rw - tmpfs tmp rw\n\
+            32 31 0:42 /part /a/b\\040c rw shared:1 - fuse.x x rw\n\
+            33 20 0:43 / /ab rw - xfs /dev/c rw\n";
+        let place = |mount, is_mount, directory: Option<&str>| {
+            let place = Place {
+                device: Device { major: 0, minor: 41 },
+                inode: 1,
+                mount,
+                is_mount,
+                directory: directory.map(|path| path.as_bytes().to_vec()),
+            };
+            place.seen_by(mounts)
+        };
+        let whole = place(Some(31), true, Some("/a"));
+        let tree = whole.tree.expect("a directory");
+        assert_eq!((&tree.prefix[..], tree.is_whole), (&b"/a/"[..], true));
+        assert_eq!(tree.mounts, [31, 32]);
+        assert_eq!(tree.devices, [Device { major: 0, minor: 42 }]);
+        assert!(whole.is_plain);
+        let whole = |mount, is_mount| place(mount, is_mount, Some("/a")).tree.expect("a directory").is_whole;
+        // A part of a file system, a directory that is no mount point, a mount of another namespace.
+        assert!(!whole(Some(32), true) && !whole(Some(31), false) && !whole(Some(99), true) && !whole(None, true));
+        let is_plain = |mount| place(mount, false, None).is_plain;
+        assert!(is_plain(Some(20)) && is_plain(Some(33)));
+        assert!(!is_plain(Some(30)) && !is_plain(Some(32)) && !is_plain(Some(99)) && !is_plain(None));
+        let root = place(Some(20), true, Some("/")).tree.expect("a directory");
+        assert_eq!((&root.prefix[..], root.is_whole), (&b"/"[..], true));
     }
 
     /// Check that paths of this host are found, and that what leads nowhere is an error.

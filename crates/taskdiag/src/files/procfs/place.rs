@@ -11,7 +11,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
 use taskdiag_core::text::process;
 
-use crate::files::{AnonKind, Device, Kind, Known, OpenFile};
+use crate::files::{Device, Known, OpenFile};
 use crate::readers;
 
 /// Why a value is missing that a system call did not give.
@@ -92,20 +92,14 @@ pub(super) fn read_text(directory: BorrowedFd<'_>, name: &CStr, text: &mut [u8])
     Ok(len)
 }
 
-/// The text of the link of one of our own descriptors.
-pub(in crate::files) fn own_link(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+/// Reads the text of the link of one of our own descriptors, and returns its length.
+pub(in crate::files) fn own_link(fd: &OwnedFd, text: &mut [u8]) -> Result<usize, Errno> {
     let name = Name::new(format_args!("/proc/self/fd/{}", fd.as_raw_fd()));
-    let mut text = vec![0; LONGEST_NAME];
-    let len = rustix::fs::readlinkat_raw(CWD, name.as_c_str(), &mut text[..])?;
-    text.truncate(len);
-    Ok(text)
+    rustix::fs::readlinkat_raw(CWD, name.as_c_str(), text)
 }
 
 /// The kernel makes no longer names: PATH_MAX.
 pub(super) const LONGEST_NAME: usize = 4096;
-
-/// `DMA_BUF_MAGIC` of linux/magic.h.
-const DMA_BUF_MAGIC: u64 = 0x444d_4142;
 
 /// What statx(2) says.
 #[derive(Clone, Copy, Debug)]
@@ -140,18 +134,6 @@ pub(super) fn stat(place: BorrowedFd<'_>) -> Result<Stat, Errno> {
             Err(Absent::Unsupported)
         },
     })
-}
-
-pub(super) fn kind(place: BorrowedFd<'_>, name: &[u8], mode: u32) -> Known<Kind> {
-    // A path may look like the name of a buffer. Its file system tells.
-    if name.starts_with(b"/dmabuf:") {
-        readers::beat();
-        let system = rustix::fs::fstatfs(place).map_err(absent)?;
-        if system.f_type as u64 == DMA_BUF_MAGIC {
-            return Ok(Kind::Anon(AnonKind::Dmabuf));
-        }
-    }
-    Kind::new(mode, name).ok_or(Absent::Unsupported)
 }
 
 /// Whether the fdinfo of a descriptor is that of the file that was found there.

@@ -1,18 +1,18 @@
 //! Reads the files of one process.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, CWD};
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::text::fdinfo::fdinfo;
 use taskdiag_core::text::process;
 
-use super::place::{absent, is_same, kind, open_descriptors, open_process, read_whole, stat, Name, LONGEST_NAME};
+use super::place::{absent, is_same, open_descriptors, open_process, own_link, read_whole, stat, Name, LONGEST_NAME};
 use super::{bare, End, Unit, What};
 use crate::files::batch::Batch;
-use crate::files::{Known, OpenFile, Use, Uses, Wants};
+use crate::files::{Kind, Known, OpenFile, Use, Uses, Wants};
 use crate::readers;
 
 /// So many files of a process are read in one go, so that an answer takes no more memory if one
@@ -228,11 +228,7 @@ impl<'a> Reader<'a> {
         readers::beat();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let place = rustix::fs::openat(directory, link, flags, Mode::empty())?;
-        let own = Name::new(format_args!("/proc/self/fd/{}", place.as_raw_fd()));
-        let name = match rustix::fs::readlinkat_raw(CWD, own.as_c_str(), &mut self.name[..]) {
-            Ok(len) => Ok(len),
-            Err(errno) => Err(absent(errno)),
-        };
+        let name = own_link(&place, &mut self.name).map_err(absent);
         self.read_stat(place.as_fd(), name, file);
         let name = if needs.contains(Wants::NAMES) {
             name
@@ -265,7 +261,7 @@ impl<'a> Reader<'a> {
             return;
         }
         let name = name.map_or(&b""[..], |len| &self.name[..len]);
-        file.kind = stat.and_then(|stat| kind(place, name, stat.mode));
+        file.kind = stat.and_then(|stat| Kind::new(stat.mode, name).ok_or(Absent::Unsupported));
         file.size_bytes = stat.map(|stat| stat.size_bytes);
         file.device = stat.map(|stat| stat.device);
         file.inode = stat.map(|stat| stat.inode);
