@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, Run};
+use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_without_proc, Run};
 use serde_json::{json, Value};
 use taskdiag_zoo::Zoo;
 
@@ -422,6 +422,24 @@ fn what_is_missing_is_said() {
         broker.stderr,
         "taskdiag: the source broker does not answer about open files: bpf and procfs do\n"
     );
+}
+
+/// Check that an error says so where `/proc` is missing, which each answer takes.
+#[test]
+fn nothing_is_answered_without_proc() {
+    for args in [
+        &["files", "1"][..],
+        &["files", "--source", "bpf", "1"],
+        &["files", "--source", "procfs", "1"],
+        &["files", "--deleted"],
+        &["files", "--use", "map", "--json"],
+        &["files", "--path", "/tmp"],
+        &["files", "--by", "user"],
+    ] {
+        let run = run_without_proc(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}: {run:?}");
+        assert!(run.stderr.contains("mount -t proc proc /proc"), "{args:?}: {run:?}");
+    }
 }
 
 /// Check that a closed pipe is silent, and a full disk is not.

@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use common::{check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, Run, Sleeper};
+use common::{
+    check_closed_pipe, check_full_disk, command, free_pid, run, run_as_nobody, run_without_proc, Run, Sleeper,
+};
 use serde_json::{json, Value};
 
 /// The rows of a JSON document.
@@ -460,5 +462,20 @@ fn silent_processes_hold_nobody() {
         let run = ask(&["maps", "--all", "--build-id", "--jsonl", "--source", source], 20);
         let text = run.text();
         assert!(text.contains(&format!("{{\"pid\":{},", other.pid())), "{source}");
+    }
+}
+
+/// Check that no process is said not to exist where `/proc` is missing.
+#[test]
+fn a_missing_proc_is_no_missing_process() {
+    for args in [
+        &["maps", "1"][..],
+        &["maps", "--source", "bpf", "1"],
+        &["maps", "-p", "1"],
+        &["maps", "--all"],
+    ] {
+        let run = run_without_proc(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{args:?}: {run:?}");
+        assert!(run.stderr.contains("mount -t proc proc /proc"), "{args:?}: {run:?}");
     }
 }

@@ -354,10 +354,11 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = Shown::new(&args)?;
     let format = args.output.formats.format();
     let query = args.query()?.fields(shown.fields(format));
-    let (request, outcome) = args.request(&shown)?;
     let mut handle = args.from.handle();
-    // The broker lists processes, but not their files: say so before it is asked.
+    // The broker lists processes, but not their files: say so before it is asked. And paths are
+    // looked up with the help of /proc.
     handle.prepare_files(&Snapshot::default())?;
+    let (request, outcome) = args.request(&shown)?;
     let processes = Answers::ask(&mut handle, &query)?;
     let mut report = Report::new(&args, &request, &processes);
     let answer = match &shown {

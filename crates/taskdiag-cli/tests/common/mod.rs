@@ -156,6 +156,14 @@ pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
     Some(Run::new(output.expect("the binary runs")))
 }
 
+/// Runs the binary where `/proc` is another file system.
+pub fn run_without_proc(args: &[&str]) -> Run {
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /proc && exec \"$@\"", "sh"]);
+    let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).args(args).output();
+    Run::new(output.expect("util-linux has unshare"))
+}
+
 /// A process that waits until it is dropped.
 #[derive(Debug)]
 pub struct Sleeper(Child);

@@ -264,8 +264,12 @@ impl Handle {
     ///
     /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported) if the source of
     /// [`with_source`](Handle::with_source) can't answer. The broker does not answer about files.
+    /// [`Unsupported`](ErrorKind::Unsupported) or [`System`](ErrorKind::System) if `/proc` is not
+    /// mounted: BPF leaves to it what it can't tell exactly.
     pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
-        self.files.prepare(self.source, processes.len())
+        let source = self.files.prepare(self.source, processes.len())?;
+        self.sources.procfs()?;
+        Ok(source)
     }
 
     /// How far the query that is running has come with [`Group::Rollup`], which can take long.

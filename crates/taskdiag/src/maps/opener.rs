@@ -14,6 +14,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_protocol::wire::{show, Strategy};
 
 use crate::source::broker::Broker as Connection;
+use crate::source::procfs;
 
 /// A file about an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<O
     match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::SRCH) => Ok(None),
-        Err(Errno::NOENT) => Err(Error::no_such_process(pid)),
+        Err(Errno::NOENT) => Err(procfs::missing(pid)),
         Err(Errno::ACCESS | Errno::PERM) => Err(Error::new(
             ErrorKind::Denied,
             format!("pid {pid}: you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),

@@ -345,13 +345,18 @@ pub(crate) struct Supplements {
     pub no_answer: u64,
 }
 
+/// The error about a process that `/proc` does not have: there is none, or `/proc` is not that of the
+/// caller.
+pub(crate) fn missing(pid: u32) -> Error {
+    Procfs::open().err().unwrap_or_else(|| Error::no_such_process(pid))
+}
+
 /// The processes that `/proc` lists, ascending.
 pub(crate) fn pids() -> Result<Vec<u32>, Error> {
-    let failed = |errno| Error::io("can't list /proc (mount it with: mount -t proc proc /proc)", errno);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let proc = rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).map_err(failed)?;
+    let proc = Procfs::open()?.directory();
     let mut listing = Listing::default();
-    listing.all(proc.as_fd()).map_err(failed)?;
+    let listed = listing.all(proc.as_fd());
+    listed.map_err(|errno| Error::io("can't list /proc", errno))?;
     Ok(listing.ids)
 }
 
