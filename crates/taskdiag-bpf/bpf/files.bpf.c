@@ -22,6 +22,7 @@ struct td_files_walk walk SEC(".bss");
 #define SOCKFS_MAGIC 0x534f434b
 #define PIPEFS_MAGIC 0x50495045
 #define ANON_INODE_FS_MAGIC 0x09041934
+#define PID_FS_MAGIC 0x50494446
 #define TMPFS_MAGIC 0x01021994
 #define HUGETLBFS_MAGIC 0x958458f6
 #define SECRETMEM_MAGIC 0x5345434d
@@ -286,8 +287,12 @@ __noinline int put_place(__u64 vfsmount, __u64 dentry, __u64 inode)
 		record->dev_minor = device & 0xfffff;
 		record->size = GET(inode, inode, i_size);
 		record->nlink = GET(inode, inode, __i_nlink);
-		/* Since cfd86ef7e8e7 ("anon_inode: use a proper mode internally", 6.16) it has a type. */
-		record->mode = magic == ANON_INODE_FS_MAGIC ? mode & ~S_IFMT : mode;
+		/*
+		 * Objects of the kernel have no type for us. Since cfd86ef7e8e7 ("anon_inode: use a proper
+		 * mode internally", 6.16) their inodes have one, and those of pidfds since cb12fd8e0dab
+		 * ("pidfd: add pidfs", 6.9).
+		 */
+		record->mode = magic == ANON_INODE_FS_MAGIC || magic == PID_FS_MAGIC ? mode & ~S_IFMT : mode;
 		if (!has_plain_stat(magic, mode))
 			deferred |= TD_FILE_DEFER_STAT;
 	}

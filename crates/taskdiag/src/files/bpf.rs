@@ -11,7 +11,7 @@ use taskdiag_core::identity::TICK_NS;
 
 use super::batch::Batch;
 use super::procfs::{self, End, What};
-use super::{Device, Kind, Kinds, Known, OpenFile, Pass, PathMatch, Process, Request, Use, Uses, Wants};
+use super::{Device, Kind, Kinds, OpenFile, Pass, PathMatch, Process, Request, Use, Uses, Wants};
 
 /// Beside the flags of records: procfs has the detail.
 const DEFER_DETAIL: u16 = 1 << 15;
@@ -259,8 +259,8 @@ struct Completed {
 impl Completed {
     /// The file with this use and descriptor; `None` if there is none any more. `file` is what the
     /// program says of it, and `deferred` what it does not know.
-    fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16) -> Option<OpenFile<'a>> {
-        let without = |reason| Some(without(*file, deferred, reason));
+    fn complete<'a>(&'a self, file: &OpenFile<'a>, deferred: u16, needs: Wants) -> Option<OpenFile<'a>> {
+        let without = |reason| Some(without(*file, deferred, needs, reason));
         let Some(found) = &self.found else {
             return without(Absent::NoAnswer);
         };
@@ -274,38 +274,28 @@ impl Completed {
     }
 }
 
-/// A file without what is deferred.
-fn without(mut file: OpenFile<'_>, deferred: u16, reason: Absent) -> OpenFile<'_> {
-    fn lose<T>(value: &mut Known<T>, reason: Absent) {
-        if value.as_ref().err() != Some(&Absent::NotAsked) {
-            *value = Err(reason);
-        }
-    }
-    let all = deferred & files::DEFER_ALL != 0;
-    if all || deferred & files::DEFER_NAME != 0 {
-        lose(&mut file.name, reason);
+/// A file without what is deferred of it.
+fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) -> OpenFile<'a> {
+    let lost = [
+        (files::DEFER_ALL, Wants::all()),
+        (files::DEFER_NAME, Wants::NAMES),
+        (files::DEFER_STAT, Wants::STAT.union(Wants::SPACE)),
+        (files::DEFER_SPACE, Wants::SPACE),
+        (DEFER_DETAIL, Wants::DETAIL),
+    ];
+    let lost = lost.into_iter().filter(|(flag, _)| deferred & flag != 0);
+    let lost: Wants = lost.map(|(_, values)| values).collect();
+    let kind = match file.kind {
+        Ok(_) if deferred & files::DEFER_ALL != 0 => Err(reason),
         // The name tells which object of the kernel it is.
-        lose(&mut file.kind, reason);
+        Ok(Kind::Anon(_)) if deferred & files::DEFER_NAME != 0 => Err(reason),
+        // File systems show other numbers than the kernel's inode has, and no other type.
+        kind => kind,
+    };
+    OpenFile {
+        kind,
+        ..file.without(lost.intersection(needs), reason)
     }
-    if all || deferred & files::DEFER_STAT != 0 {
-        lose(&mut file.kind, reason);
-        lose(&mut file.size_bytes, reason);
-        lose(&mut file.device, reason);
-        lose(&mut file.inode, reason);
-        lose(&mut file.nlink, reason);
-    }
-    if all || deferred & (files::DEFER_STAT | files::DEFER_SPACE) != 0 {
-        lose(&mut file.allocated_bytes, reason);
-    }
-    if all || deferred & DEFER_DETAIL != 0 {
-        lose(&mut file.detail, reason);
-    }
-    if all {
-        lose(&mut file.open_flags, reason);
-        lose(&mut file.offset_bytes, reason);
-        lose(&mut file.mnt_id, reason);
-    }
-    file
 }
 
 /// Passes on what a run found. procfs completes what is deferred.
@@ -331,12 +321,16 @@ fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>
     let parts = procfs::read_units(units, patience, pass);
     let found = parts.into_iter().map(|(_, _, found)| Completed { found });
     let completed: HashMap<usize, Completed> = indexes.into_iter().zip(found).collect();
+    let needs = pass.request.needs();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
-        let process = &chunk[index];
-        if deferred == 0 {
-            pass.deliver_one(process, &file)?;
-        } else if let Some(file) = completed.get(&index).and_then(|one| one.complete(&file, deferred)) {
-            pass.deliver_one(process, &file)?;
+        let file = match deferred {
+            0 => Some(file),
+            _ => completed
+                .get(&index)
+                .and_then(|one| one.complete(&file, deferred, needs)),
+        };
+        if let Some(file) = file {
+            pass.deliver_one(&chunk[index], &file)?;
         }
     }
     ControlFlow::Continue(())

@@ -216,24 +216,32 @@ impl OpenFile<'_> {
 
     /// Without what was only read for the filter.
     fn only(self, wants: Wants) -> Self {
+        self.without(wants.complement(), Absent::NotAsked)
+    }
+
+    /// Without these values, for this reason.
+    fn without(self, values: Wants, reason: Absent) -> Self {
         let mut file = self;
-        if !wants.contains(Wants::NAMES) {
-            file.name = Err(Absent::NotAsked);
+        if values.contains(Wants::NAMES) {
+            file.name = Err(reason);
         }
-        if !wants.contains(Wants::FLAGS) {
-            file.open_flags = Err(Absent::NotAsked);
-            file.offset_bytes = Err(Absent::NotAsked);
-            file.mnt_id = Err(Absent::NotAsked);
+        if values.contains(Wants::FLAGS) {
+            file.open_flags = Err(reason);
+            file.offset_bytes = Err(reason);
+            file.mnt_id = Err(reason);
         }
-        if !wants.contains(Wants::STAT) {
-            file.kind = Err(Absent::NotAsked);
-            file.size_bytes = Err(Absent::NotAsked);
-            file.device = Err(Absent::NotAsked);
-            file.inode = Err(Absent::NotAsked);
-            file.nlink = Err(Absent::NotAsked);
+        if values.contains(Wants::STAT) {
+            file.kind = Err(reason);
+            file.size_bytes = Err(reason);
+            file.device = Err(reason);
+            file.inode = Err(reason);
+            file.nlink = Err(reason);
         }
-        if !wants.contains(Wants::SPACE) {
-            file.allocated_bytes = Err(Absent::NotAsked);
+        if values.contains(Wants::SPACE) {
+            file.allocated_bytes = Err(reason);
+        }
+        if values.contains(Wants::DETAIL) {
+            file.detail = Err(reason);
         }
         file
     }

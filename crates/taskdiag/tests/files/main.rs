@@ -521,14 +521,40 @@ fn users_see_their_own() {
     });
 }
 
+/// Check that a process whose descriptors can be listed, but not looked at, is denied, whatever is
+/// asked.
+#[test]
+fn listing_is_not_seeing() {
+    // It opens directories of other users, and follows no links of their processes.
+    const DAC_READ_SEARCH: u64 = 1 << 2;
+    child::run(test_name!(), "lists", child::nobody(DAC_READ_SEARCH), || {
+        let parent = std::os::unix::process::parent_id();
+        assert!(fs::read_dir(format!("/proc/{parent}/fd")).expect("a list").count() > 0);
+        let null = PathMatch::new("/dev/null", Duration::from_secs(5)).expect("it exists");
+        for wants in [Wants::NAMES, Wants::FLAGS, Wants::STAT, Wants::DETAIL, Wants::SPACE] {
+            for paths in [Vec::new(), vec![null.clone()]] {
+                let mut request = request(wants);
+                request.filter.uses = Uses::FD;
+                request.filter.paths = paths;
+                let (rows, answer) = list(&mut handle(SourceId::Procfs), &Query::these([parent]), &request);
+                assert_eq!(rows, [], "{wants:?}");
+                assert_eq!((answer.denied, answer.undecided), (1, 0), "{wants:?}: {answer:?}");
+            }
+        }
+    });
+}
+
 /// Check that two capabilities are enough for BPF, and that what only procfs has is denied.
 #[test]
 fn two_capabilities_see_descriptors() {
     // Of the process that the second one looks at.
-    let held = [
-        fs::File::open("/dev/null").expect("a device"),
-        fs::File::open("/proc/version").expect("a file of /proc"),
-    ];
+    let dir = std::env::temp_dir().join(format!("taskdiag-files-{}", std::process::id()));
+    let long = (0..8).fold(dir.clone(), |path, _| path.join("two hundred ".repeat(16)));
+    fs::create_dir_all(&long).expect("a directory");
+    let held = ["/dev/null", "/proc/version", long.to_str().expect("UTF-8")];
+    let held = held.map(|path| fs::File::open(path).expect(path));
+    let own = rustix::process::getpid();
+    let pidfd = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("a pidfd");
     child::run(test_name!(), "both", child::nobody(child::BOTH), || {
         let parent = std::os::unix::process::parent_id();
         let mut handle = handle(SourceId::Bpf);
@@ -542,12 +568,15 @@ fn two_capabilities_see_descriptors() {
         let null = named("/dev/null").unwrap_or_else(|| panic!("{rows:?}"));
         let stat = fs::metadata("/dev/null").expect("its stat");
         assert_eq!((null.kind, null.inode), (Ok(Kind::Char), Ok(stat.ino())));
-        // The file system of /proc shows numbers of its own.
+        // The file system of /proc shows numbers of its own, and the kernel's type.
         let version = named("/proc/version").unwrap_or_else(|| panic!("{rows:?}"));
-        assert_eq!(
-            (version.kind, version.inode),
-            (Err(Absent::Denied), Err(Absent::Denied))
-        );
+        assert_eq!((version.kind, version.inode), (Ok(Kind::File), Err(Absent::Denied)));
+        // A name that is too long for the program says nothing about the kind. That of a pidfd does.
+        let is_unnamed = |row: &&Row| row.name == Err(Absent::Denied);
+        let kinds: Vec<_> = rows.iter().filter(is_unnamed).map(|row| row.kind).collect();
+        assert!(kinds.contains(&Ok(Kind::Dir)), "{kinds:?}");
+        assert!(!kinds.contains(&Ok(Kind::File)), "{kinds:?}");
     });
-    drop(held);
+    drop((held, pidfd));
+    fs::remove_dir_all(&dir).expect("it is ours");
 }
