@@ -110,18 +110,9 @@ impl Reader<'_> {
                 // Following these links takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
                 Err(errno) => {
                     let reason = absent(errno);
+                    file = file.without(needs.intersection(STATS), reason);
                     if needs.contains(Wants::FLAGS) {
                         file.mnt_id = Err(reason);
-                    }
-                    if needs.contains(Wants::SPACE) {
-                        file.allocated_bytes = Err(reason);
-                    }
-                    if needs.contains(Wants::STAT) {
-                        file.kind = Err(reason);
-                        file.size_bytes = Err(reason);
-                        file.device = Err(reason);
-                        file.inode = Err(reason);
-                        file.nlink = Err(reason);
                     }
                 }
             }

@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             if self.files.len() >= PART {
                 return Ok(End::More(fd));
             }
-            self.read_descriptor(directory.as_fd(), fds.as_fd(), fd);
+            self.read_descriptor(directory.as_fd(), fds.as_fd(), fd)?;
         }
         Ok(End::Whole)
     }
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         let fds = open_descriptors(directory)?;
         for &(used_as, fd) in files {
             match used_as {
-                Use::Fd => self.read_descriptor(directory, fds.as_fd(), fd),
+                Use::Fd => self.read_descriptor(directory, fds.as_fd(), fd)?,
                 other => self.read_link(directory, other)?,
             }
         }
@@ -124,71 +124,77 @@ impl<'a> Reader<'a> {
         self.files.push(&file);
     }
 
-    /// Reads a descriptor, if it is still there.
-    fn read_descriptor(&mut self, directory: BorrowedFd<'_>, fds: BorrowedFd<'_>, fd: u32) {
-        let link = Name::new(format_args!("{fd}"));
-        let info = Name::new(format_args!("fdinfo/{fd}"));
+    /// Reads a descriptor, if it is still there. Fails if the process may not be seen: the right to
+    /// see one descriptor is that to see all.
+    fn read_descriptor(&mut self, directory: BorrowedFd<'_>, fds: BorrowedFd<'_>, fd: u32) -> Result<(), Errno> {
+        let mut info = std::mem::take(&mut self.info);
+        let attempts = (0..ATTEMPTS).map(|_| self.try_descriptor(directory, fds, fd, &mut info));
+        let read = attempts
+            .skip_while(|read| *read == Ok(false))
+            .next()
+            .unwrap_or(Ok(false));
+        self.info = info;
+        match read {
+            Ok(true) => {}
+            Ok(false) => self.changed += 1,
+            // It was closed meanwhile.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => return Err(errno),
+            Err(errno) => {
+                let file = OpenFile {
+                    fd: Some(fd),
+                    ..bare(Use::Fd)
+                };
+                self.files.push(&file.without(self.unit.needs, absent(errno)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a descriptor. False if it led to another file meanwhile.
+    fn try_descriptor(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        fds: BorrowedFd<'_>,
+        fd: u32,
+        text: &mut Vec<u8>,
+    ) -> Result<bool, Errno> {
         let needs = self.unit.needs;
         let needs_info = needs.intersects(Wants::FLAGS | Wants::DETAIL);
-        for _ in 0..ATTEMPTS {
-            let mut file = bare(Use::Fd);
-            file.fd = Some(fd);
-            let mut name = Err(Absent::NotAsked);
-            let mut place = None;
-            if needs.intersects(Wants::NAMES | STATS) {
-                match self.open_and_read(fds, link.as_c_str(), needs_info, &mut file) {
-                    Ok((found, opened)) => (name, place) = (found, opened),
-                    // It was closed meanwhile.
-                    Err(Errno::NOENT | Errno::SRCH) => return,
-                    Err(errno) => name = Err(absent(errno)),
-                }
-            }
-            if !needs_info {
-                self.push(file, name, Err(Absent::NotAsked));
-                return;
-            }
-            let mut text = std::mem::take(&mut self.info);
-            let read = read_whole(directory, info.as_c_str(), &mut text);
-            let parsed = read.map(|()| fdinfo(&text));
-            match parsed {
-                Ok(Some(info)) => {
-                    if is_same(&info, &file, place.as_ref()) {
-                        if needs.contains(Wants::FLAGS) {
-                            file.open_flags = Ok(Some(info.flags));
-                            file.offset_bytes = Ok(Some(info.offset_bytes));
-                            file.mnt_id = info.mnt_id.ok_or(Absent::Unsupported);
-                        }
-                        let detail = if needs.contains(Wants::DETAIL) {
-                            Ok(Some(info.detail))
-                        } else {
-                            Err(Absent::NotAsked)
-                        };
-                        self.push(file, name, detail);
-                        self.info = text;
-                        return;
-                    }
-                }
-                Ok(None) => {
-                    self.malformed += 1;
-                    self.info = text;
-                    return;
-                }
-                Err(Errno::NOENT | Errno::SRCH) => {
-                    self.info = text;
-                    return;
-                }
-                Err(errno) => {
-                    file.open_flags = Err(absent(errno));
-                    file.offset_bytes = Err(absent(errno));
-                    file.mnt_id = Err(absent(errno));
-                    self.push(file, name, Err(absent(errno)));
-                    self.info = text;
-                    return;
-                }
-            }
-            self.info = text;
+        let mut file = OpenFile {
+            fd: Some(fd),
+            ..bare(Use::Fd)
+        };
+        let (mut name, mut place) = (Err(Absent::NotAsked), None);
+        if needs.intersects(Wants::NAMES | STATS) {
+            let link = Name::new(format_args!("{fd}"));
+            (name, place) = self.open_and_read(fds, link.as_c_str(), needs_info, &mut file)?;
         }
-        self.changed += 1;
+        if !needs_info {
+            self.push(file, name, Err(Absent::NotAsked));
+            return Ok(true);
+        }
+        let info = Name::new(format_args!("fdinfo/{fd}"));
+        read_whole(directory, info.as_c_str(), text)?;
+        let Some(info) = fdinfo(text) else {
+            self.malformed += 1;
+            return Ok(true);
+        };
+        if !is_same(&info, &file, place.as_ref()) {
+            return Ok(false);
+        }
+        if needs.contains(Wants::FLAGS) {
+            file.open_flags = Ok(Some(info.flags));
+            file.offset_bytes = Ok(Some(info.offset_bytes));
+            file.mnt_id = info.mnt_id.ok_or(Absent::Unsupported);
+        }
+        let detail = if needs.contains(Wants::DETAIL) {
+            Ok(Some(info.detail))
+        } else {
+            Err(Absent::NotAsked)
+        };
+        self.push(file, name, detail);
+        Ok(true)
     }
 
     /// Reads name and stat of a link of `/proc/PID`.
