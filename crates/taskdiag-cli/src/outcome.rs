@@ -99,6 +99,16 @@ pub fn no_answer_from(pids: &[u32]) -> String {
     }
 }
 
+/// A number of things, of which `one` is the word for one: `1 file`, `2 processes`.
+pub fn counted(count: u64, one: &str) -> String {
+    let ending = match count {
+        1 => "",
+        _ if one.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {one}{ending}")
+}
+
 /// The message of an error, without its number.
 pub fn message(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
@@ -124,5 +134,25 @@ pub fn exit_code(result: Result<Outcome, Failure>) -> ExitCode {
             say(format_args!("writing the output: {}", self::message(&error)));
             ExitCode::from(1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that one thing is no things.
+    #[test]
+    fn numbers_have_plurals() {
+        let all = [0, 1, 2].map(|count| (counted(count, "file"), counted(count, "process")));
+        let texts = [
+            ("0 files", "0 processes"),
+            ("1 file", "1 process"),
+            ("2 files", "2 processes"),
+        ];
+        assert_eq!(
+            all,
+            texts.map(|(files, processes)| (files.to_owned(), processes.to_owned()))
+        );
     }
 }

@@ -3,14 +3,19 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_without_proc, Run};
+use common::{
+    check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, run_with_two_capabilities, run_without_proc, Run,
+    Sleeper,
+};
 use serde_json::{json, Value};
 use taskdiag_zoo::Zoo;
 
@@ -176,7 +181,7 @@ fn deleted_files_hold_space() {
         let table = run(&[&args[..], &["--bytes", "--limit", "1"]].concat()).complete();
         let last = table.lines().last().expect("a total");
         assert!(
-            last.starts_with("total") && last.ends_with("1 files, held by 1 processes"),
+            last.starts_with("total") && last.ends_with("1 file, held by 1 process"),
             "{table}"
         );
         assert!(last.contains(&space.to_string()), "{table}");
@@ -220,6 +225,47 @@ fn paths_are_looked_for() {
     }
     let none = run(&["files", "--path", "/no/such/path"]);
     assert_eq!(none.code, Some(2), "{none:?}");
+}
+
+/// Check that a file below a directory, whose name is too long to be read, is left out aloud.
+#[test]
+fn names_that_are_too_long_are_counted() {
+    let scratch = Scratch::new("long");
+    let name = CString::new("x".repeat(250)).expect("no NUL");
+    let mut sleep = Command::new("sleep");
+    sleep.current_dir(&scratch.path);
+    // No path leads there in one go.
+    // SAFETY: mkdir(2) and chdir(2) may be called between fork and exec.
+    unsafe {
+        sleep.pre_exec(move || {
+            for _ in 0..20 {
+                if libc::mkdir(name.as_ptr(), 0o700) != 0 || libc::chdir(name.as_ptr()) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        })
+    };
+    let sleeper = Sleeper::start(&mut sleep);
+    for source in ["procfs", "bpf"] {
+        let pid = sleeper.pid();
+        let args = [
+            "files",
+            "--json",
+            "--use",
+            "cwd",
+            "-p",
+            &pid,
+            "--path",
+            scratch.path(),
+            "--source",
+            source,
+        ];
+        let run = run(&args);
+        assert_eq!(run.code, Some(1), "{source}: {run:?}");
+        assert!(run.stderr.contains("1 file left out"), "{source}: {run:?}");
+        assert_eq!(run.json()["counters"]["undecided"], json!(1), "{source}: {run:?}");
+    }
 }
 
 /// Check the options that choose and order rows.
@@ -415,6 +461,18 @@ fn what_is_missing_is_said() {
     if let Some(run) = run_as_nobody(&["files", "--json", "--source", "bpf"]) {
         assert_eq!(run.code, Some(2), "{run:?}");
         assert!(run.stderr.contains("CAP_BPF"), "{run:?}");
+    }
+    // BPF shows all but mapped files, which two capabilities show from Linux 6.13 on.
+    let args = ["files", "--json", "--use", "all", "-p", &own(), "--source", "bpf"];
+    if let Some(run) = run_with_two_capabilities(&args) {
+        let rows = run.json()["rows"].as_array().expect("rows").clone();
+        let has_maps = rows.iter().any(|row| row["use"] == json!("map"));
+        let said = "mapped files of 1 process left out: you may not see them (root may: try sudo)";
+        assert_eq!(run.stderr.contains(said), !has_maps, "{}", run.stderr);
+        assert!(!run.stderr.contains("1 process left out"), "{}", run.stderr);
+        let counters = &run.json()["counters"];
+        let denied = (&counters["denied"], &counters["maps_denied"]);
+        assert_eq!(denied, (&json!(0), &json!(u64::from(!has_maps))), "{}", run.stderr);
     }
     let broker = run(&["files", "--source", "broker"]);
     assert_eq!((broker.code, broker.stdout.len()), (Some(2), 0), "{broker:?}");

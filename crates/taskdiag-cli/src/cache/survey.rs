@@ -19,7 +19,7 @@ use super::names::Names;
 use super::report::{Cached, Report, Style};
 use super::row::{Column, Entry};
 use super::Args;
-use crate::outcome::{message, no_answer_from, say, who_may, Failure, Outcome};
+use crate::outcome::{counted, message, no_answer_from, say, who_may, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 
 /// The most failures that have a message each. Of the others only the number is reported.
@@ -335,9 +335,9 @@ impl Survey {
         }
         if self.denied_processes > 0 {
             let count = self.denied_processes;
-            let plural = if count == 1 { "" } else { "es" };
             self.complain(format_args!(
-                "you may not see the files of {count} process{plural} ({})",
+                "you may not see the files of {} ({})",
+                counted(count, "process"),
                 who_may()
             ));
         }
@@ -407,8 +407,7 @@ impl Survey {
 }
 
 fn files(count: u64) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} file{plural}")
+    counted(count, "file")
 }
 
 fn human(bytes: u64) -> String {

@@ -10,7 +10,7 @@ use super::sums::{self, By, Name, Sum, Sums};
 use super::{Args, Column, Show};
 use crate::choice::SortBy;
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
+use crate::outcome::{counted, no_answer_from, say, who_may, Failure, Outcome};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_total, Cell, Rows, Total};
 use crate::output::names::Names;
@@ -139,7 +139,10 @@ impl<'a> Report<'a> {
                 Show::Key(row::ALLOCATED) if self.args.output.bytes => people::number(out, bytes),
                 Show::Key(row::ALLOCATED) => people::size(out, bytes),
                 Show::Key(row::NAME) => {
-                    cell::formatted(out, format_args!("{files} files, held by {processes} processes"));
+                    cell::formatted(
+                        out,
+                        format_args!("{}, held by {}", counted(files, "file"), counted(processes, "process")),
+                    );
                 }
                 _ if index == 0 => out.extend_from_slice(b"total"),
                 _ => {}
@@ -268,35 +271,42 @@ impl<'a> Report<'a> {
             say(message);
             outcome = Outcome::Partial;
         };
-        match answer.denied {
-            0 => {}
-            1 => lacks(format!("1 process left out: you may not see its files ({})", who_may())),
-            count => lacks(format!(
-                "{count} processes left out: you may not see their files ({})",
+        if answer.denied > 0 {
+            let whose = if answer.denied == 1 { "its" } else { "their" };
+            let processes = counted(answer.denied, "process");
+            lacks(format!(
+                "{processes} left out: you may not see {whose} files ({})",
                 who_may()
-            )),
+            ));
+        }
+        if answer.maps_denied > 0 {
+            let processes = counted(answer.maps_denied, "process");
+            lacks(format!(
+                "mapped files of {processes} left out: you may not see them ({})",
+                who_may()
+            ));
         }
         if !answer.silent.is_empty() {
             lacks(no_answer_from(&answer.silent));
         }
-        match answer.undecided {
-            0 => {}
-            count => lacks(format!(
-                "{count} files left out: what they are filtered by may not be seen ({}), or did not come in time",
+        if answer.undecided > 0 {
+            lacks(format!(
+                "{} left out: what the filter tests may not be seen ({}), is too long, or did not come in time",
+                counted(answer.undecided, "file"),
                 who_may()
-            )),
+            ));
         }
-        match answer.changed {
-            0 => {}
-            count => lacks(format!(
-                "{count} descriptors left out: they led to one file after the other while they were read"
-            )),
+        if answer.changed > 0 {
+            let descriptors = counted(answer.changed, "descriptor");
+            lacks(format!(
+                "{descriptors} left out: each led to one file after the other while it was read"
+            ));
         }
-        match answer.malformed {
-            0 => {}
-            count => lacks(format!(
-                "{count} answers of the kernel made no sense and were left out: please report this"
-            )),
+        if answer.malformed > 0 {
+            let answers = counted(answer.malformed, "answer");
+            lacks(format!(
+                "left out {answers} of the kernel that made no sense: please report this"
+            ));
         }
         let Missing {
             denied,
@@ -304,31 +314,34 @@ impl<'a> Report<'a> {
             truncated,
         } = self.missing;
         if denied > 0 {
-            lacks(format!("values denied for {denied} files ({})", who_may()));
+            lacks(format!("values denied for {} ({})", counted(denied, "file"), who_may()));
         }
         if silent > 0 {
+            let files = counted(silent, "file");
             lacks(format!(
-                "values without an answer for {silent} files (--patience waits longer)"
+                "values without an answer for {files} (--patience waits longer)"
             ));
         }
         if truncated > 0 {
-            lacks(format!("names of {truncated} files are too long to be read"));
+            lacks(format!(
+                "no names of {}: too long to be read",
+                counted(truncated, "file")
+            ));
         }
         if self.total.unknown() > 0 {
-            lacks(format!(
-                "{} uses are of files that are not known, and in no count of files",
-                self.total.unknown()
-            ));
+            let uses = counted(self.total.unknown(), "use");
+            lacks(format!("{uses} of files that are not known, in no count of files"));
         }
         outcome
     }
 }
 
 /// What was counted.
-fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 9] {
+fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 10] {
     [
         ("files", answer.files),
         ("denied", answer.denied),
+        ("maps_denied", answer.maps_denied),
         ("gone", answer.gone),
         ("changed", answer.changed),
         ("undecided", answer.undecided),

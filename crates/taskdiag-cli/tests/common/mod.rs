@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
@@ -138,6 +138,28 @@ pub fn check_full_disk(args: &[&str]) {
 
 /// Runs the binary as nobody. `None` if we are not root and so can't become somebody else.
 pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
+    run_copy(|copy| {
+        let mut command = Command::new(copy);
+        command.args(args).uid(65534).gid(65534);
+        command
+    })
+}
+
+/// Runs the binary as nobody, but with all that loading BPF programs takes.
+pub fn run_with_two_capabilities(args: &[&str]) -> Option<Run> {
+    run_copy(|copy| {
+        let mut command = Command::new("setpriv");
+        let sets = "-all,+bpf,+perfmon";
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args(["--inh-caps", sets, "--ambient-caps", sets]);
+        command.arg(copy).args(args);
+        command
+    })
+}
+
+/// Runs a command with a copy of the binary that everybody can execute: the directory of the build
+/// may not be accessible. `None` if we are not root.
+fn run_copy(command: impl FnOnce(&Path) -> Command) -> Option<Run> {
     if fs::metadata("/proc/self")
         .map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata))
         .ok()?
@@ -146,12 +168,11 @@ pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
         eprintln!("not root: nothing tested");
         return None;
     }
-    // The directory of the build may not be accessible to nobody.
     let name = format!("taskdiag-test-{}-{:?}", std::process::id(), std::thread::current().id());
     let copy = std::env::temp_dir().join(name);
     copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let output = Command::new(&copy).args(args).uid(65534).gid(65534).output();
+    let output = command(&copy).output();
     fs::remove_file(&copy).expect("it is ours");
     Some(Run::new(output.expect("the binary runs")))
 }

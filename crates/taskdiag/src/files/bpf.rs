@@ -56,12 +56,13 @@ pub(super) fn read(
             let ControlFlow::Continue(unseen) = procfs::read_mapped(chunk, patience, pass) else {
                 return Ok(ControlFlow::Break(()));
             };
-            // The program sees all else of these processes.
-            pass.answer.denied += unseen.denied;
             if request_uses == Uses::MAP {
+                pass.answer.denied += unseen.denied;
                 pass.answer.gone += unseen.gone;
                 continue;
             }
+            // The program sees all else of these processes.
+            pass.answer.maps_denied += unseen.denied;
         }
         let pids: Vec<u32> = chunk.iter().map(|process| process.identity.tid()).collect();
         walk.begin(&pids, &asked);
@@ -340,7 +341,7 @@ fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>
 fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
     let filter = &pass.request.filter;
     if deferred & (files::DEFER_ALL | files::DEFER_NAME | files::DEFER_STAT) == 0 {
-        return file.passes(filter);
+        return file.passes(filter) != Ok(false);
     }
     if deferred & (files::DEFER_ALL | files::DEFER_NAME) != 0 {
         return true;

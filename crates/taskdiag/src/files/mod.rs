@@ -148,6 +148,20 @@ impl Request {
     }
 }
 
+/// Decides several tests: the result `decisive` of one of them is that of all. Without such a one,
+/// nothing is known if one is not known.
+fn first(decisive: bool, tests: impl IntoIterator<Item = Known<bool>>) -> Known<bool> {
+    let mut decided = Ok(!decisive);
+    for test in tests {
+        match test {
+            Ok(result) if result == decisive => return Ok(decisive),
+            Err(_) if decided.is_ok() => decided = test,
+            _ => {}
+        }
+    }
+    decided
+}
+
 /// A file that a process uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -204,14 +218,21 @@ impl OpenFile<'_> {
         Ok(self.nlink? == 0)
     }
 
-    /// Whether it passes the filter. What is not known passes no test.
-    fn passes(&self, filter: &Filter) -> bool {
-        filter.uses.contains(self.used_as.into())
-            && filter
-                .kinds
-                .is_none_or(|kinds| self.kind.is_ok_and(|kind| kinds.contains(kind.into())))
-            && (!filter.deleted || self.is_deleted() == Ok(true))
-            && (filter.paths.is_empty() || filter.paths.iter().any(|path| path.is_about(self)))
+    /// Whether it passes the filter, or why that is not known.
+    fn passes(&self, filter: &Filter) -> Known<bool> {
+        let is_of_kind = |kinds: Kinds| Ok(kinds.contains(self.kind?.into()));
+        let paths = filter.paths.iter().map(|path| path.is_about(self));
+        let tests = [
+            Ok(filter.uses.contains(self.used_as.into())),
+            filter.kinds.map_or(Ok(true), is_of_kind),
+            if filter.deleted { self.is_deleted() } else { Ok(true) },
+            if filter.paths.is_empty() {
+                Ok(true)
+            } else {
+                first(true, paths)
+            },
+        ];
+        first(false, tests)
     }
 
     /// Without what was only read for the filter.
@@ -278,12 +299,14 @@ pub struct Answer {
     pub files: u64,
     /// How many processes the caller may not see the files of.
     pub denied: u64,
+    /// How many processes the caller may not see the mapped files of, but all others.
+    pub maps_denied: u64,
     /// How many processes ended before or while their files were read.
     pub gone: u64,
     /// How many descriptors led to one file after the other while they were read, so that no
     /// answer fitted together. They are left out.
     pub changed: u64,
-    /// How many files are left out because a value that the filter tests is not known.
+    /// How many files are left out because a value that decides about the filter is not known.
     pub undecided: u64,
     /// How many answers of the kernel made no sense. Anything but 0 is a defect.
     pub malformed: u64,
@@ -303,6 +326,7 @@ impl Answer {
             source,
             files: 0,
             denied: 0,
+            maps_denied: 0,
             gone: 0,
             changed: 0,
             undecided: 0,
@@ -424,25 +448,18 @@ impl Pass<'_> {
 
     /// Passes on a file of a process.
     fn deliver_one(&mut self, process: &Process, file: &OpenFile<'_>) -> ControlFlow<()> {
-        if file.passes(&self.request.filter) {
-            self.answer.files += 1;
-            let task = self.snapshot.task(process.row);
-            return (self.each)(&task, &file.only(self.request.wants));
+        match file.passes(&self.request.filter) {
+            Ok(true) => {
+                self.answer.files += 1;
+                let task = self.snapshot.task(process.row);
+                (self.each)(&task, &file.only(self.request.wants))
+            }
+            Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
+            Err(_) => {
+                self.answer.undecided += 1;
+                ControlFlow::Continue(())
+            }
         }
-        if self.is_undecided(file) {
-            self.answer.undecided += 1;
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Whether a file that did not pass might have passed, if all its values were known.
-    fn is_undecided(&self, file: &OpenFile<'_>) -> bool {
-        let filter = &self.request.filter;
-        let is_unknown = |reason: Absent| !matches!(reason, Absent::Gone | Absent::NotAsked);
-        filter.uses.contains(file.used_as.into())
-            && (filter.kinds.is_some() && file.kind.is_err_and(is_unknown)
-                || filter.deleted && file.nlink.is_err_and(is_unknown)
-                || !filter.paths.is_empty() && file.inode.is_err_and(is_unknown))
     }
 }
 
@@ -468,16 +485,16 @@ mod tests {
         }
     }
 
-    /// Check that a file passes only all tests of a filter, and that what is not known passes none.
+    /// Check that a file passes all tests of a filter, and that it is known what is not known.
     #[test]
     fn files_pass_all_tests() {
         let all = Filter::default();
-        assert!(file().passes(&all));
+        assert_eq!(file().passes(&all), Ok(true));
         let mapped = OpenFile {
             used_as: Use::Map,
             ..file()
         };
-        assert!(!mapped.passes(&all));
+        assert_eq!(mapped.passes(&all), Ok(false));
         let sockets = Filter {
             kinds: Some(Kinds::SOCKET | Kinds::FILE),
             ..Filter::default()
@@ -487,13 +504,28 @@ mod tests {
             nlink: Err(Absent::NoAnswer),
             ..file()
         };
-        assert!(file().passes(&sockets) && !silent.passes(&sockets));
+        let no_answer = Err(Absent::NoAnswer);
+        assert_eq!(
+            (file().passes(&sockets), silent.passes(&sockets)),
+            (Ok(true), no_answer)
+        );
         let deleted = Filter {
             deleted: true,
             ..Filter::default()
         };
         let unlinked = OpenFile { nlink: Ok(0), ..file() };
-        assert!(!file().passes(&deleted) && unlinked.passes(&deleted) && !silent.passes(&deleted));
+        assert_eq!(
+            (file().passes(&deleted), unlinked.passes(&deleted)),
+            (Ok(false), Ok(true))
+        );
+        assert_eq!(silent.passes(&deleted), no_answer);
+        // What one test rules out need not be known for another.
+        let ruled_out = OpenFile { nlink: Ok(1), ..silent };
+        let both = Filter {
+            kinds: sockets.kinds,
+            ..deleted
+        };
+        assert_eq!((ruled_out.passes(&both), silent.passes(&both)), (Ok(false), no_answer));
         assert_eq!(file().access(), Ok(Some(Access::Write)));
     }
 

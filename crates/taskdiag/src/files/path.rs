@@ -14,7 +14,7 @@ use taskdiag_core::text::process;
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::procfs::own_link;
-use super::{Device, OpenFile};
+use super::{first, Device, Known, OpenFile};
 use crate::errands::{numbers, put_numbers, Errands};
 
 /// What a path leads to, to find the files that are that or are below it.
@@ -72,25 +72,22 @@ impl PathMatch {
         }
     }
 
-    /// Whether a file is that, or below it.
-    pub(super) fn is_about(&self, file: &OpenFile<'_>) -> bool {
-        let (Ok(device), Ok(inode)) = (file.device, file.inode) else {
-            return false;
-        };
+    /// Whether a file is that, or below it; or why that is not known.
+    pub(super) fn is_about(&self, file: &OpenFile<'_>) -> Known<bool> {
+        let (device, inode) = (file.device?, file.inode?);
         if (device, inode) == (self.device, self.inode) {
-            return true;
+            return Ok(true);
         }
-        let Some(tree) = &self.tree else { return false };
+        let Some(tree) = &self.tree else { return Ok(false) };
         if tree.is_whole && device == self.device {
-            return true;
+            return Ok(true);
         }
-        let is_below = file.name.is_ok_and(|name| name.starts_with(&tree.prefix));
         // A file of the same name in another mount namespace is somewhere else.
-        let is_here = || {
-            let is_shown = file.mnt_id.is_ok_and(|id| tree.mounts.contains(&id));
-            is_shown || device == self.device || tree.devices.contains(&device)
-        };
-        is_below && is_here()
+        let is_device_here = device == self.device || tree.devices.contains(&device);
+        let is_mount_here = || Ok(tree.mounts.contains(&file.mnt_id?));
+        let is_here = if is_device_here { Ok(true) } else { is_mount_here() };
+        let is_below = file.name.map(|name| name.starts_with(&tree.prefix));
+        first(false, [is_here, is_below])
     }
 
     /// Whether it is a directory, so that names and mounts decide.
@@ -254,8 +251,9 @@ mod tests {
             is_plain: true,
             tree: None,
         };
-        let is_about =
-            |place: &PathMatch, name: &str, device, inode| place.is_about(&named(name.as_bytes(), device, inode));
+        let is_about = |place: &PathMatch, name: &str, device, inode| {
+            place.is_about(&named(name.as_bytes(), device, inode)) == Ok(true)
+        };
         assert!(is_about(&place, "/whatever", here, 7));
         assert!(!is_about(&place, "/a", other, 7) && !is_about(&place, "/a", here, 8));
         place.tree = Some(Tree {
@@ -270,7 +268,7 @@ mod tests {
             mnt_id: Ok(5),
             ..named(b"/a/b", other, 1)
         };
-        assert!(place.is_about(&by_mount));
+        assert_eq!(place.is_about(&by_mount), Ok(true));
         assert!(place.may_be_about(other, 1, b"/a/b") && !place.may_be_about(here, 1, b"/ab"));
         assert!(place.may_be_about(here, 7, b"") && place.kernel_match().is_none());
         assert!(!is_about(&place, "/ab", here, 1) && !is_about(&place, "/a/b", other, 1));
@@ -278,7 +276,14 @@ mod tests {
             inode: Err(Absent::Denied),
             ..named(b"/a/b", here, 1)
         };
-        assert!(!place.is_about(&unknown));
+        assert_eq!(place.is_about(&unknown), Err(Absent::Denied));
+        // A name that is not known may begin with anything, where that would count.
+        let unnamed = |device| OpenFile {
+            name: Err(Absent::Truncated),
+            ..named(b"", device, 1)
+        };
+        assert_eq!(place.is_about(&unnamed(here)), Err(Absent::Truncated));
+        assert_eq!(place.is_about(&unnamed(other)), Ok(false));
         place.tree.as_mut().expect("a tree").is_whole = true;
         assert!(is_about(&place, "/elsewhere", here, 1) && !is_about(&place, "/elsewhere", below, 1));
     }

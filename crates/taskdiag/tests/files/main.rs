@@ -563,7 +563,19 @@ fn two_capabilities_see_descriptors() {
             &Query::these([parent]),
             &request(Wants::NAMES | Wants::STAT),
         );
-        assert_eq!(answer.source, SourceId::Bpf);
+        assert_eq!(
+            (answer.source, answer.denied, answer.maps_denied),
+            (SourceId::Bpf, 0, 0)
+        );
+        // From Linux 6.13 on CAP_PERFMON shows mappings, too.
+        let may_not_map = fs::read(format!("/proc/{parent}/maps")).is_err();
+        let mut with_maps = request(Wants::NAMES);
+        with_maps.filter.uses = Uses::all();
+        let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
+        assert_eq!((answer.denied, answer.maps_denied), (0, u64::from(may_not_map)));
+        with_maps.filter.uses = Uses::MAP;
+        let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
+        assert_eq!((answer.denied, answer.maps_denied), (u64::from(may_not_map), 0));
         let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Ok(name.as_bytes()));
         let null = named("/dev/null").unwrap_or_else(|| panic!("{rows:?}"));
         let stat = fs::metadata("/dev/null").expect("its stat");

@@ -128,11 +128,8 @@ impl<'a> Reader<'a> {
     /// see one descriptor is that to see all.
     fn read_descriptor(&mut self, directory: BorrowedFd<'_>, fds: BorrowedFd<'_>, fd: u32) -> Result<(), Errno> {
         let mut info = std::mem::take(&mut self.info);
-        let attempts = (0..ATTEMPTS).map(|_| self.try_descriptor(directory, fds, fd, &mut info));
-        let read = attempts
-            .skip_while(|read| *read == Ok(false))
-            .next()
-            .unwrap_or(Ok(false));
+        let mut attempts = (0..ATTEMPTS).map(|_| self.try_descriptor(directory, fds, fd, &mut info));
+        let read = attempts.find(|read| *read != Ok(false)).unwrap_or(Ok(false));
         self.info = info;
         match read {
             Ok(true) => {}
