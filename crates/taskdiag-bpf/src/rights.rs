@@ -36,6 +36,18 @@ pub fn capability_remedy(others: &'static str) -> &'static str {
     }
 }
 
+/// Whether this thread may trace every task, as far as its capabilities tell.
+pub fn may_trace() -> Fact {
+    match effective_capabilities() {
+        None => Fact::unknown("the capabilities of this thread can't be read"),
+        Some(held) if held.contains(CapabilitySet::SYS_PTRACE) => Fact::yes("this thread has CAP_SYS_PTRACE"),
+        Some(_) => Fact::no(
+            "CAP_SYS_PTRACE is missing: /proc denies some values of other users' tasks",
+            capability_remedy("run as root"),
+        ),
+    }
+}
+
 /// Whether this thread may load programs, as far as its capabilities tell.
 pub fn bpf_load() -> Fact {
     if effective_capabilities().is_none() {

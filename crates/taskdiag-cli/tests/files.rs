@@ -446,6 +446,24 @@ fn deaf_servers_hold_nobody() {
     }
 }
 
+/// Check that who may load BPF, and not trace others, gets what BPF shows without asking for it.
+#[test]
+fn two_capabilities_are_used() {
+    let pid = own();
+    let ask = |source: &str| run_with_two_capabilities(&["files", "--jsonl", "-o", "use,fd", "--source", source, &pid]);
+    let (Some(auto), Some(bpf), Some(procfs)) = (ask("auto"), ask("bpf"), ask("procfs")) else {
+        return;
+    };
+    assert!(bpf.clone().complete().contains(r#"{"use":"exe"#), "{bpf:?}");
+    assert_eq!(auto.code, Some(0), "{auto:?}");
+    assert!(auto.text().contains(r#"{"use":"exe"#));
+    assert_eq!((procfs.code, procfs.stdout.len()), (Some(1), 0), "{procfs:?}");
+    let ps = ["ps", "-p", &pid, "--json", "-o", "pid,exe,cwd,root"];
+    let ps = run_with_two_capabilities(&ps).expect("we are root").json();
+    let exe = std::env::current_exe().expect("a path");
+    assert_eq!(ps["rows"][0]["exe"], json!(exe.to_str().expect("UTF-8")), "{ps}");
+}
+
 /// Check that nobody is told what is missing, and that sources that can't answer are errors.
 #[test]
 fn what_is_missing_is_said() {

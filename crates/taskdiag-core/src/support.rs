@@ -122,6 +122,9 @@ pub struct Support {
     /// `/proc` shows every task: it is not mounted with `hidepid` or `subset=pid` against the
     /// caller.
     pub procfs_complete: Fact,
+    /// The caller may trace every task, so that `/proc` denies it no values (`CAP_SYS_PTRACE`,
+    /// ptrace(2)). BPF does not need this.
+    pub may_trace: Fact,
     /// taskdiag was built with its BPF programs.
     pub bpf_built: Fact,
     /// The kernel has type information, `/sys/kernel/btf/vmlinux` (`CONFIG_DEBUG_INFO_BTF`).
@@ -170,6 +173,7 @@ impl Support {
         let facts = [
             ("procfs", &self.procfs),
             ("procfs-complete", &self.procfs_complete),
+            ("may-trace", &self.may_trace),
             ("bpf-built", &self.bpf_built),
             ("btf", &self.btf),
             ("bpf-load", &self.bpf_load),

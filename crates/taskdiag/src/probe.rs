@@ -6,8 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{access, Access};
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
-use taskdiag_bpf::rights::{bpf_load, capability_remedy, effective_capabilities};
+use taskdiag_bpf::rights::{bpf_load, capability_remedy, may_trace};
 use taskdiag_core::support::{Fact, Support};
 use taskdiag_sys::host::{kernel_version, tasks};
 use taskdiag_sys::procmap::{self, QueryFlags};
@@ -24,6 +23,7 @@ pub(crate) fn probe(built: &'static str, pinned: &Path, broker: &Path) -> Suppor
     let mut support = Support::default();
     support.procfs = procfs(status.as_deref().ok());
     support.procfs_complete = procfs_complete();
+    support.may_trace = may_trace();
     support.bpf_built = bpf_built(built);
     support.btf = btf();
     support.bpf_load = bpf_load();
@@ -151,7 +151,7 @@ fn procfs_complete() -> Fact {
         .filter_map(|line| line.split(" - ").nth(1)?.split(' ').nth(2))
         .next_back()
         .unwrap_or_default();
-    let trusted = effective_capabilities().is_some_and(|held| held.contains(CapabilitySet::SYS_PTRACE));
+    let trusted = may_trace().is_yes();
     let hides = |option: &&str| {
         option.starts_with("subset=pid")
             || (option.starts_with("hidepid=") && !trusted && !matches!(*option, "hidepid=0" | "hidepid=off"))

@@ -14,7 +14,7 @@ use rustix::termios::{tcsetwinsize, Winsize};
 pub use taskdiag_zoo::copy_program;
 
 /// The result of a run of the binary.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,

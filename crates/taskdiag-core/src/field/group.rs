@@ -88,6 +88,16 @@ impl Groups {
     /// texts that the kernel makes.
     pub const ONLY_PROCFS: Groups = Groups(1 << Group::Args as u32 | 1 << Group::Env as u32 | 1 << Group::Text as u32);
 
+    /// The groups of which `/proc` shows some values only to those who may trace the task (ptrace(2)).
+    #[doc(hidden)]
+    pub const TRACED: Groups = Groups(
+        1 << Group::Paths as u32
+            | 1 << Group::Namespaces as u32
+            | 1 << Group::Io as u32
+            | 1 << Group::Fds as u32
+            | 1 << Group::Layout as u32,
+    );
+
     /// Whether the set has all groups of `other`.
     pub fn covers(self, other: Groups) -> bool {
         other.without(self).is_empty()

@@ -173,13 +173,20 @@ pub fn plan(query: &Query, support: &Support, state: &State, cost: &Cost) -> Res
         )),
         (Ok(price), Ok(procfs_ns)) => {
             let regret_ns = procfs_ns.saturating_sub(price.pass_ns);
-            if regret_ns > 0 && price.entry_ns <= regret_ns.saturating_add(state.regret_ns) {
+            let pays_off = regret_ns > 0 && price.entry_ns <= regret_ns.saturating_add(state.regret_ns);
+            if pays_off || procfs_denies(support, others) {
                 Ok(bpf_plan(price))
             } else {
                 Ok(procfs_plan(regret_ns))
             }
         }
     }
+}
+
+/// Whether procfs keeps something from the caller that BPF shows: values of these groups, or tasks.
+fn procfs_denies(support: &Support, groups: Groups) -> bool {
+    let hides = support.procfs_complete.verdict == Verdict::No;
+    support.may_trace.verdict == Verdict::No && (hides || groups.intersects(Groups::TRACED))
 }
 
 /// The groups of a query, divided by which sources on this host can answer them.

@@ -8,6 +8,7 @@ fn host() -> Support {
     Support {
         procfs: yes(),
         procfs_complete: yes(),
+        may_trace: yes(),
         bpf_built: yes(),
         btf: yes(),
         bpf_load: yes(),
@@ -205,6 +206,41 @@ fn bpf_answers_without_procfs() {
     };
     let error = super::plan(&everything(), &nothing, &State::default(), &Cost::default()).unwrap_err();
     assert!(error.to_string().contains("/proc is not mounted; no BTF"), "{error}");
+}
+
+/// Check that BPF answers what procfs denies a caller who may load it, and not trace others, even if
+/// that takes longer.
+#[test]
+fn bpf_answers_what_procfs_denies() {
+    let capable = Support {
+        may_trace: Fact::no("CAP_SYS_PTRACE is missing", ""),
+        ..host()
+    };
+    let way = |query: &Query, support: &Support| decide(query, support, State::default()).bpf.map(|(way, _)| way);
+    for field in [
+        Field::Exe,
+        Field::NsNet,
+        Field::ReadBytes,
+        Field::FdCount,
+        Field::StartCode,
+    ] {
+        let query = Query::process(1).fields(Field::Comm | field);
+        assert_eq!(way(&query, &capable), Some(BpfWay::ToLoad), "{field:?}");
+        assert_eq!(way(&query, &host()), None, "{field:?}");
+        let incapable = Support {
+            bpf_load: Fact::no("CAP_BPF is missing", ""),
+            ..capable.clone()
+        };
+        assert_eq!(way(&query, &incapable), None, "{field:?}");
+    }
+    let open = Query::process(1).fields(Field::Comm | Field::Uid | Field::Cmdline | Field::RssBytes);
+    assert_eq!(way(&open, &capable), None);
+    // Somebody else's process may be hidden as a whole.
+    let hidden = Support {
+        procfs_complete: Fact::no("hidepid", ""),
+        ..capable
+    };
+    assert_eq!(way(&open, &hidden), Some(BpfWay::ToLoad));
 }
 
 /// Check that the broker answers callers that may not load BPF, if it shows as much as procfs.

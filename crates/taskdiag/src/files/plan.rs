@@ -12,6 +12,8 @@ pub(super) struct Facts {
     pub is_loaded: bool,
     /// It can be loaded, as far as is known.
     pub can_load: bool,
+    /// The caller may trace every process. Of others procfs denies the files, and BPF does not.
+    pub may_trace: bool,
     /// The number of processes whose files are asked for.
     pub processes: usize,
 }
@@ -32,6 +34,7 @@ pub(super) fn plan(facts: &Facts) -> Result<SourceId> {
             ErrorKind::Unsupported,
             format!("the source {source} does not answer about open files: bpf and procfs do"),
         )),
+        None if !facts.may_trace && facts.processes > 0 && (facts.is_loaded || facts.can_load) => Ok(SourceId::Bpf),
         None if facts.is_loaded && facts.processes >= WORTH_A_RUN => Ok(SourceId::Bpf),
         None if facts.can_load && facts.processes as u64 * SAVED > LOAD => Ok(SourceId::Bpf),
         None => Ok(SourceId::Procfs),
@@ -50,6 +53,7 @@ mod tests {
             forced: None,
             is_loaded: false,
             can_load: true,
+            may_trace: true,
             processes: 5000,
         };
         let planned = |facts: Facts| plan(&facts).expect("a source");
@@ -77,6 +81,27 @@ mod tests {
             };
             assert_eq!(planned(forced), source);
         }
+        // Who may not trace others sees more by BPF, whatever it takes.
+        let capable = Facts {
+            may_trace: false,
+            processes: 1,
+            ..facts
+        };
+        assert_eq!(planned(capable), SourceId::Bpf);
+        assert_eq!(
+            planned(Facts {
+                processes: 0,
+                ..capable
+            }),
+            SourceId::Procfs
+        );
+        assert_eq!(
+            planned(Facts {
+                can_load: false,
+                ..capable
+            }),
+            SourceId::Procfs
+        );
         let broker = Facts {
             forced: Some(SourceId::Broker),
             ..facts
