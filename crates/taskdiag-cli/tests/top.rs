@@ -438,6 +438,53 @@ fn settings_are_kept() {
     assert_eq!(fs::read_to_string(settings.file()).expect("it is there"), bad);
 }
 
+/// Check that settings are written into a file that is not there yet and through a link, that a
+/// device stays what it is, and that what can't be read to its end is an ordinary message.
+#[test]
+fn settings_are_files() {
+    let settings = Settings::new("files");
+    let in_it = |name: &str| settings.0.join(name).to_str().expect("a path").to_owned();
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, settings.0.join(name)).expect("a link");
+        in_it(name)
+    };
+    for (config, said) in [
+        (in_it("new"), "was written"),
+        (link("linked", "link"), "was written"),
+        (link("/dev/null", "null"), "not a regular file"),
+    ] {
+        let is_link = fs::read_link(&config).is_ok();
+        let mut top = Terminal::with(&["--config", &config], &settings.0, 200, 30);
+        if said == "was written" {
+            top.wait_for("is not there yet: W writes it");
+        } else {
+            top.wait_for("sorted by");
+        }
+        top.press("Wy");
+        top.wait_for(said);
+        top.press("q");
+        assert_eq!(top.end().0.code(), Some(0));
+        assert_eq!(fs::read_link(&config).is_ok(), is_link, "{config}");
+    }
+    for name in ["new", "linked"] {
+        let text = fs::read_to_string(settings.0.join(name)).expect("a file");
+        assert!(text.contains("\ndelay = 2\n"), "{text}");
+    }
+    let long = in_it("long");
+    fs::write(&long, "x".repeat(50_000)).expect("it is ours");
+    for (config, said) in [
+        ("/dev/zero", "not a regular file"),
+        ("/dev/tty", "not a regular file"),
+        (&long, "is not KEY = VALUE"),
+    ] {
+        let (status, picture) = Terminal::with(&["--config", config], &settings.0, 100, 30).end();
+        assert_eq!(status.code(), Some(2), "{picture}");
+        let picture = picture.replace('\n', "");
+        assert!(picture.contains(":1: \"xxx") || picture.contains(said), "{picture}");
+        assert!(picture.len() < 1000, "{picture}");
+    }
+}
+
 /// Check that top ends after as many samples as it is told.
 #[test]
 fn samples_are_counted() {

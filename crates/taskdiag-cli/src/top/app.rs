@@ -344,7 +344,7 @@ impl<'a> App<'a> {
                 None => view.say("there is no place for settings: HOME is not set", true),
                 Some(path) => match settings::save(path, view) {
                     Ok(()) => view.say(format!("{} was written", path.display()), false),
-                    Err(error) => view.say(format!("{}: {error}", path.display()), true),
+                    Err(what) => view.say(format!("{}{what}", path.display()), true),
                 },
             },
             Effect::Suspend | Effect::Redraw => {}

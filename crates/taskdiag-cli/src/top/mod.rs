@@ -98,7 +98,7 @@ pub struct Args {
     /// Names of users, groups, capabilities and signals instead of numbers
     #[arg(long, help_heading = "Output")]
     names: bool,
-    /// Read and write settings in this file
+    /// Read and write settings in this file; it need not be there yet
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -111,7 +111,9 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut view = View::default();
     let path = args.config.clone().or_else(settings::usual_path);
     if let Some(path) = &path {
-        settings::load(path, args.config.is_some(), &mut view)?;
+        if !settings::load(path, &mut view)? && args.config.is_some() {
+            view.say(format!("{} is not there yet: W writes it", path.display()), false);
+        }
     }
     args.apply(&mut view)?;
     // Other threads must not take the signals.

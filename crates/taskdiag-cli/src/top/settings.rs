@@ -1,11 +1,13 @@
 //! The file of settings: lines of `KEY = VALUE`.
 
 use std::env;
-use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::{major, minor, OFlags};
 
 use super::column::{Order, Set};
 use super::view::{chosen_columns, Rows, View};
@@ -155,39 +157,82 @@ fn text(view: &View) -> String {
     text
 }
 
-/// Reads a file of settings. A file that is not there has none, unless it `must_exist`.
-pub fn load(path: &Path, must_exist: bool, view: &mut View) -> Result<(), Failure> {
-    let failed = |what: String| Failure::Unanswered(format!("{}{what}", path.display()));
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return Ok(()),
-        Err(error) => return Err(failed(format!(": {}", outcome::message(&error)))),
-    };
-    let text = String::from_utf8(bytes).map_err(|_| failed(": this is not text in UTF-8".to_owned()))?;
-    parse(&text, view).map_err(|(line, message)| {
-        failed(format!(
-            ":{line}: {message}\nChange or remove that line, or take other settings: --config FILE"
-        ))
-    })
+/// The most bytes that a file of settings may have.
+const LIMIT: u64 = 64 << 10;
+
+/// The most characters of a message about a line: a line can be as long as its file.
+const SHOWN: usize = 600;
+
+/// Opens a file of settings. Neither that nor reading it waits for the other end of a pipe or for a
+/// terminal.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(flags.bits() as i32).mode(0o644).open(path)
 }
 
-/// Writes the settings to a file, whole or not at all.
-pub fn save(path: &Path, view: &View) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
+/// Reads the settings of an open file.
+fn read(file: &File, view: &mut View) -> Result<(), String> {
+    let failed = |error: &io::Error| format!(": {}", outcome::message(error));
+    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
+        return Err(": this is not a regular file".to_owned());
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .open(&beside)?;
-    file.write_all(text(view).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
+    let mut bytes = Vec::new();
+    let mut limited = file.take(LIMIT + 1);
+    limited.read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if bytes.len() as u64 > LIMIT {
+        return Err(format!(": this is larger than settings can be, {} KiB", LIMIT >> 10));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| ": this is not text in UTF-8".to_owned())?;
+    parse(&text, view).map_err(|(line, message)| format!(":{line}: {}", shortened(&message)))
+}
+
+/// A message, or as much of it as people may want to read.
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+/// Whether this is `/dev/null`, which stands for a file without settings.
+fn is_null(metadata: &fs::Metadata) -> bool {
+    let device = (major(metadata.rdev()), minor(metadata.rdev()));
+    metadata.file_type().is_char_device() && device == (1, 3)
+}
+
+/// Reads a file of settings. Returns whether there is one.
+pub fn load(path: &Path, view: &mut View) -> Result<bool, Failure> {
+    let failed = |what: String| Failure::Unanswered(format!("{}{what}", path.display()));
+    let file = match open(path, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(format!(": {}", outcome::message(&error)))),
+    };
+    if !file.metadata().is_ok_and(|metadata| is_null(&metadata)) {
+        read(&file, view).map_err(|what| {
+            failed(format!(
+                "{what}\nChange or remove that, or take other settings: --config FILE"
+            ))
+        })?;
+    }
+    Ok(true)
+}
+
+/// Writes the settings to a file. One that is there keeps its owner, its permissions and its links,
+/// and is replaced only if it has settings: a name can lead to another file than at the start.
+pub fn save(path: &Path, view: &View) -> Result<(), String> {
+    let failed = |error: io::Error| format!(": {}", outcome::message(&error));
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let mut options = OpenOptions::new();
+    let file = open(path, options.read(true).write(true).create(true)).map_err(failed)?;
+    read(&file, &mut View::default())?;
+    let text = text(view);
+    // In this order: when the disk is full, what was there is still there.
+    file.write_all_at(text.as_bytes(), 0).map_err(failed)?;
+    file.set_len(text.len() as u64).map_err(failed)?;
+    file.sync_all().map_err(failed)
 }
 
 #[cfg(test)]
@@ -241,21 +286,98 @@ mod tests {
         }
     }
 
-    /// Check that a file is replaced as a whole, that one that is not there is no error unless it
-    /// was named, and that a message names file and line.
+    /// A directory of a test, until it is dropped.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = env::temp_dir().join(format!("taskdiag-settings-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).expect("a directory");
+            Directory(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Check that what is written is read again, that a file that is not there has no settings, and
+    /// that a message names file and line.
     #[test]
-    fn files_are_written_whole() {
-        let directory = env::temp_dir().join(format!("taskdiag-settings-{}", std::process::id()));
-        let path = directory.join("a/top.conf");
-        assert!(load(&path, false, &mut View::default()).is_ok());
-        assert!(load(&path, true, &mut View::default()).is_err());
+    fn files_are_written_and_read() {
+        let directory = Directory::new("written");
+        let path = directory.0.join("a/top.conf");
+        assert!(load(&path, &mut View::default()).is_ok_and(|is_there| !is_there));
         save(&path, &changed()).expect("a file");
         let mut view = View::default();
-        load(&path, true, &mut view).expect("settings");
+        assert!(load(&path, &mut view).is_ok_and(|is_there| is_there));
         assert_eq!(format!("{view:?}"), format!("{:?}", changed()));
-        fs::write(&path, "delay = 1\nx = 1\n").expect("a file");
-        let failure = format!("{:?}", load(&path, true, &mut view));
+        // A shorter text leaves nothing of a longer one.
+        save(&path, &View::default()).expect("a file");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), text(&View::default()));
+        let bad = "delay = 1\nx = 1\n";
+        fs::write(&path, bad).expect("a file");
+        let failure = format!("{:?}", load(&path, &mut view));
         assert!(failure.contains("top.conf:2: unknown setting"), "{failure}");
-        fs::remove_dir_all(&directory).expect("it is ours");
+        assert!(save(&path, &changed()).is_err_and(|message| message.contains(":2: unknown setting")));
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), bad);
+    }
+
+    /// Check that what a link leads to is written, and that the link stays, also where there is no
+    /// file yet.
+    #[test]
+    fn links_are_followed() {
+        let directory = Directory::new("links");
+        let (path, file) = (directory.0.join("top.conf"), directory.0.join("file"));
+        std::os::unix::fs::symlink("file", &path).expect("a link");
+        for view in [View::default(), changed()] {
+            save(&path, &view).expect("a file");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), text(&view));
+            assert_eq!(fs::read_link(&path).expect("a link"), Path::new("file"));
+        }
+    }
+
+    /// Check that neither fifos, devices and directories nor files without end are read or written,
+    /// and that nothing waits for them.
+    #[test]
+    fn only_files_of_settings() {
+        let directory = Directory::new("only");
+        let in_it = |name: &str| directory.0.join(name);
+        let (fifo, link, endless, line) = (in_it("fifo"), in_it("link"), in_it("endless"), in_it("line"));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .expect("a fifo");
+        std::os::unix::fs::symlink("/dev/zero", &link).expect("a link");
+        let file = File::create(&endless).expect("a file");
+        file.set_len(1 << 40).expect("a sparse file");
+        fs::write(&line, "x".repeat(60_000)).expect("a file");
+        for (path, said) in [
+            (&fifo, "not a regular file"),
+            (&link, "not a regular file"),
+            (&directory.0, "a directory"),
+            (&endless, "larger than settings can be, 64 KiB"),
+            (&line, ":1: \"xxx"),
+        ] {
+            let Err(Failure::Unanswered(message)) = load(path, &mut View::default()) else {
+                panic!("{path:?} has settings");
+            };
+            let is_right = message.contains(said) || path == &directory.0 && message.contains("not a regular file");
+            assert!(is_right && message.chars().count() < 1000, "{message}");
+            assert!(save(path, &changed()).is_err(), "{path:?}");
+        }
+        assert_eq!(fs::read_link(&link).expect("a link"), Path::new("/dev/zero"));
+        // This one stands for no settings, but it can't keep any.
+        let null = in_it("null");
+        std::os::unix::fs::symlink("/dev/null", &null).expect("a link");
+        assert!(load(&null, &mut View::default()).is_ok());
+        assert!(save(&null, &changed()).is_err_and(|message| message.contains("not a regular file")));
+        assert_eq!(fs::read_link(&null).expect("a link"), Path::new("/dev/null"));
     }
 }
