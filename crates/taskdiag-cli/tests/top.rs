@@ -212,19 +212,23 @@ fn top(program: &Path, args: &[&str], config: &Path) -> Command {
 #[test]
 fn pictures_are_sorted_and_resized() {
     let mut top = Terminal::top(&["-d", "0.2"]);
-    let picture = top.wait_for("sorted by cpu_percent");
+    top.wait_for("sorted by cpu_percent");
+    // The last line.
+    let picture = top.wait_for("quit");
     for word in ["load ", "processes ", "Mem[", "PID", "%CPU", "TREND", "COMMAND", "quit"] {
         assert!(picture.contains(word), "no {word} in\n{picture}");
     }
     assert!(top.parser.screen().alternate_screen() && top.parser.screen().hide_cursor());
     top.press("N");
-    let picture = top.wait_for("sorted by pid, smallest first");
-    let heading = picture.lines().position(|line| line.trim_start().starts_with("PID"));
-    let rows = picture.lines().skip(heading.expect("a heading") + 1);
-    let pids: Vec<u32> = rows
-        .flat_map(|row| row.split_whitespace().next()?.parse().ok())
-        .collect();
-    assert!(pids.len() > 2 && pids.is_sorted(), "{picture}");
+    top.wait_for("sorted by pid, smallest first");
+    // A picture comes in pieces.
+    top.wait_until("sorted ids", |picture| {
+        let rows = picture.lines().skip_while(|line| !line.trim_start().starts_with("PID"));
+        let pids: Vec<u32> = rows
+            .flat_map(|row| row.split_whitespace().next()?.parse().ok())
+            .collect();
+        pids.len() > 2 && pids.is_sorted()
+    });
     top.press("R");
     top.wait_for("sorted by pid, largest first");
     for (columns, rows) in [(40, 10), (300, 100), (80, 24)] {
@@ -258,11 +262,11 @@ fn filters_are_typed() {
     top.press("\x15pid == ");
     top.press(&sleeper.pid());
     top.press("\r");
-    top.wait_for("selected processes 1");
+    top.wait_for("selected processes 1: ");
     top.wait_for("a-sleeper 1000");
     // A rate is decided when it is known.
     top.press("\\ and cpu_percent > 50\r");
-    top.wait_for("selected processes 1");
+    top.wait_for("selected processes 1: ");
     top.wait_until("no row", |picture| !picture.contains("a-sleeper 1000"));
     top.press("\x03");
     assert_eq!(top.end().0.code(), Some(0));
@@ -317,7 +321,7 @@ fn everything_is_shown() {
         }
     }
     top.press(&format!("m\\pid == {own}\r"));
-    top.wait_for("selected processes 1");
+    top.wait_for("selected processes 1: ");
     top.press("\r");
     top.wait_for("Credentials");
     for word in ["nofile", "/libc.so.6", "TID", "resident memory"] {
@@ -348,6 +352,46 @@ fn the_terminal_is_put_back() {
     let (status, picture) = top.end();
     assert_eq!(status.code(), Some(101));
     assert!(picture.contains("a test asked for a panic"), "{picture}");
+}
+
+/// Check that a terminal that takes no output holds nobody: signals and keys end top, and the
+/// terminal is as it was once it takes output again.
+#[test]
+fn a_terminal_that_takes_nothing_holds_nobody() {
+    for by_key in [false, true] {
+        let mut top = Terminal::with(&["-d", "0.2"], Path::new("/nonexistent"), 200, 60);
+        top.wait_for("sorted by");
+        let path = ptsname(top.master.as_ref().expect("a terminal"), Vec::new()).expect("a name");
+        let mut options = OpenOptions::new();
+        let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
+        let other = options
+            .write(true)
+            .custom_flags(noctty)
+            .open(path.to_str().expect("a path"))
+            .expect("the other end");
+        let takes_output = || {
+            let mut polled = [PollFd::new(&other, PollFlags::OUT)];
+            poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+        };
+        // Each of these draws everything again, and nobody reads it.
+        let end = Instant::now() + PATIENCE;
+        while takes_output() {
+            assert!(Instant::now() < end, "it takes output");
+            top.press("\x0c");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if by_key {
+            top.press("q");
+        } else {
+            kill_process(top.pid(), Signal::TERM).expect("it is ours");
+        }
+        let end = Instant::now() + PATIENCE;
+        while top.child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < end, "it waits for its terminal");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(top.end().0.code(), Some(0));
+    }
 }
 
 /// Check that top ends when its terminal is gone, even if nobody sends a signal.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ratatui_core::backend::Backend as _;
 use ratatui_core::terminal::Terminal;
 use rustix::event::Timespec;
 use taskdiag::{Filter, Identity};
@@ -18,7 +19,7 @@ use super::model::Model;
 use super::sampler::{Order, Report, Sampler, Survey, Tag};
 use super::settings;
 use super::spec::Spec;
-use super::terminal::{clear, suspend, wait, Guard, Notice, Signals};
+use super::terminal::{suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, View};
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
@@ -61,6 +62,8 @@ pub struct App<'a> {
     ordered: Ordered,
     /// The filter over rates that the rows on the screen are decided by.
     rated: Option<Filter>,
+    /// Whether the rows on the screen are a selection of all tasks.
+    is_selected: bool,
     host: Host,
     before: Option<Host>,
     /// When the last two surveys were taken.
@@ -105,6 +108,7 @@ impl<'a> App<'a> {
             },
             model: Model::default(),
             rated,
+            is_selected: false,
             host: Host::default(),
             before: None,
             moments: [None; 2],
@@ -131,22 +135,28 @@ impl<'a> App<'a> {
         }
         let mut guard = Some(Guard::enter()?);
         let mut terminal = Terminal::new(Screen::default())?;
+        terminal.backend_mut().begin()?;
         loop {
             self.look_closer();
             let rest = self.awaited.map(|since| LOOK.saturating_sub(since.elapsed()));
             let is_waiting = rest.is_some_and(|rest| !rest.is_zero());
-            if self.is_changed && !is_waiting && guard.is_some() {
+            // A slow terminal has fewer pictures.
+            if self.is_changed && !is_waiting && guard.is_some() && !terminal.backend().is_left() {
                 self.draw(&mut terminal)?;
             }
-            if self.is_over || self.samples >= self.start.count && !self.is_changed {
+            let is_left = terminal.backend().is_left();
+            if self.is_over || self.samples >= self.start.count && !self.is_changed && !is_left {
                 return Ok(Outcome::Complete);
             }
             let timeout = rest.filter(|_| self.is_changed && is_waiting);
             let timeout = timeout.map(|rest| Timespec::try_from(rest).unwrap_or_default());
             let sampler = std::os::fd::AsFd::as_fd(&self.start.sampler);
-            let ready = wait(&self.start.signals, sampler, timeout)?;
+            let ready = wait(&self.start.signals, sampler, is_left, timeout)?;
             if ready.lost {
                 return Ok(Outcome::Complete);
+            }
+            if ready.output {
+                terminal.backend_mut().flush()?;
             }
             while let Some(notice) = ready.signals.then(|| self.start.signals.take()).flatten() {
                 match notice {
@@ -157,6 +167,7 @@ impl<'a> App<'a> {
                         // Whoever stopped this process may have changed the modes.
                         drop(guard.take());
                         guard = Some(Guard::enter()?);
+                        terminal.backend_mut().begin()?;
                         terminal.clear()?;
                         self.is_changed = true;
                     }
@@ -169,10 +180,7 @@ impl<'a> App<'a> {
                 for effect in self.keys()? {
                     match effect {
                         Effect::Suspend => self.suspend(&mut guard)?,
-                        Effect::Redraw => {
-                            clear()?;
-                            terminal.clear()?;
-                        }
+                        Effect::Redraw => terminal.clear()?,
                         effect => self.perform(effect),
                     }
                 }
@@ -248,6 +256,7 @@ impl<'a> App<'a> {
         }
         if survey.tag.serial == self.ordered.serial {
             self.rated.clone_from(&self.ordered.rated);
+            self.is_selected = self.is_selected();
         }
         let before = self.model.survey(survey);
         self.start.sampler.order(Order::Reuse(Box::new(before)));
@@ -379,7 +388,7 @@ impl<'a> App<'a> {
                 news: &self.news,
                 details: self.details.as_deref(),
                 failure: self.failure.as_deref(),
-                is_selected: self.is_selected(),
+                is_selected: self.is_selected,
                 exact: self.start.exact,
                 palette: self.start.palette,
             };
@@ -397,7 +406,7 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Whether rows are a selection of all tasks.
+    /// Whether what is ordered is a selection of all tasks.
     fn is_selected(&self) -> bool {
         let spec = &self.ordered.spec;
         self.start.selection.is_given() || !spec.filter.is_empty() || !spec.users.is_empty()

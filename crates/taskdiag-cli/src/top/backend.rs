@@ -1,16 +1,17 @@
-//! Writes the cells that changed, in one piece for each picture.
+//! Makes the text of the cells that changed, and writes what of it the terminal takes.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::style::{Attribute, Color as Ansi, Print, SetAttribute, SetBackgroundColor, SetForegroundColor};
-use crossterm::terminal::{Clear, ClearType};
+use crossterm::terminal::{Clear, ClearType, EnterAlternateScreen};
 use crossterm::QueueableCommand as _;
 use ratatui_core::backend::{Backend, ClearType as Region, WindowSize};
 use ratatui_core::buffer::Cell;
 use ratatui_core::layout::{Position, Size};
 use ratatui_core::style::{Color, Modifier};
 
+use super::terminal::write;
 use crate::output::terminal;
 
 /// The terminal that standard output is. A terminal that does not know its size is 80 by 24.
@@ -68,6 +69,20 @@ impl Look {
             text.queue(SetBackgroundColor(ansi(self.bg)))?;
         }
         Ok(())
+    }
+}
+
+impl Screen {
+    /// Begins to draw on a terminal that has just been taken, or was used by others meanwhile.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.text.clear();
+        self.text.queue(EnterAlternateScreen)?;
+        self.hide_cursor()
+    }
+
+    /// Whether something is left that the terminal did not take yet.
+    pub fn is_left(&self) -> bool {
+        !self.text.is_empty()
     }
 }
 
@@ -153,11 +168,10 @@ impl Backend for Screen {
         })
     }
 
+    /// Writes as much as the terminal takes. What is left is for [`Screen::is_left`].
     fn flush(&mut self) -> io::Result<()> {
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(&self.text)?;
-        stdout.flush()?;
-        self.text.clear();
+        let written = write(&self.text)?;
+        self.text.drain(..written);
         Ok(())
     }
 }

@@ -1,23 +1,27 @@
 //! The terminal: its modes, which are put back whatever happens, and the signals about it.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
 
-use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::cursor::Show;
 use crossterm::style::ResetColor;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::terminal::LeaveAlternateScreen;
 use crossterm::QueueableCommand as _;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{getpgrp, getpid, kill_process, kill_process_group, Signal};
-use rustix::termios::{tcgetattr, tcsetattr, OptionalActions, Termios};
+use rustix::termios::{tcflush, tcgetattr, tcsetattr, OptionalActions, QueueSelector, Termios};
 use taskdiag_sys::signals::signalfd;
 
 /// The modes that the terminal had, while it has others. One for the process, so that a panic of any
 /// thread can put them back.
 static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// How long a slow terminal may take for what was written before it is put back.
+const DRAIN: Duration = Duration::from_millis(500);
 
 /// The terminal while it is ours. Dropping it puts everything back.
 #[derive(Debug)]
@@ -34,9 +38,6 @@ impl Guard {
         *saved() = Some(modes);
         let guard = Guard(());
         tcsetattr(stdin, OptionalActions::Now, &raw)?;
-        let mut stdout = io::stdout().lock();
-        stdout.queue(EnterAlternateScreen)?.queue(Hide)?;
-        stdout.flush()?;
         Ok(guard)
     }
 }
@@ -51,17 +52,49 @@ fn saved() -> std::sync::MutexGuard<'static, Option<Termios>> {
     SAVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the terminal takes output, within this time.
+fn takes_output(timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap_or_default();
+    let stdout = rustix::stdio::stdout();
+    let mut polled = [PollFd::from_borrowed_fd(stdout, PollFlags::OUT)];
+    poll(&mut polled, Some(&timeout)) == Ok(1)
+}
+
+/// Writes as much as the terminal takes without waiting. Returns how many bytes these are.
+///
+/// Its descriptor is often that of other processes too, so it can't be made nonblocking. But a
+/// terminal that is ready for output has room for a piece of this size.
+pub fn write(text: &[u8]) -> io::Result<usize> {
+    const PIECE: usize = 1024;
+    let mut written = 0;
+    while written < text.len() && takes_output(Duration::ZERO) {
+        let piece = &text[written..text.len().min(written + PIECE)];
+        match rustix::io::write(rustix::stdio::stdout(), piece) {
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(written)
+}
+
 /// Puts the terminal back as it was, if it is ours. A terminal that is gone can't be, and nobody
 /// sees it.
 fn restore() {
     let Some(modes) = saved().take() else { return };
-    let mut text = Vec::new();
+    // A picture may have been cut within a sequence: CAN ends that.
+    let mut text = vec![0x18];
     let queued = text
         .queue(ResetColor)
         .and_then(|text| text.queue(LeaveAlternateScreen))
         .and_then(|text| text.queue(Show));
+    if !takes_output(DRAIN) {
+        // Nobody reads. What was not read is thrown away, so that there is room for this.
+        let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
+    }
     if queued.is_ok() {
-        let _ = rustix::io::write(rustix::stdio::stdout(), &text);
+        let _ = write(&text);
     }
     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &modes);
 }
@@ -161,13 +194,18 @@ pub struct Ready {
     pub signals: bool,
     /// There are reports.
     pub reports: bool,
+    /// The terminal takes output again.
+    pub output: bool,
     /// The terminal is gone.
     pub lost: bool,
 }
 
-/// Waits until there is something to do, or until the time has passed.
-pub fn wait(signals: &Signals, reports: BorrowedFd<'_>, timeout: Option<Timespec>) -> io::Result<Ready> {
+/// Waits until there is something to do, or until the time has passed; for the terminal to take
+/// output, if something is left to be written.
+pub fn wait(signals: &Signals, reports: BorrowedFd<'_>, is_left: bool, timeout: Option<Timespec>) -> io::Result<Ready> {
+    let output = if is_left { PollFlags::OUT } else { PollFlags::empty() };
     let mut polled = [
+        PollFd::from_borrowed_fd(rustix::stdio::stdout(), output),
         PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
         PollFd::new(signals, PollFlags::IN),
         PollFd::from_borrowed_fd(reports, PollFlags::IN),
@@ -177,21 +215,13 @@ pub fn wait(signals: &Signals, reports: BorrowedFd<'_>, timeout: Option<Timespec
         Err(Errno::INTR) => return Ok(Ready::default()),
         Err(errno) => return Err(errno.into()),
     }
-    let [keys, signals, reports] = polled.map(|polled| polled.revents());
-    let lost = keys.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+    let [output, keys, signals, reports] = polled.map(|polled| polled.revents());
+    let lost = (keys | output).intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
     Ok(Ready {
         keys: keys.contains(PollFlags::IN) && !lost,
         signals: !signals.is_empty(),
         reports: !reports.is_empty(),
+        output: output.contains(PollFlags::OUT),
         lost,
     })
-}
-
-/// Removes everything from the screen.
-pub fn clear() -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .queue(crossterm::terminal::Clear(crossterm::terminal::ClearType::All))?
-        .queue(MoveTo(0, 0))?;
-    stdout.flush()
 }
