@@ -1,14 +1,9 @@
 //! Whether this thread may load BPF programs.
 
-use std::fs;
-
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::support::Fact;
-
-/// The target of `/proc/self/ns/user` in the initial user namespace (`PROC_USER_INIT_INO`, since
-/// Linux 3.8).
-const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
+use taskdiag_sys::host::is_initial_user_namespace;
 
 /// The capabilities for loading programs that this thread lacks.
 pub fn missing_capabilities() -> Vec<&'static str> {
@@ -61,11 +56,11 @@ pub fn bpf_load() -> Fact {
         let verb = if missing.len() == 1 { "is" } else { "are" };
         return Fact::no(format!("{} {verb} missing", missing.join(" and ")), remedy);
     }
-    match fs::read_link("/proc/self/ns/user") {
-        Ok(namespace) if namespace.as_os_str() != INITIAL_USER_NAMESPACE => Fact::no(
+    if !is_initial_user_namespace() {
+        return Fact::no(
             "CAP_BPF and CAP_PERFMON are needed in the initial user namespace",
             "run outside the container",
-        ),
-        _ => Fact::yes("this thread has CAP_BPF and CAP_PERFMON"),
+        );
     }
+    Fact::yes("this thread has CAP_BPF and CAP_PERFMON")
 }

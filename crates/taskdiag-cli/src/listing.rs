@@ -8,7 +8,7 @@ use clap::Args;
 use taskdiag::{Absent, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
 use taskdiag_core::plan::BpfWay;
 
-use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome, WhoMay};
+use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Document, Head, Sample};
 use crate::output::named::{write_total, Total};
 use crate::output::names::Names;
@@ -112,14 +112,6 @@ impl Answers {
             partial(format_args!("pid {pid}: no such process"));
         }
         let counters = self.snapshot.counters();
-        match counters.denied {
-            0 => {}
-            1 => partial(format_args!("1 task left out: you may not see it ({})", who_may())),
-            count => partial(format_args!(
-                "{count} tasks left out: you may not see them ({})",
-                who_may()
-            )),
-        }
         match counters.undecided {
             0 => {}
             count => partial(format_args!(
@@ -127,7 +119,7 @@ impl Answers {
                  says what is)",
                 if count == 1 { "" } else { "s" },
                 if count == 1 { "it is" } else { "they are" },
-                who_may()
+                WhoMay::see_denied()
             )),
         }
         // A process that a filter left out is none that was asked for, or it is counted above.
@@ -141,7 +133,12 @@ impl Answers {
                 "{count} answers of the kernel made no sense and were left out: please report this"
             )),
         }
-        outcome.and(report_absences(absences))
+        let denied = match counters.denied {
+            0 => Outcome::Complete,
+            1 => say_denied("1 task left out: you may not see it"),
+            count => say_denied(format_args!("{count} tasks left out: you may not see them")),
+        };
+        outcome.and(denied).and(report_absences(absences))
     }
 
     /// The processes that held who read them.
@@ -318,29 +315,30 @@ pub fn report_absences(absences: &[(&Absences, usize)]) -> Outcome {
                 (tasks, count) if tasks == count => format!(" for all {tasks} tasks"),
                 (tasks, count) => format!(" for {count} of {tasks} tasks"),
             };
-            say(format_args!(
-                "{}: {reason}{of} ({})",
-                names.join(", "),
-                next_step(reason, &fields)
-            ));
-            if reason != Absent::Denied || WhoMay::see_denied() != WhoMay::Nobody {
-                outcome = Outcome::Partial;
-            }
+            let what = format!("{}: {reason}{of}", names.join(", "));
+            outcome = outcome.and(match next_step(reason, &fields) {
+                None => say_denied(what),
+                Some(step) => {
+                    say(format_args!("{what} ({step})"));
+                    Outcome::Partial
+                }
+            });
         }
     }
     outcome
 }
 
-/// What to do about values that are missing for this reason.
-fn next_step(reason: Absent, fields: &[Field]) -> &'static str {
-    match reason {
+/// What to do about values that are missing for this reason. `None`: that depends on who may see
+/// them.
+fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
+    Some(match reason {
         Absent::NoAnswer if fields.iter().all(|field| field.group() == Group::Derived) => {
             "the user database, or a file of a container runtime: --patience waits longer"
         }
-        Absent::Denied => who_may(),
+        Absent::Denied => return None,
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",
         _ => "too large to be read whole",
-    }
+    })
 }

@@ -8,7 +8,7 @@ use taskdiag::{Absent, ErrorKind, Kind, Value};
 
 use crate::listing::Format;
 use crate::maps::{address, build_id_cell, OutputOptions, SourceOptions};
-use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::outcome::{say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::named::{self, key, Cell, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -136,18 +136,19 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
             addresses.len()
         ));
     }
-    if denied > 0 {
-        say(format_args!("build ids: denied for {denied} addresses ({})", who_may()));
-    }
     if silent > 0 {
         say(format_args!(
             "build ids: no answer for {silent} addresses (--patience waits longer)"
         ));
     }
-    Ok(match unmapped + denied + silent {
+    let denied = match denied {
+        0 => Outcome::Complete,
+        count => say_denied(format_args!("build ids: denied for {count} addresses")),
+    };
+    Ok(denied.and(match unmapped + silent {
         0 => Outcome::Complete,
         _ => Outcome::Partial,
-    })
+    }))
 }
 
 /// What is known of an address.

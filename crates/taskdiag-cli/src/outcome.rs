@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, CapabilitySet};
+use taskdiag_sys::host::is_initial_user_namespace;
 
 /// How a command ended that could do what it was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,37 +56,58 @@ pub fn say(message: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "taskdiag: {message}");
 }
 
-/// Who may see a denied value.
+/// Who may see what was denied to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoMay {
     /// Root, which this process is not.
     Root,
     /// Root with capabilities that this process lacks.
     WholeRoot,
+    /// Root of a user namespace around the one of this process.
+    OuterRoot,
     /// Nobody: this process has all that it takes.
     Nobody,
 }
 
 impl WhoMay {
-    /// Who may see a value that was denied to this process.
+    /// Who may see what was denied to this process.
     pub fn see_denied() -> WhoMay {
+        let held = capabilities(None).map(|sets| sets.effective);
+        WhoMay::beyond(geteuid().is_root(), held.ok(), is_initial_user_namespace())
+    }
+
+    fn beyond(is_root: bool, held: Option<CapabilitySet>, is_initial: bool) -> WhoMay {
         // Processes, their files and the page cache each need one of these.
         let needed =
             CapabilitySet::SYS_PTRACE | CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
-        match (geteuid().is_root(), capabilities(None)) {
-            (false, _) => WhoMay::Root,
-            (true, Ok(held)) if held.effective.contains(needed) => WhoMay::Nobody,
-            (true, _) => WhoMay::WholeRoot,
+        match (is_root, held.is_some_and(|held| held.contains(needed)), is_initial) {
+            (false, ..) => WhoMay::Root,
+            (true, false, _) => WhoMay::WholeRoot,
+            (true, true, false) => WhoMay::OuterRoot,
+            (true, true, true) => WhoMay::Nobody,
         }
     }
 }
 
-/// For messages about denied values: who may see them, which is the next step.
-pub fn who_may() -> &'static str {
-    match WhoMay::see_denied() {
-        WhoMay::Root => "root may: try sudo",
-        WhoMay::WholeRoot => "root may, but this one lacks capabilities, as in containers",
-        WhoMay::Nobody => "the kernel keeps it from root too",
+/// The next step.
+impl fmt::Display for WhoMay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WhoMay::Root => "root may: try sudo",
+            WhoMay::WholeRoot => "root may, but this one lacks capabilities, as in containers",
+            WhoMay::OuterRoot => "root outside of this user namespace may",
+            WhoMay::Nobody => "the kernel keeps it from root too",
+        })
+    }
+}
+
+/// Says that something was denied, and who may see it. What nobody may see is not lacking.
+pub fn say_denied(message: impl fmt::Display) -> Outcome {
+    let who = WhoMay::see_denied();
+    say(format_args!("{message} ({who})"));
+    match who {
+        WhoMay::Nobody => Outcome::Complete,
+        _ => Outcome::Partial,
     }
 }
 
@@ -154,5 +176,22 @@ mod tests {
             all,
             texts.map(|(files, processes)| (files.to_owned(), processes.to_owned()))
         );
+    }
+
+    /// Check that nobody is said to be kept from a value who only lacks a right to it.
+    #[test]
+    fn who_may_is_who_has_more() {
+        let all = Some(CapabilitySet::all());
+        let few = Some(CapabilitySet::all() - CapabilitySet::SYS_PTRACE);
+        for (is_root, held, is_initial, who) in [
+            (false, all, true, WhoMay::Root),
+            (true, few, true, WhoMay::WholeRoot),
+            (true, None, true, WhoMay::WholeRoot),
+            (true, few, false, WhoMay::WholeRoot),
+            (true, all, false, WhoMay::OuterRoot),
+            (true, all, true, WhoMay::Nobody),
+        ] {
+            assert_eq!(WhoMay::beyond(is_root, held, is_initial), who);
+        }
     }
 }

@@ -14,7 +14,7 @@ use taskdiag::{Absent, Arguments, Field, Fields, Filter, Handle, Identity, Query
 use taskdiag_sys::host::now_ns;
 
 use crate::listing::Answers;
-use crate::outcome::{message, say, who_may, Failure, Outcome};
+use crate::outcome::{message, say, Failure, Outcome, WhoMay};
 use crate::output::{text, Output};
 use crate::ps;
 use crate::selection;
@@ -466,9 +466,12 @@ fn same_namespaces(handle: &mut Handle, pid: u32, names: &[String]) -> Result<Op
         Err(reason) => Err(reason),
     };
     let expressions: Result<Vec<String>, Absent> = fields.iter().map(expression).collect();
-    expressions
-        .map(Some)
-        .map_err(|reason| Failure::Fatal(format!("--ns {pid}: its namespaces: {reason} ({})", who_may())))
+    expressions.map(Some).map_err(|reason| {
+        Failure::Fatal(format!(
+            "--ns {pid}: its namespaces: {reason} ({})",
+            WhoMay::see_denied()
+        ))
+    })
 }
 
 /// A filter for processes in one of these cgroups, and not below them.

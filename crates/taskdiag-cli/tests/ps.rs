@@ -274,13 +274,16 @@ fn nobody_is_told_what_was_denied() {
 #[test]
 fn what_nobody_may_see_is_no_failure() {
     let ask = ["ps", "-p", "1", "-o", "pid,exe", "--source", "procfs"];
-    let all = run(&ask);
     let is_hidden = std::fs::read_link("/proc/1/exe").is_err();
-    assert_eq!(
-        (all.code, all.stderr.contains("from root too")),
-        (Some(0), is_hidden),
-        "{all:?}"
-    );
+    for ask in [&ask[..], &["files", "1"], &["maps", "1"], &["maps", "-p", "1"]] {
+        let all = run(ask);
+        assert_eq!(
+            (all.code, all.stderr.contains("from root too")),
+            (Some(0), is_hidden),
+            "{all:?}"
+        );
+        assert!(!all.stderr.contains("sudo"), "{all:?}");
+    }
     let mut few = Command::new("setpriv");
     few.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
     let few = Run::new(
@@ -291,4 +294,27 @@ fn what_nobody_may_see_is_no_failure() {
     );
     assert_eq!(few.code, Some(1), "{few:?}");
     assert!(few.stderr.contains("lacks capabilities"), "{few:?}");
+}
+
+/// Check that root of a user namespace is told who may see what it may not.
+#[test]
+fn root_of_a_user_namespace_is_told_who_may() {
+    let sleeper = Sleeper::new("outside");
+    let pid = sleeper.pid();
+    for ask in [
+        &["ps", "-p", &pid, "-o", "pid,exe"][..],
+        &["files", &pid],
+        &["maps", &pid],
+    ] {
+        let mut inside = Command::new("unshare");
+        inside
+            .args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_taskdiag")])
+            .args(ask);
+        let run = Run::new(inside.output().expect("util-linux has it"));
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(
+            run.stderr.contains("(root outside of this user namespace may)"),
+            "{run:?}"
+        );
+    }
 }

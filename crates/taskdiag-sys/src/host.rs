@@ -22,6 +22,13 @@ pub fn tasks() -> Option<u32> {
     from_loadavg().or_else(|| Some(rustix::system::sysinfo().procs.into()))
 }
 
+/// Whether this process is in the initial user namespace. Where that can't be seen, it counts as so.
+pub fn is_initial_user_namespace() -> bool {
+    /// `PROC_USER_INIT_INO`, since Linux 3.8.
+    const INITIAL: u64 = 0xEFFF_FFFD;
+    rustix::fs::stat("/proc/self/ns/user").map_or(true, |namespace| namespace.st_ino == INITIAL)
+}
+
 /// The time of a clock that does not run below 0, in nanoseconds.
 pub fn now_ns(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);

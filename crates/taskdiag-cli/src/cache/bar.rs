@@ -9,7 +9,7 @@ use taskdiag::{Absent, Error, ErrorKind, Value};
 
 use super::report::{head, size, Style};
 use crate::listing::{Format, Machine};
-use crate::outcome::{who_may, Failure, Outcome};
+use crate::outcome::{Failure, Outcome, WhoMay};
 use crate::output::document::{counters, Document};
 use crate::output::table::terminal_width;
 use crate::output::text::{escape, locale_is_utf8};
@@ -89,7 +89,7 @@ pub fn run(path: &Path, style: &Style) -> Result<Outcome, Failure> {
     let file = open(path, flags, Mode::empty()).map_err(|errno| failure(&errno))?;
     let file = File::from(file);
     let refused = |error: Error| match error.kind() {
-        ErrorKind::Denied => failure(&format_args!("{error:#} ({})", who_may())),
+        ErrorKind::Denied => failure(&format_args!("{error:#} ({})", WhoMay::see_denied())),
         _ => failure(&format_args!("{error:#}")),
     };
     let mut output = Output::new();

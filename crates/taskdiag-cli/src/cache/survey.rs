@@ -19,7 +19,7 @@ use super::names::Names;
 use super::report::{Cached, Report, Style};
 use super::row::{Column, Entry};
 use super::Args;
-use crate::outcome::{counted, message, no_answer_from, say, who_may, Failure, Outcome};
+use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 
 /// The most failures that have a message each. Of the others only the number is reported.
@@ -106,6 +106,12 @@ impl Survey {
         self.progress.clear();
         say(message);
         self.outcome = Outcome::Partial;
+    }
+
+    /// Reports something that may not be seen.
+    fn denied(&mut self, message: std::fmt::Arguments<'_>) {
+        self.progress.clear();
+        self.outcome = self.outcome.and(say_denied(message));
     }
 
     /// Reports a file that can't be asked about, or a directory that can't be read.
@@ -219,7 +225,7 @@ impl Survey {
         match self.held(pid) {
             Ok(()) => {}
             Err((ErrorKind::NoAnswer, _)) => self.silent.push(pid),
-            Err((ErrorKind::Denied, message)) => self.complain(format_args!("{message} ({})", who_may())),
+            Err((ErrorKind::Denied, message)) => self.denied(format_args!("{message}")),
             Err((_, message)) => self.complain(format_args!("{message}")),
         }
     }
@@ -308,11 +314,10 @@ impl Survey {
             self.complain(format_args!("and {more} more that can't be read"));
         }
         if sum.denied > 0 {
-            self.complain(format_args!(
-                "{} of {}: only the owner and those who may write can see what is cached ({})",
+            self.denied(format_args!(
+                "{} of {}: only the owner and those who may write can see what is cached",
                 sum.denied,
-                files(sum.files),
-                who_may()
+                files(sum.files)
             ));
         }
         let silent = self.silent_files;
@@ -335,10 +340,9 @@ impl Survey {
         }
         if self.denied_processes > 0 {
             let count = self.denied_processes;
-            self.complain(format_args!(
-                "you may not see the files of {} ({})",
-                counted(count, "process"),
-                who_may()
+            self.denied(format_args!(
+                "you may not see the files of {}",
+                counted(count, "process")
             ));
         }
         // Chosen columns that the source never has, as opposed to values missing for single files.

@@ -10,7 +10,7 @@ use super::sums::{self, By, Name, Sum, Sums};
 use super::{Args, Column, Show};
 use crate::choice::SortBy;
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{counted, no_answer_from, say, who_may, Failure, Outcome};
+use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_total, Cell, Rows, Total};
 use crate::output::names::Names;
@@ -271,21 +271,6 @@ impl<'a> Report<'a> {
             say(message);
             outcome = Outcome::Partial;
         };
-        if answer.denied > 0 {
-            let whose = if answer.denied == 1 { "its" } else { "their" };
-            let processes = counted(answer.denied, "process");
-            lacks(format!(
-                "{processes} left out: you may not see {whose} files ({})",
-                who_may()
-            ));
-        }
-        if answer.maps_denied > 0 {
-            let processes = counted(answer.maps_denied, "process");
-            lacks(format!(
-                "mapped files of {processes} left out: you may not see them ({})",
-                who_may()
-            ));
-        }
         if !answer.silent.is_empty() {
             lacks(no_answer_from(&answer.silent));
         }
@@ -293,7 +278,7 @@ impl<'a> Report<'a> {
             lacks(format!(
                 "{} left out: what the filter tests may not be seen ({}), is too long, or did not come in time",
                 counted(answer.undecided, "file"),
-                who_may()
+                WhoMay::see_denied()
             ));
         }
         if answer.changed > 0 {
@@ -313,9 +298,6 @@ impl<'a> Report<'a> {
             silent,
             truncated,
         } = self.missing;
-        if denied > 0 {
-            lacks(format!("values denied for {} ({})", counted(denied, "file"), who_may()));
-        }
         if silent > 0 {
             let files = counted(silent, "file");
             lacks(format!(
@@ -331,6 +313,28 @@ impl<'a> Report<'a> {
         if self.total.unknown() > 0 {
             let uses = counted(self.total.unknown(), "use");
             lacks(format!("{uses} of files that are not known, in no count of files"));
+        }
+        let whose = if answer.denied == 1 { "its" } else { "their" };
+        for (count, message) in [
+            (
+                answer.denied,
+                format!(
+                    "{} left out: you may not see {whose} files",
+                    counted(answer.denied, "process")
+                ),
+            ),
+            (
+                answer.maps_denied,
+                format!(
+                    "mapped files of {} left out: you may not see them",
+                    counted(answer.maps_denied, "process")
+                ),
+            ),
+            (denied, format!("values denied for {}", counted(denied, "file"))),
+        ] {
+            if count > 0 {
+                outcome = outcome.and(say_denied(message));
+            }
         }
         outcome
     }

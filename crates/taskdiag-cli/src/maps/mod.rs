@@ -2,6 +2,7 @@
 
 mod row;
 
+use std::fmt;
 use std::time::Duration;
 
 use clap::builder::ArgPredicate;
@@ -11,7 +12,7 @@ use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{self, Format, Formats};
-use crate::outcome::{no_answer_from, say, who_may, Failure, Outcome};
+use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
 use crate::output::named;
 use crate::quantity;
@@ -314,7 +315,8 @@ impl Args {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&format!("pid {pid}: no such process")),
-                    ErrorKind::NoMemory | ErrorKind::Denied | ErrorKind::NoAnswer => {
+                    ErrorKind::Denied => answers.denied(format_args!("pid {pid}: you may not see its mappings")),
+                    ErrorKind::NoMemory | ErrorKind::NoAnswer => {
                         answers.lacks(&format!("{error:#}"));
                     }
                     _ => return Err(error.into()),
@@ -413,17 +415,17 @@ impl Answers {
         self.outcome = Outcome::Partial;
     }
 
+    fn denied(&mut self, message: fmt::Arguments<'_>) {
+        self.outcome = self.outcome.and(say_denied(message));
+    }
+
     /// Says how many processes may not be seen, and which do not answer.
     fn left_out(&mut self, denied: u64, silent: &[u32]) {
         match denied {
             0 => {}
-            1 => self.lacks(&format!(
-                "1 process left out: you may not see its mappings ({})",
-                who_may()
-            )),
-            count => self.lacks(&format!(
-                "{count} processes left out: you may not see their mappings ({})",
-                who_may()
+            1 => self.denied(format_args!("1 process left out: you may not see its mappings")),
+            count => self.denied(format_args!(
+                "{count} processes left out: you may not see their mappings"
             )),
         }
         if !silent.is_empty() {
@@ -445,7 +447,7 @@ impl Answers {
         let nameless = self.rows().filter(|(_, mapping)| mapping.name == Err(Absent::Denied));
         let nameless = nameless.count();
         if nameless > 0 {
-            self.lacks(&format!("names: denied for {nameless} mappings ({})", who_may()));
+            self.denied(format_args!("names: denied for {nameless} mappings"));
         }
         let count = |reason| {
             let is_missing = |(_, mapping): &(u32, Mapping<'_>)| mapping.build_id == Err(reason);
@@ -453,7 +455,7 @@ impl Answers {
         };
         let (denied, silent) = (count(Absent::Denied), count(Absent::NoAnswer));
         if denied > 0 {
-            self.lacks(&format!("build ids: denied for {denied} mappings ({})", who_may()));
+            self.denied(format_args!("build ids: denied for {denied} mappings"));
         }
         if silent > 0 {
             self.lacks(&format!(
