@@ -5,6 +5,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -269,6 +270,76 @@ fn filters_are_typed() {
     top.wait_for("selected processes 1: ");
     top.wait_until("no row", |picture| !picture.contains("a-sleeper 1000"));
     top.press("\x03");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that names of any kind are shown in all views and sizes, and do nothing to the terminal.
+#[test]
+fn names_of_any_kind_are_shown() {
+    let directory = Settings::new("names");
+    let sleep = ["/usr/bin/sleep", "/bin/sleep"];
+    let sleep = sleep.into_iter().find(|path| Path::new(path).exists());
+    let names: [&[u8]; 8] = [
+        b"\x1b[2J\x1b[31mA",
+        b"a)b (S)\n1\t2",
+        b"\xff\xfe\x80\x9b31m",
+        "中文字中文".as_bytes(),
+        "e\u{301}\u{301}\u{301}\u{301}x".as_bytes(),
+        "\u{202e}abc".as_bytes(),
+        "👨\u{200d}👩\u{200d}".as_bytes(),
+        "🇩🇪\u{fe0f}\u{1f3fd}".as_bytes(),
+    ];
+    let sleepers: Vec<Sleeper> = names
+        .iter()
+        .map(|name| {
+            let name = std::ffi::OsStr::from_bytes(name);
+            let path = directory.0.join(name);
+            std::os::unix::fs::symlink(sleep.expect("there is a sleep"), &path).expect("a link");
+            let mut command = Command::new(&path);
+            Sleeper::start(command.arg0(name))
+        })
+        .collect();
+    let pids: Vec<String> = sleepers.iter().map(Sleeper::pid).collect();
+    let mut top = Terminal::top(&["-d", "0.2", "-p", &pids.join(","), "--sort", "pid"]);
+    top.wait_for("\\x1b[2J\\x1b[31mA");
+    // In each size, the views of the table and questions, and then the pages of details.
+    for keys in [
+        &[
+            "t",
+            "H",
+            "b",
+            "b",
+            "b",
+            "b",
+            "t",
+            "\x1b[Ck",
+            "\x07r",
+            "\x07\x1b[D\x1b[B",
+        ][..],
+        &["\t"; 5],
+    ] {
+        for (columns, rows) in [(37, 12), (20, 8), (5, 3), (1, 1), (100, 30)] {
+            tcsetwinsize(top.master.as_ref().expect("a terminal"), winsize(columns, rows)).expect("a size");
+            for keys in keys {
+                top.press(keys);
+                top.take(Duration::from_millis(20));
+            }
+        }
+        if keys[0] == "t" {
+            for name in [
+                "\\x1b[2J\\x1b[31mA 1000",
+                "a)b (S)\\n1\\t2 1000",
+                "\\xff\\xfe\\x80\\x9b31m 1000",
+                "中文字中文 1000",
+                "\\u{202e}abc 1000",
+            ] {
+                top.wait_for(name);
+            }
+            top.press("\r");
+        }
+        top.wait_for("Tab: next");
+    }
+    top.press("qq");
     assert_eq!(top.end().0.code(), Some(0));
 }
 

@@ -315,8 +315,10 @@ impl Args {
                 Ok(mappings) => answers.lists.push(mappings),
                 Err(error) => match error.kind() {
                     ErrorKind::NoSuchTask => answers.lacks(&format!("pid {pid}: no such process")),
-                    ErrorKind::Denied => answers.denied(format_args!("pid {pid}: you may not see its mappings")),
-                    ErrorKind::NoMemory | ErrorKind::NoAnswer => {
+                    ErrorKind::Denied if matches!(source.via, Via::Kernel(_)) => {
+                        answers.denied(format_args!("pid {pid}: you may not see its mappings"))
+                    }
+                    ErrorKind::Denied | ErrorKind::NoMemory | ErrorKind::NoAnswer => {
                         answers.lacks(&format!("{error:#}"));
                     }
                     _ => return Err(error.into()),

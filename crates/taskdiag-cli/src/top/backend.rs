@@ -175,3 +175,56 @@ impl Backend for Screen {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui_core::buffer::Buffer;
+    use ratatui_core::layout::Rect;
+    use ratatui_core::style::Style;
+    use vt100::Parser;
+
+    use super::*;
+
+    /// Check that nothing of a picture is left on a terminal after the next one, whatever the widths
+    /// of the characters in both.
+    #[test]
+    fn nothing_of_the_picture_before_is_left() {
+        let texts = [
+            "",
+            "abcdefghijklmnopq",
+            "中文字中文字中文字中文字",
+            "a中文字中文字中文字中文字",
+            "e\u{301}\u{301}\u{301}xe\u{301}",
+            "x\u{301}中\u{301}y",
+            "👨👩x👨👩",
+            "a👨\u{1f3fd}bc",
+            "♥\u{fe0f}♥\u{fe0f}x",
+            "\u{1100}\u{1161}\u{11a8}x",
+            "\u{fe0f}\u{301}x",
+        ];
+        let picture = |text: &str| {
+            let mut buffer = Buffer::empty(Rect::new(0, 0, 16, 2));
+            for (line, text) in [text, "below"].into_iter().enumerate() {
+                buffer.set_stringn(0, line as u16, text, 16, Style::new());
+            }
+            buffer
+        };
+        let show = |pictures: &[Buffer]| {
+            let (mut screen, mut parser) = (Screen::default(), Parser::new(2, 16, 0));
+            let mut before = Buffer::empty(Rect::new(0, 0, 16, 2));
+            for picture in pictures {
+                screen.draw(before.diff(picture).into_iter()).expect("memory");
+                parser.process(&std::mem::take(&mut screen.text));
+                before = picture.clone();
+            }
+            let rows = parser.screen().rows(0, 16);
+            rows.map(|row| row.trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        for before in texts {
+            for after in texts {
+                let (drawn, anew) = (show(&[picture(before), picture(after)]), show(&[picture(after)]));
+                assert_eq!(drawn, anew, "{after:?} after {before:?}");
+            }
+        }
+    }
+}
