@@ -318,3 +318,40 @@ fn root_of_a_user_namespace_is_told_who_may() {
         );
     }
 }
+
+/// Check that limits of memory are in the order of their size, the unlimited last, and scheduling
+/// classes in the order of the kernel's numbers, as those of ps(1).
+#[test]
+fn limits_and_classes_are_sorted_by_their_numbers() {
+    let sleeping = |command: &[&str]| Sleeper::start(Command::new(command[0]).args(&command[1..]).arg("sleep"));
+    let few = sleeping(&["prlimit", "--rss=2000000"]);
+    let many = sleeping(&["prlimit", "--rss=10000000"]);
+    let (batch, idle) = (sleeping(&["chrt", "-b", "0"]), sleeping(&["chrt", "-i", "0"]));
+    let pids = [&few, &many, &batch, &idle].map(Sleeper::pid);
+    // Until each of them is what it is to be.
+    let is_sleep = |pid: &String| status(pid, "Name") == "sleep";
+    while !pids.iter().all(is_sleep) {
+        std::thread::yield_now();
+    }
+    let sorted = |key: &str, of: &[&String]| {
+        let of: Vec<&str> = of.iter().map(|pid| pid.as_str()).collect();
+        let text = run(&["ps", "-o", "pid=", "--sort", key, "-p", &of.join(",")]).complete();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [few, many, batch, idle] = &pids;
+    assert_eq!(
+        sorted("lim", &[batch, many, few]),
+        [few, many, batch].map(String::clone)
+    );
+    assert_eq!(
+        sorted("-lim", &[few, batch, many]),
+        [batch, many, few].map(String::clone)
+    );
+    for key in ["class", "policy", "cls"] {
+        assert_eq!(
+            sorted(key, &[idle, batch, few]),
+            [few, batch, idle].map(String::clone),
+            "{key}"
+        );
+    }
+}

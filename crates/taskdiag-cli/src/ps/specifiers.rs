@@ -219,6 +219,8 @@ const CODE: &[Field] = &[TextBytes];
 const DATA: &[Field] = &[VsizeBytes, TextBytes];
 const BY_CPU_TIME: Order = Order::Number(|c| c.cpu_time().ok().map(i128::from));
 const BY_CPU_SHARE: Order = Order::Number(|c| c.cpu_share(1_000_000).ok().map(i128::from));
+/// Without a limit it is larger than any.
+const BY_RSS_LIMIT: Order = Order::Number(|c| Some(c.rss_limit_bytes()?.map_or(i128::MAX, i128::from)));
 const BY_AGE: Order = Order::Number(|c| c.elapsed_ns().ok().map(i128::from));
 
 /// All specifiers, in the order of their names.
@@ -238,7 +240,7 @@ pub static TABLE: &[Specifier] = &[
     text("cgname", "CGNAME", 27, &[Cgroup], |c| c.cgroup()).of_process(),
     text("cgroup", "CGROUP", 27, &[Cgroup], |c| c.cgroup()).of_process(),
     number("cgroupns", "CGROUPNS", 10, &[NsCgroup], |c| c.number(NsCgroup)),
-    text("class", "CLS", 3, CLASS, |c| c.class()).of_thread().whole(),
+    text("class", "CLS", 3, CLASS, |c| c.class()).of_thread().ordered(Order::Field).whole(),
     number("cls", "CLS", 3, CLASS, |c| c.class()).of_thread(),
     text("cmd", "CMD", 27, &[Cmdline], |c| c.args()).besides(ARGS).of_process(),
     text("comm", "COMMAND", 15, &[Comm], |c| c.comm()).of_process(),
@@ -283,7 +285,7 @@ pub static TABLE: &[Specifier] = &[
     number("ipcns", "IPCNS", 10, &[NsIpc], |c| c.number(NsIpc)),
     text("label", "LABEL", 31, &[SecurityLabel], |c| c.text(SecurityLabel)),
     number("lastcpu", "C", 3, &[Processor], |c| c.number(Processor)).of_thread(),
-    number("lim", "LIM", 5, &[Limits], |c| c.rss_limit()),
+    number("lim", "LIM", 5, &[Limits], |c| c.rss_limit()).ordered(BY_RSS_LIMIT),
     text("longtname", "TTY", 8, TTY, |c| c.terminal()).besides(&[Tty]).of_process().ordered(Order::Field).for_fields(&[Tty]).whole(),
     text("lsession", "SESSION", 11, &[Cgroup], |c| c.login_session()).whole(),
     number("lstart", "STARTED", 24, STARTED, |c| c.long_start()).for_fields(&[StartTime]),
@@ -317,7 +319,7 @@ pub static TABLE: &[Specifier] = &[
     id("pid", "PID", &[Pid], |c| c.number(Pid)).of_process(),
     number("pidns", "PIDNS", 10, &[NsPid], |c| c.number(NsPid)),
     number("pmem", "%MEM", 4, &[RssBytes], |c| c.percent_memory()).of_process().for_fields(&[MemPercent]),
-    text("policy", "POL", 3, CLASS, |c| c.class()).of_thread().whole(),
+    text("policy", "POL", 3, CLASS, |c| c.class()).of_thread().ordered(Order::Field).whole(),
     id("ppid", "PPID", &[Ppid], |c| c.number(Ppid)).of_process(),
     number("pri", "PRI", 3, &[Priority], |c| c.priority(39, -1)).of_thread(),
     number("pri_api", "API", 3, &[Priority], |c| c.priority(-1, -1)).of_thread(),

@@ -91,12 +91,19 @@ impl Cell<'_> {
 
     /// The limit of resident memory in KiB, `xx` if there is none.
     pub fn rss_limit(&mut self) {
-        let Ok(Value::Limits(limits)) = self.value(Field::Limits) else {
-            return self.dash();
-        };
-        match limits.iter().find(|(name, ..)| *name == "rss") {
-            Some((_, Some(bytes), _)) => people::number(self.out, bytes / 1024),
-            _ => self.out.extend_from_slice(b"xx"),
+        match self.rss_limit_bytes() {
+            None => self.dash(),
+            Some(None) => self.out.extend_from_slice(b"xx"),
+            Some(Some(bytes)) => people::number(self.out, bytes / 1024),
         }
+    }
+
+    /// The limit of resident memory: `None` if it is not known, `Some(None)` if there is none.
+    pub fn rss_limit_bytes(&mut self) -> Option<Option<u64>> {
+        let Ok(Value::Limits(limits)) = self.value(Field::Limits) else {
+            return None;
+        };
+        let (_, soft, _) = limits.iter().find(|(name, ..)| *name == "rss")?;
+        Some(soft)
     }
 }
