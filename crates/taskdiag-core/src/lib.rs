@@ -25,6 +25,7 @@ pub mod record;
 #[cfg(feature = "serde")]
 pub mod serialize;
 pub mod snapshot;
+pub mod socket;
 pub mod support;
 pub mod text;
 pub mod value;

@@ -1,0 +1,190 @@
+//! Sockets of IPv4 and IPv6: `linux/inet_diag.h`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::super::{Address, End, Queues, TcpInfo, Timer, TimerKind};
+use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, States, Type};
+use crate::absent::Absent;
+
+/// The length of `struct inet_diag_req_v2`, and the offset of the identity in it.
+pub(super) const REQUEST: usize = 56;
+pub(super) const REQUEST_ID: usize = 8;
+/// The length of the attribute with a protocol that is no byte.
+pub(super) const PROTOCOL: usize = 8;
+
+/// The length of `struct inet_diag_msg`, the offset of the identity (`struct inet_diag_sockid`) in
+/// it, and its length.
+const MESSAGE: usize = 72;
+const ID: usize = 4;
+const ID_LEN: usize = 48;
+
+const INET_DIAG_REQ_PROTOCOL: u16 = 3;
+
+// Attributes.
+const INFO: u16 = 2;
+const CONG: u16 = 4;
+const PROTOCOL_OF_RAW: u16 = 10;
+const MARK: u16 = 15;
+const CGROUP_ID: u16 = 21;
+
+/// A bit that asks for sockets that are bound, and neither connected nor waiting (Linux 6.8). They
+/// come back as not connected.
+const BOUND_INACTIVE: u32 = 1 << 13;
+/// A bit that asks for requests that have not become sockets.
+const NEW_SYN_RECV: u32 = 1 << 12;
+
+/// The bits of states for the kernel.
+fn state_bits(states: States) -> u32 {
+    let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
+    let mut bits: u32 = State::ALL.into_iter().map(bit).sum();
+    if states.contains(State::SynRecv) {
+        bits |= NEW_SYN_RECV;
+    }
+    if states.contains(State::Unconn) {
+        bits |= BOUND_INACTIVE;
+    }
+    bits
+}
+
+/// Puts a request, and returns its length.
+pub(super) fn put_request(list: List, states: States, with_info: bool, mut put: impl FnMut(usize, &[u8])) -> usize {
+    let info = if with_info {
+        1 << (INFO - 1) | 1 << (CONG - 1)
+    } else {
+        0
+    };
+    let short = u8::try_from(list.protocol).unwrap_or(libc::IPPROTO_TCP as u8);
+    put(0, &[list.family as u8, short, info, 0]);
+    put(4, &state_bits(states).to_ne_bytes());
+    // No cookie.
+    put(REQUEST_ID + ID_LEN - 8, &[0xff; 8]);
+    if u8::try_from(list.protocol).is_ok() {
+        return REQUEST;
+    }
+    put(REQUEST, &(PROTOCOL as u16).to_ne_bytes());
+    put(REQUEST + 2, &INET_DIAG_REQ_PROTOCOL.to_ne_bytes());
+    put(REQUEST + 4, &u32::from(list.protocol).to_ne_bytes());
+    REQUEST + PROTOCOL
+}
+
+/// The identity in a message.
+pub(super) fn id(message: &[u8]) -> Option<&[u8]> {
+    message.get(ID..ID + ID_LEN)
+}
+
+/// The socket of a message.
+pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
+    let head = message.get(..MESSAGE)?;
+    let family = match i32::from(head[0]) {
+        libc::AF_INET => Family::Inet,
+        libc::AF_INET6 => Family::Inet6,
+        _ => return None,
+    };
+    let state = State::new(head[1])?;
+    let kind = match list.name() {
+        "raw" => Type::Raw,
+        "udp" | "udplite" => Type::Dgram,
+        _ => Type::Stream,
+    };
+    let mut socket = Socket::new(family, kind, state, cookie(head, 44)?);
+    socket.protocol = Some(Protocol::Ip(list.protocol));
+    let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let local = address(family, &head[8..24])?;
+    let remote = address(family, &head[24..40])?;
+    let is_raw = kind == Type::Raw;
+    socket.local = End {
+        addr: Some(Address::Ip(local)),
+        port: (!is_raw).then_some(port(4).into()),
+    };
+    if port(6) != 0 && !is_raw || !remote.is_unspecified() {
+        socket.remote = End {
+            addr: Some(Address::Ip(remote)),
+            port: (!is_raw).then_some(port(6).into()),
+        };
+    }
+    socket.interface_index = word(head, 40).filter(|&index| index != 0);
+    if socket.interface_index.is_some() {
+        socket.interface = Err(Absent::NotAsked);
+    }
+    socket.timer = timer(head[2], head[3], word(head, 52)?);
+    socket.queues = Ok(queues(state, word(head, 56)?, word(head, 60)?));
+    socket.uid = Ok(word(head, 64)?);
+    socket.inode = inode(word(head, 68)?);
+    // A socket that is no whole one, or nobody's, does not tell who created it.
+    if matches!(state, State::TimeWait) {
+        socket.uid = Err(Absent::Unsupported);
+    }
+    if is_raw {
+        // The port is the protocol in older kernels, which do not send the attribute.
+        socket.protocol = Some(Protocol::Ip(port(4)));
+    }
+    add_attributes(&mut socket, list, &message[MESSAGE..]);
+    Some(socket)
+}
+
+fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
+    let (mut info, mut congestion) = (None, None);
+    socket.mark = Err(Absent::Denied);
+    socket.cgroup_id = Err(Absent::Unsupported);
+    for (kind, payload) in attributes(rest) {
+        match kind {
+            INFO if list.is_tcp() => info = Some(payload),
+            CONG => congestion = payload.split(|&byte| byte == 0).next(),
+            PROTOCOL_OF_RAW if socket.kind == Type::Raw => {
+                let number = payload.first().map(|&number| Protocol::Ip(number.into()));
+                socket.protocol = number.or(socket.protocol);
+            }
+            MARK => socket.mark = word(payload, 0).map(Some).ok_or(Absent::Truncated),
+            CGROUP_ID => {
+                let id = payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+                socket.cgroup_id = id.map(Some).ok_or(Absent::Truncated);
+            }
+            _ => {}
+        }
+    }
+    // These are no whole sockets, and have nothing like it.
+    if matches!(socket.state, State::TimeWait | State::SynRecv) {
+        if socket.mark == Err(Absent::Denied) {
+            socket.mark = Ok(None);
+        }
+        if socket.cgroup_id == Err(Absent::Unsupported) {
+            socket.cgroup_id = Ok(None);
+        }
+    }
+    socket.info = Ok(info.map(|info| TcpInfo::new(info, congestion)));
+}
+
+fn address(family: Family, words: &[u8]) -> Option<IpAddr> {
+    Some(match family {
+        Family::Inet => IpAddr::V4(Ipv4Addr::from(*words.first_chunk::<4>()?)),
+        _ => IpAddr::V6(Ipv6Addr::from(*words.first_chunk::<16>()?)),
+    })
+}
+
+fn timer(kind: u8, retransmits: u8, milliseconds: u32) -> Option<Timer> {
+    let kind = match kind {
+        1 => TimerKind::Retransmit,
+        2 => TimerKind::Keepalive,
+        3 => TimerKind::TimeWait,
+        4 => TimerKind::Persist,
+        _ => return None,
+    };
+    Some(Timer {
+        kind,
+        left_ns: u64::from(milliseconds) * 1_000_000,
+        retransmits: retransmits.into(),
+    })
+}
+
+pub(super) fn queues(state: State, recv: u32, send: u32) -> Queues {
+    match state {
+        State::Listen => Queues::Backlog {
+            count: recv,
+            limit: send,
+        },
+        _ => Queues::Data {
+            recv_bytes: recv.into(),
+            send_bytes: send.into(),
+        },
+    }
+}

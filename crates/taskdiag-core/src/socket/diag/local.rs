@@ -1,0 +1,161 @@
+//! Sockets that do not speak IP: `linux/unix_diag.h`, `netlink_diag.h`, `packet_diag.h` and
+//! `vm_sockets_diag.h`.
+
+use super::super::{Address, End, Queues};
+use super::{attributes, cookie, half, inet, inode, word, Family, Protocol, Socket, State, States, Type};
+use crate::absent::Absent;
+
+/// Attributes of UNIX sockets.
+mod unix_attribute {
+    pub(super) const NAME: u16 = 0;
+    pub(super) const PEER: u16 = 2;
+    pub(super) const RQLEN: u16 = 4;
+    pub(super) const UID: u16 = 7;
+}
+
+/// What to tell of UNIX sockets: name, peer, queues and user.
+const UNIX_SHOW: u32 = 1 | 4 | 0x10 | 0x40;
+/// What to tell of netlink and packet sockets: memory, and of these also the interface.
+const NETLINK_SHOW: u32 = 1;
+const PACKET_SHOW: u32 = 1 | 0x10;
+/// All protocols of netlink.
+const ALL_PROTOCOLS: u8 = 0xff;
+
+// Attributes of netlink and packet sockets.
+const NETLINK_MEMINFO: u16 = 0;
+const PACKET_INFO: u16 = 0;
+const PACKET_UID: u16 = 5;
+const PACKET_MEMINFO: u16 = 6;
+
+/// Puts a request, and returns its length. The structures differ in what stands where.
+pub(super) fn put_request(family: Family, states: States, mut put: impl FnMut(usize, &[u8])) -> usize {
+    let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
+    let states: u32 = State::ALL.into_iter().map(bit).sum();
+    let (protocol, len, first, second) = match family {
+        Family::Netlink => (ALL_PROTOCOLS, 20, 0, NETLINK_SHOW),
+        Family::Packet => (0, 20, 0, PACKET_SHOW),
+        // Cookies are behind three words here.
+        Family::Unix => (0, 24, states, 0),
+        _ => (0, 24, states, 0),
+    };
+    put(0, &[family as u8, protocol, 0, 0]);
+    put(4, &u32::to_ne_bytes(first));
+    put(8, &u32::to_ne_bytes(second));
+    if family == Family::Unix {
+        put(12, &UNIX_SHOW.to_ne_bytes());
+    }
+    put(len - 8, &[0xff; 8]);
+    len
+}
+
+/// A UNIX socket.
+pub(super) fn unix(message: &[u8]) -> Option<Socket<'_>> {
+    const LEN: usize = 16;
+    let head = message.get(..LEN)?;
+    let state = State::new(head[2])?;
+    let mut socket = Socket::new(Family::Unix, Type::new(head[1]), state, cookie(head, 8)?);
+    socket.inode = inode(word(head, 4)?);
+    for (kind, payload) in attributes(&message[LEN..]) {
+        match kind {
+            unix_attribute::NAME => socket.path = unix_name(payload),
+            unix_attribute::PEER => socket.peer_inode = word(payload, 0).and_then(inode),
+            unix_attribute::RQLEN => {
+                if let (Some(recv), Some(send)) = (word(payload, 0), word(payload, 4)) {
+                    socket.queues = Ok(inet::queues(state, recv, send));
+                }
+            }
+            unix_attribute::UID => socket.uid = word(payload, 0).ok_or(Absent::Truncated),
+            _ => {}
+        }
+    }
+    Some(socket)
+}
+
+/// A path ends with a NUL, an abstract name begins with one and may have others.
+fn unix_name(bytes: &[u8]) -> Option<&[u8]> {
+    match bytes {
+        [] => None,
+        [0, ..] => Some(bytes),
+        path => path.split(|&byte| byte == 0).next(),
+    }
+}
+
+/// A netlink socket.
+pub(super) fn netlink(message: &[u8]) -> Option<Socket<'_>> {
+    const LEN: usize = 28;
+    const CONNECTED: u8 = 1;
+    let head = message.get(..LEN)?;
+    let state = if head[3] == CONNECTED {
+        State::Estab
+    } else {
+        State::Unconn
+    };
+    let mut socket = Socket::new(Family::Netlink, Type::new(head[1]), state, cookie(head, 20)?);
+    socket.protocol = Some(Protocol::Netlink(head[2]));
+    socket.local.port = Some(word(head, 4)?);
+    // To the kernel, port 0, every socket is connected.
+    socket.remote.port = word(head, 8).filter(|&port| port != 0);
+    socket.inode = inode(word(head, 16)?);
+    let mut attributes = attributes(&message[LEN..]);
+    if let Some((_, payload)) = attributes.find(|(kind, _)| *kind == NETLINK_MEMINFO) {
+        socket.queues = memory(payload);
+    }
+    Some(socket)
+}
+
+/// A packet socket.
+pub(super) fn packet(message: &[u8]) -> Option<Socket<'_>> {
+    const LEN: usize = 16;
+    let head = message.get(..LEN)?;
+    let mut socket = Socket::new(Family::Packet, Type::new(head[1]), State::Unconn, cookie(head, 8)?);
+    socket.protocol = Some(Protocol::Ether(half(head, 2)?));
+    socket.inode = inode(word(head, 4)?);
+    for (kind, payload) in attributes(&message[LEN..]) {
+        match kind {
+            PACKET_INFO => {
+                socket.interface_index = word(payload, 0).filter(|&index| index != 0);
+                if socket.interface_index.is_some() {
+                    socket.interface = Err(Absent::NotAsked);
+                }
+            }
+            PACKET_UID => socket.uid = word(payload, 0).ok_or(Absent::Truncated),
+            PACKET_MEMINFO => socket.queues = memory(payload),
+            _ => {}
+        }
+    }
+    Some(socket)
+}
+
+/// A vsock socket.
+pub(super) fn vsock(message: &[u8]) -> Option<Socket<'_>> {
+    const LEN: usize = 32;
+    /// No machine, or any.
+    const ANY: u32 = u32::MAX;
+    let head = message.get(..LEN)?;
+    let state = State::new(head[2])?;
+    let mut socket = Socket::new(Family::Vsock, Type::new(head[1]), state, cookie(head, 24)?);
+    let end = |at: usize| {
+        Some(End {
+            addr: Some(Address::Cid(word(head, at)?)),
+            port: Some(word(head, at + 4)?),
+        })
+    };
+    socket.local = end(4)?;
+    if word(head, 12)? != ANY {
+        socket.remote = end(12)?;
+    }
+    socket.inode = inode(word(head, 20)?);
+    Some(socket)
+}
+
+/// What waits, by `SK_MEMINFO_RMEM_ALLOC` and `SK_MEMINFO_WMEM_ALLOC` of `linux/sock_diag.h`: with
+/// what the kernel needs around it.
+fn memory(words: &[u8]) -> Result<Queues, Absent> {
+    match (word(words, 0), word(words, 8)) {
+        (Some(recv), Some(send)) => Ok(Queues::Data {
+            recv_bytes: recv.into(),
+            send_bytes: send.into(),
+        }),
+        _ => Err(Absent::Truncated),
+    }
+}

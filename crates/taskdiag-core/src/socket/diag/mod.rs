@@ -1,0 +1,228 @@
+//! Messages of sock_diag(7): requests out, sockets in. Any bytes are safe to parse.
+//!
+//! A datagram has messages, each with a header (`struct nlmsghdr`, `linux/netlink.h`). A message
+//! about a socket has a structure of its family, and attributes (`struct nlattr`) behind it.
+
+mod inet;
+mod local;
+#[cfg(test)]
+mod tests;
+
+use super::{Family, Kinds, Protocol, Socket, State, States, Type};
+
+/// The length of the header of a message.
+const HEADER: usize = 16;
+/// The length of the header of an attribute.
+const ATTRIBUTE: usize = 4;
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+/// Something changed while the list was made, so that it may lack something.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+
+/// The longest request, in bytes.
+pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL;
+
+/// A list of sockets that the kernel can make: those of one protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct List {
+    /// The family.
+    pub family: Family,
+    /// The protocol of [`Family::Inet`] and [`Family::Inet6`], 0 of all others.
+    pub protocol: u16,
+}
+
+impl List {
+    const fn new(family: Family, protocol: i32) -> List {
+        List {
+            family,
+            protocol: protocol as u16,
+        }
+    }
+
+    /// The lists that have these kinds of sockets.
+    pub fn of(kinds: Kinds) -> impl Iterator<Item = List> {
+        use Family::{Inet, Inet6, Netlink, Packet, Unix, Vsock};
+        let all = [
+            (Kinds::TCP, List::new(Inet, libc::IPPROTO_TCP)),
+            (Kinds::TCP, List::new(Inet6, libc::IPPROTO_TCP)),
+            (Kinds::TCP, List::new(Inet, libc::IPPROTO_MPTCP)),
+            (Kinds::TCP, List::new(Inet6, libc::IPPROTO_MPTCP)),
+            (Kinds::UDP, List::new(Inet, libc::IPPROTO_UDP)),
+            (Kinds::UDP, List::new(Inet6, libc::IPPROTO_UDP)),
+            (Kinds::UDP, List::new(Inet, libc::IPPROTO_UDPLITE)),
+            (Kinds::UDP, List::new(Inet6, libc::IPPROTO_UDPLITE)),
+            (Kinds::RAW, List::new(Inet, libc::IPPROTO_RAW)),
+            (Kinds::RAW, List::new(Inet6, libc::IPPROTO_RAW)),
+            (Kinds::UNIX, List::new(Unix, 0)),
+            (Kinds::NETLINK, List::new(Netlink, 0)),
+            (Kinds::PACKET, List::new(Packet, 0)),
+            (Kinds::VSOCK, List::new(Vsock, 0)),
+        ];
+        all.into_iter()
+            .filter(move |(kind, _)| kinds.contains(*kind))
+            .map(|(_, list)| list)
+    }
+
+    /// What it is a list of, for messages and counters.
+    pub fn name(self) -> &'static str {
+        match (self.family, i32::from(self.protocol)) {
+            (Family::Inet | Family::Inet6, libc::IPPROTO_TCP) => "tcp",
+            (Family::Inet | Family::Inet6, libc::IPPROTO_MPTCP) => "mptcp",
+            (Family::Inet | Family::Inet6, libc::IPPROTO_UDP) => "udp",
+            (Family::Inet | Family::Inet6, libc::IPPROTO_UDPLITE) => "udplite",
+            (Family::Inet | Family::Inet6, _) => "raw",
+            (family, _) => family.name(),
+        }
+    }
+
+    fn is_tcp(self) -> bool {
+        self.protocol == libc::IPPROTO_TCP as u16
+    }
+}
+
+/// A request for all sockets of a list that are in one of these states; `with_info`: with what TCP
+/// knows of each, which waits for who works with the socket. Returns the bytes, and how many there
+/// are. It must not allocate.
+pub fn request(list: List, states: States, with_info: bool) -> ([u8; REQUEST], usize) {
+    let mut bytes = [0; REQUEST];
+    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+    let len = HEADER
+        + match list.family {
+            Family::Inet | Family::Inet6 => {
+                inet::put_request(list, states, with_info, |at, part| put(HEADER + at, part))
+            }
+            _ => local::put_request(list.family, states, |at, part| put(HEADER + at, part)),
+        };
+    put(0, &(len as u32).to_ne_bytes());
+    put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    put(6, &(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    put(8, &1_u32.to_ne_bytes());
+    (bytes, len)
+}
+
+/// A request for one socket of TCP with what TCP knows of it: the one of the `payload` of a message
+/// that was an answer.
+pub fn info_request(list: List, payload: &[u8]) -> Option<([u8; REQUEST], usize)> {
+    let mut bytes = request(list, States::all(), true).0;
+    let len = HEADER + inet::REQUEST;
+    bytes[HEADER + inet::REQUEST_ID..len].copy_from_slice(inet::id(payload)?);
+    bytes[0..4].copy_from_slice(&(len as u32).to_ne_bytes());
+    bytes[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    Some((bytes, len))
+}
+
+/// One message of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// About a socket: for [`socket`].
+    Socket(&'a [u8]),
+    /// The list ends; with the number of an error if it is not whole.
+    Done(Option<i32>),
+    /// The kernel refused: the number of an error, 0 for none.
+    Error(i32),
+    /// Messages were lost.
+    Overrun,
+    /// Something else.
+    Other,
+    /// The rest of the datagram makes no sense.
+    Malformed,
+}
+
+/// The messages of a datagram.
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+    /// Whether one of the messages so far said that something changed while the list was made.
+    pub is_interrupted: bool,
+}
+
+impl<'a> Messages<'a> {
+    /// The messages of a datagram.
+    pub fn new(datagram: &'a [u8]) -> Messages<'a> {
+        Messages {
+            rest: datagram,
+            is_interrupted: false,
+        }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let len = word(self.rest, 0).map_or(0, |len| len as usize);
+        let (Some(kind), Some(flags), Some(payload)) =
+            (half(self.rest, 4), half(self.rest, 6), self.rest.get(HEADER..len))
+        else {
+            self.rest = &[];
+            return Some(Message::Malformed);
+        };
+        self.rest = self.rest.get(aligned(len)..).unwrap_or_default();
+        self.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
+        let code = word(payload, 0).map(|code| code as i32);
+        Some(match (kind, code) {
+            (SOCK_DIAG_BY_FAMILY, _) => Message::Socket(payload),
+            (NLMSG_DONE, Some(code)) if code < 0 => Message::Done(Some(code.saturating_neg())),
+            (NLMSG_DONE, _) => Message::Done(None),
+            (NLMSG_ERROR, Some(code)) => Message::Error(code.saturating_neg()),
+            (NLMSG_ERROR, None) => Message::Malformed,
+            (NLMSG_OVERRUN, _) => Message::Overrun,
+            _ => Message::Other,
+        })
+    }
+}
+
+/// The socket of a message that answers a request for this list. `None` if it makes no sense.
+pub fn socket(list: List, payload: &[u8]) -> Option<Socket<'_>> {
+    match list.family {
+        Family::Inet | Family::Inet6 => inet::socket(list, payload),
+        Family::Unix => local::unix(payload),
+        Family::Netlink => local::netlink(payload),
+        Family::Packet => local::packet(payload),
+        Family::Vsock => local::vsock(payload),
+    }
+}
+
+/// The attributes behind a structure. What is cut off ends them.
+fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    /// Flags about the payload, which are no part of the type.
+    const FLAGS: u16 = 0xc000;
+    std::iter::from_fn(move || {
+        let len = half(rest, 0)? as usize;
+        let kind = half(rest, 2)? & !FLAGS;
+        let payload = rest.get(ATTRIBUTE..len)?;
+        rest = rest.get(aligned(len)..).unwrap_or_default();
+        Some((kind, payload))
+    })
+}
+
+fn aligned(len: usize) -> usize {
+    len.div_ceil(4) * 4
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Two words that make a cookie.
+fn cookie(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
+}
+
+/// An inode number; 0 stands for none.
+fn inode(number: u32) -> Option<u64> {
+    (number != 0).then_some(number.into())
+}

@@ -1,0 +1,351 @@
+//! The table of the fields of sockets: names, kinds and meanings, and how each is read of a socket.
+
+use std::cell::OnceCell;
+use std::fmt::{self, Write as _};
+
+use super::{Known, Owner, Queues, Socket, TcpInfo};
+use crate::absent::Absent;
+use crate::field::Kind;
+use crate::value::Value;
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $kind:ident $meaning:literal;)*) => {
+        /// A field of sockets: a key of a row.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum SocketField {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        /// Every field, in the order of the table, those of owners at the end.
+        const ALL: &[SocketField] = &[$(SocketField::$variant,)*];
+
+        impl SocketField {
+            /// The name: the key in JSON, the heading in CSV, the name for `-o`, `--sort` and
+            /// `--where`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(SocketField::$variant => $name,)*
+                }
+            }
+
+            /// What its values are.
+            pub fn kind(self) -> Kind {
+                match self {
+                    $(SocketField::$variant => Kind::$kind,)*
+                }
+            }
+
+            /// What it means.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(SocketField::$variant => $meaning,)*
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    Family "family" Text "The family of its addresses: inet, inet6, unix, netlink, packet, vsock.";
+    Type "type" Text "stream, dgram, raw, seqpacket, packet (obsolete), other.";
+    Protocol "protocol" Text "The protocol by its name, such as tcp, udp, icmp, or route of netlink, or by its number.";
+    State "state" Text "The state, as ss(8) has it: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on.";
+    LocalAddr "local_addr" Text "The address that it is bound to; of vsock the number of the machine.";
+    LocalPort "local_port" Id "The port that it is bound to; of netlink the port id.";
+    RemoteAddr "remote_addr" Text "The address that it is connected to.";
+    RemotePort "remote_port" Id "The port that it is connected to.";
+    Interface "interface" Text "The network interface that it is bound to.";
+    Path "path" Text "The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in /proc/net/unix.";
+    PeerInode "peer_inode" Id "The inode number of the UNIX socket at the other end.";
+    Inode "inode" Id "The inode number, as in socket:[N] of descriptors.";
+    Uid "uid" User "The user who created it.";
+    Netns "netns" Id "The inode number of its network namespace.";
+    RecvQueueBytes "recv_queue_bytes" Bytes "What was received and not read.";
+    SendQueueBytes "send_queue_bytes" Bytes "What was sent, and not confirmed or not taken by the other side.";
+    BacklogCount "backlog_count" Count "Of a socket that listens: the number of connections that were not accepted.";
+    BacklogLimitCount "backlog_limit_count" Count "Of a socket that listens: the number of connections that can wait.";
+    Timer "timer" Text "The timer that runs, as ss(8) has it: on (sending again), keepalive, timewait, persist.";
+    TimerNs "timer_ns" Nanoseconds "The time that is left of the timer.";
+    RetransmitsCount "retransmits_count" Count "How often the timer has run out in a row.";
+    Mark "mark" Mask "The mark of its packets (SO_MARK). It takes CAP_NET_ADMIN to see it.";
+    CgroupId "cgroup_id" Id "The id of the cgroup that it was created in.";
+    RttNs "rtt_ns" Nanoseconds "TCP: the round trip time, smoothed.";
+    RttVarNs "rtt_var_ns" Nanoseconds "TCP: how much the round trip time varies.";
+    MinRttNs "min_rtt_ns" Nanoseconds "TCP: the shortest round trip time.";
+    RtoNs "rto_ns" Nanoseconds "TCP: how long it waits for a confirmation before it sends again.";
+    MssBytes "mss_bytes" Bytes "TCP: the length of what it sends in one packet.";
+    CwndCount "cwnd_count" Count "TCP: the congestion window, in packets.";
+    SsthreshCount "ssthresh_count" Count "TCP: the slow start threshold, in packets.";
+    UnackedCount "unacked_count" Count "TCP: packets that were sent and not confirmed.";
+    LostCount "lost_count" Count "TCP: packets that are thought to be lost.";
+    RetransmittedCount "retransmitted_count" Count "TCP: packets that were sent again, in all.";
+    SentBytes "sent_bytes" Bytes "TCP: what was sent, also again.";
+    RetransmittedBytes "retransmitted_bytes" Bytes "TCP: what was sent again.";
+    AckedBytes "acked_bytes" Bytes "TCP: what the other side has confirmed.";
+    ReceivedBytes "received_bytes" Bytes "TCP: what was received.";
+    NotsentBytes "notsent_bytes" Bytes "TCP: what it was given and has not sent.";
+    DeliveryRateBytes "delivery_rate_bytes" Bytes "TCP: how much arrived at the other side in a second.";
+    Congestion "congestion" Text "TCP: the algorithm of congestion control.";
+    Owners "owners" Texts "The descriptors that processes have of it: pid, comm and fd of each.";
+    Pid "pid" Id "A process that has a descriptor of it.";
+    Comm "comm" Text "The name of that process.";
+    Fd "fd" Id "The number of the descriptor.";
+}
+
+impl SocketField {
+    /// All fields of rows.
+    pub const ALL: &'static [SocketField] = ALL.split_at(ALL.len() - 3).0;
+
+    /// The fields of an owner, which filters have beside [`SocketField::ALL`].
+    pub const OF_OWNER: &'static [SocketField] = ALL.split_at(ALL.len() - 3).1;
+
+    /// Whether it is of TCP_INFO, which has to be asked for.
+    pub fn is_info(self) -> bool {
+        (SocketField::RttNs..=SocketField::Congestion).contains(&self)
+    }
+}
+
+impl fmt::Display for SocketField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A socket as a row: its values under their fields.
+#[derive(Debug)]
+pub struct Row<'a> {
+    socket: &'a Socket<'a>,
+    owner: Option<&'a Owner>,
+    protocol: OnceCell<String>,
+    local: OnceCell<String>,
+    remote: OnceCell<String>,
+    path: OnceCell<Vec<u8>>,
+}
+
+impl<'a> Row<'a> {
+    /// A socket as a row.
+    pub fn new(socket: &'a Socket<'a>) -> Row<'a> {
+        Row {
+            socket,
+            owner: None,
+            protocol: OnceCell::new(),
+            local: OnceCell::new(),
+            remote: OnceCell::new(),
+            path: OnceCell::new(),
+        }
+    }
+
+    /// A socket with one of its owners.
+    #[doc(hidden)]
+    pub fn with_owner(socket: &'a Socket<'a>, owner: Option<&'a Owner>) -> Row<'a> {
+        Row {
+            owner,
+            ..Row::new(socket)
+        }
+    }
+
+    /// The value of a field. `Ok(None)` if such a socket has no such value.
+    /// [`SocketField::Owners`] is [`Absent::Unsupported`] here: [`Socket::owners`] has them.
+    pub fn value(&self, field: SocketField) -> Known<Option<Value<'_>>> {
+        let socket = self.socket;
+        let word = |word: &'static str| Ok(Some(Value::Text(word.as_bytes())));
+        let number = |number: Option<u32>| Ok(number.map(Value::from));
+        let long = |number: Option<u64>| Ok(number.map(Value::from));
+        match field {
+            SocketField::Family => word(socket.family.name()),
+            SocketField::Type => word(socket.kind.name()),
+            SocketField::Protocol => Ok(written(&self.protocol, socket.protocol)),
+            SocketField::State => word(socket.state.name()),
+            SocketField::LocalAddr => Ok(written(&self.local, socket.local.addr)),
+            SocketField::LocalPort => number(socket.local.port),
+            SocketField::RemoteAddr => Ok(written(&self.remote, socket.remote.addr)),
+            SocketField::RemotePort => number(socket.remote.port),
+            SocketField::Interface => Ok(socket.interface?.map(Value::Text)),
+            SocketField::Path => Ok(socket.path.map(|path| Value::Text(self.path(path)))),
+            SocketField::PeerInode => long(socket.peer_inode),
+            SocketField::Inode => long(socket.inode),
+            SocketField::Uid => Ok(Some(socket.uid?.into())),
+            SocketField::Netns => long(Some(socket.netns)),
+            SocketField::RecvQueueBytes | SocketField::SendQueueBytes => self.data(field),
+            SocketField::BacklogCount | SocketField::BacklogLimitCount => self.backlog(field),
+            SocketField::Timer => Ok(socket.timer.map(|timer| Value::Text(timer.kind.name().as_bytes()))),
+            SocketField::TimerNs => long(socket.timer.map(|timer| timer.left_ns)),
+            SocketField::RetransmitsCount => number(socket.timer.map(|timer| timer.retransmits)),
+            SocketField::Mark => Ok(socket.mark?.map(|mark| Value::Mask(mark.into()))),
+            SocketField::CgroupId => Ok(socket.cgroup_id?.map(Value::Unsigned)),
+            SocketField::Owners => Err(Absent::Unsupported),
+            SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field),
+            _ => match socket.info? {
+                Some(info) => Ok(of_info(&info, field)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The name of a UNIX socket as text.
+    fn path(&self, path: &'a [u8]) -> &[u8] {
+        if path.first() != Some(&0) {
+            return path;
+        }
+        self.path.get_or_init(|| {
+            let visible = |&byte: &u8| if byte == 0 { b'@' } else { byte };
+            path.iter().map(visible).collect()
+        })
+    }
+
+    fn data(&self, field: SocketField) -> Known<Option<Value<'_>>> {
+        let is_send = field == SocketField::SendQueueBytes;
+        Ok(match self.socket.queues? {
+            Queues::Data { send_bytes, .. } if is_send => Some(send_bytes.into()),
+            Queues::Data { recv_bytes, .. } => Some(recv_bytes.into()),
+            Queues::Backlog { .. } => None,
+        })
+    }
+
+    fn backlog(&self, field: SocketField) -> Known<Option<Value<'_>>> {
+        let is_limit = field == SocketField::BacklogLimitCount;
+        Ok(match self.socket.queues {
+            Ok(Queues::Backlog { limit, .. }) if is_limit => Some(limit.into()),
+            Ok(Queues::Backlog { count, .. }) => Some(count.into()),
+            Ok(Queues::Data { .. }) => None,
+            Err(reason) if self.socket.state == super::State::Listen => return Err(reason),
+            Err(_) => None,
+        })
+    }
+
+    fn of_owner(&self, field: SocketField) -> Known<Option<Value<'_>>> {
+        let Some(owner) = self.owner else {
+            return match self.socket.owners {
+                Err(reason) => Err(reason),
+                Ok(_) => Ok(None),
+            };
+        };
+        match (field, &owner.comm) {
+            (SocketField::Pid, _) => Ok(Some(owner.pid.into())),
+            (SocketField::Fd, _) => Ok(Some(owner.fd.into())),
+            (_, Ok(comm)) => Ok(Some(Value::Text(comm))),
+            (_, Err(reason)) => Err(*reason),
+        }
+    }
+}
+
+/// A value as text, which is made once.
+fn written(cell: &OnceCell<String>, value: Option<impl fmt::Display>) -> Option<Value<'_>> {
+    let value = value?;
+    let text = cell.get_or_init(|| {
+        let mut text = String::new();
+        // Nothing that is written into memory fails.
+        let _ = write!(text, "{value}");
+        text
+    });
+    Some(Value::Text(text.as_bytes()))
+}
+
+/// The value of a field of TCP_INFO.
+fn of_info<'a>(info: &TcpInfo<'a>, field: SocketField) -> Option<Value<'a>> {
+    match field {
+        SocketField::RttNs => info.rtt_ns().map(Value::from),
+        SocketField::RttVarNs => info.rtt_var_ns().map(Value::from),
+        SocketField::MinRttNs => info.min_rtt_ns().map(Value::from),
+        SocketField::RtoNs => info.rto_ns().map(Value::from),
+        SocketField::MssBytes => info.mss_bytes().map(Value::from),
+        SocketField::CwndCount => info.cwnd_count().map(Value::from),
+        SocketField::SsthreshCount => info.ssthresh_count().map(Value::from),
+        SocketField::UnackedCount => info.unacked_count().map(Value::from),
+        SocketField::LostCount => info.lost_count().map(Value::from),
+        SocketField::RetransmittedCount => info.retransmitted_count().map(Value::from),
+        SocketField::SentBytes => info.sent_bytes().map(Value::from),
+        SocketField::RetransmittedBytes => info.retransmitted_bytes().map(Value::from),
+        SocketField::AckedBytes => info.acked_bytes().map(Value::from),
+        SocketField::ReceivedBytes => info.received_bytes().map(Value::from),
+        SocketField::NotsentBytes => info.notsent_bytes().map(Value::from),
+        SocketField::DeliveryRateBytes => info.delivery_rate_bytes().map(Value::from),
+        SocketField::Congestion => info.congestion().map(Value::Text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::super::{Address, End, Family, Protocol, State, Type};
+    use super::*;
+
+    fn text<'a>(row: &'a Row<'_>, field: SocketField) -> Option<&'a [u8]> {
+        match row.value(field) {
+            Ok(Some(Value::Text(text))) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Check that names are unique, and which fields are of owners and of TCP_INFO.
+    #[test]
+    fn fields_have_names() {
+        for (index, field) in ALL.iter().enumerate() {
+            assert!(ALL[..index].iter().all(|other| other.name() != field.name()), "{field}");
+            assert!(!field.meaning().is_empty());
+        }
+        assert_eq!(
+            SocketField::OF_OWNER
+                .iter()
+                .map(|field| field.name())
+                .collect::<Vec<_>>(),
+            ["pid", "comm", "fd"]
+        );
+        assert_eq!(SocketField::ALL.last(), Some(&SocketField::Owners));
+        assert!(SocketField::RttNs.is_info() && SocketField::Congestion.is_info());
+        assert!(!SocketField::CgroupId.is_info() && !SocketField::Owners.is_info());
+    }
+
+    /// Check that values are texts and numbers, and that what a socket does not have is none.
+    #[test]
+    fn rows_have_values() {
+        let mut socket = Socket::new(Family::Inet6, Type::Stream, State::Listen, 0);
+        socket.protocol = Some(Protocol::Ip(6));
+        socket.local = End {
+            addr: Some(Address::Ip(IpAddr::from([0; 16]))),
+            port: Some(80),
+        };
+        socket.queues = Ok(Queues::Backlog { count: 1, limit: 128 });
+        let row = Row::new(&socket);
+        assert_eq!(text(&row, SocketField::Protocol), Some(&b"tcp"[..]));
+        assert_eq!(text(&row, SocketField::LocalAddr), Some(&b"::"[..]));
+        assert_eq!(row.value(SocketField::LocalPort), Ok(Some(Value::Unsigned(80))));
+        assert_eq!(row.value(SocketField::RemoteAddr), Ok(None));
+        assert_eq!(row.value(SocketField::RecvQueueBytes), Ok(None));
+        assert_eq!(
+            row.value(SocketField::BacklogLimitCount),
+            Ok(Some(Value::Unsigned(128)))
+        );
+        assert_eq!(row.value(SocketField::Pid), Err(Absent::NotAsked));
+        assert_eq!(row.value(SocketField::Uid), Err(Absent::Unsupported));
+        socket.info = Err(Absent::NoAnswer);
+        assert_eq!(Row::new(&socket).value(SocketField::RttNs), Err(Absent::NoAnswer));
+    }
+
+    /// Check that abstract names are as `/proc/net/unix` has them, and paths untouched.
+    #[test]
+    fn abstract_names_begin_with_an_at() {
+        let mut socket = Socket::new(Family::Unix, Type::Stream, State::Listen, 0);
+        socket.path = Some(b"\0a\0b");
+        assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"@a@b"[..]));
+        socket.path = Some(b"/run/x\xff");
+        assert_eq!(text(&Row::new(&socket), SocketField::Path), Some(&b"/run/x\xff"[..]));
+    }
+
+    /// Check the values of an owner, and that a socket without one has none.
+    #[test]
+    fn owners_are_rows_of_their_own() {
+        let owner = Owner::new(7, 3, Ok(b"nginx"), 0);
+        let socket = Socket {
+            owners: Ok(Some(&[])),
+            ..Socket::new(Family::Unix, Type::Stream, State::Listen, 0)
+        };
+        let row = Row::with_owner(&socket, Some(&owner));
+        assert_eq!(row.value(SocketField::Pid), Ok(Some(Value::Unsigned(7))));
+        assert_eq!(text(&row, SocketField::Comm), Some(&b"nginx"[..]));
+        assert_eq!(Row::with_owner(&socket, None).value(SocketField::Fd), Ok(None));
+    }
+}
