@@ -7,6 +7,7 @@ use regex::bytes::Regex;
 
 use super::HasFields;
 use crate::field::{Field, Fields, Kind};
+use crate::socket::SocketField;
 use crate::value::{Limits, Value};
 
 /// One comparison.
@@ -25,6 +26,8 @@ pub(super) enum Subject {
     Field(Field),
     /// One number of [`Field::Limits`], such as `limits.nofile.soft`.
     Limit(Limit),
+    /// A field of sockets.
+    Socket(SocketField),
 }
 
 /// A soft or hard resource limit.
@@ -100,32 +103,46 @@ pub(super) enum Class {
 }
 
 impl Subject {
-    pub(super) fn field(self) -> Field {
+    /// The field of tasks that has it, if it is of tasks.
+    pub(super) fn field(self) -> Option<Field> {
         match self {
-            Subject::Field(field) => field,
-            Subject::Limit(_) => Field::Limits,
+            Subject::Field(field) => Some(field),
+            Subject::Limit(_) => Some(Field::Limits),
+            Subject::Socket(_) => None,
+        }
+    }
+
+    fn fields(self) -> Fields {
+        self.field().into_iter().collect()
+    }
+
+    /// What the values of a field are.
+    pub(super) fn field_kind(self) -> Kind {
+        match self {
+            Subject::Field(field) => field.info().kind,
+            Subject::Limit(_) => Kind::Limits,
+            Subject::Socket(field) => field.kind(),
         }
     }
 
     /// What its values are, for messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
-            Subject::Field(field) => field.info().kind.as_str(),
             Subject::Limit(_) => "a limit",
+            subject => subject.field_kind().as_str(),
         }
     }
 
     /// Whether it has several values, of which one that compares is enough.
     pub(super) fn is_list(self) -> bool {
-        matches!(self, Subject::Field(field) if matches!(field.info().kind, Kind::Ids | Kind::Cpus))
+        matches!(self.field_kind(), Kind::Ids | Kind::Cpus)
     }
 
     pub(super) fn class(self) -> Class {
-        let field = match self {
-            Subject::Field(field) => field,
-            Subject::Limit(limit) => return limit.class(),
-        };
-        match field.info().kind {
+        if let Subject::Limit(limit) = self {
+            return limit.class();
+        }
+        match self.field_kind() {
             Kind::Id
             | Kind::User
             | Kind::GroupId
@@ -149,10 +166,13 @@ impl Subject {
     }
 
     fn value<R: HasFields>(self, row: &R) -> Option<Value<'_>> {
-        match (self, row.value(self.field()).ok()?) {
-            (Subject::Limit(limit), Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
-            (Subject::Limit(_), _) => None,
-            (Subject::Field(_), value) => Some(value),
+        match self {
+            Subject::Field(field) => row.value(field).ok(),
+            Subject::Socket(field) => row.socket_value(field).ok()?,
+            Subject::Limit(limit) => match row.value(Field::Limits) {
+                Ok(Value::Limits(limits)) => limit.of(limits).map(Value::Unsigned),
+                _ => None,
+            },
         }
     }
 }
@@ -161,6 +181,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Field(field) => field.fmt(f),
+            Subject::Socket(field) => field.fmt(f),
             Subject::Limit(Limit { index, is_hard }) => {
                 let which = if *is_hard { "hard" } else { "soft" };
                 write!(f, "limits.{}.{which}", Limits::NAMES[*index])
@@ -203,7 +224,7 @@ impl Relation {
 impl Operand {
     fn fields(&self) -> Fields {
         match self {
-            Operand::Value(subject) => subject.field().into(),
+            Operand::Value(subject) => subject.fields(),
             Operand::Number(_) | Operand::Text(_) => Fields::NONE,
         }
     }
@@ -212,13 +233,32 @@ impl Operand {
 impl Test {
     /// The fields that it looks at.
     pub(super) fn fields(&self) -> Fields {
-        let mut fields = Fields::from(self.subject.field());
+        let mut fields = self.subject.fields();
         match &self.comparison {
             Comparison::Is(_, operand) => fields |= operand.fields(),
             Comparison::In(operands) => operands.iter().for_each(|operand| fields |= operand.fields()),
             Comparison::Has(_) | Comparison::Matches(_) | Comparison::Within(_) => {}
         }
         fields
+    }
+
+    /// The fields of sockets that it looks at.
+    pub(super) fn socket_fields(&self) -> Vec<SocketField> {
+        let operands = match &self.comparison {
+            Comparison::Is(_, operand) => std::slice::from_ref(operand),
+            Comparison::In(operands) => operands,
+            _ => &[],
+        };
+        let others = operands.iter().filter_map(|operand| match operand {
+            Operand::Value(subject) => Some(*subject),
+            _ => None,
+        });
+        let subjects = std::iter::once(self.subject).chain(others);
+        let field = |subject| match subject {
+            Subject::Socket(field) => Some(field),
+            _ => None,
+        };
+        subjects.filter_map(field).collect()
     }
 
     /// Whether it is true of a row. `None` if that depends on a value that is absent.

@@ -80,8 +80,7 @@ pub(super) fn comparisons_of(subject: Subject) -> String {
 pub(super) fn has_names(subject: Subject) -> bool {
     match subject {
         Subject::Field(Field::Groups) => true,
-        Subject::Field(field) => matches!(field.info().kind, Kind::User | Kind::GroupId),
-        Subject::Limit(_) => false,
+        subject => matches!(subject.field_kind(), Kind::User | Kind::GroupId),
     }
 }
 

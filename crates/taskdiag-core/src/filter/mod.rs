@@ -10,6 +10,7 @@ mod literal;
 mod message;
 mod parse;
 mod pattern;
+mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
 mod token;
@@ -19,12 +20,14 @@ use std::fmt;
 use crate::absent::Absent;
 use crate::counters::Counters;
 use crate::field::{Field, Fields, Group};
+use crate::socket::SocketField;
 use crate::value::Value;
 
 use comparison::{Comparison, Operand, Relation, Subject, Test};
 
 pub use kernel::KernelTests;
 pub use message::ParseError;
+pub use socket::SocketFilter;
 
 /// An expression over fields, such as `uid == 0 and not kernel_thread and comm ~ '^ssh'`.
 ///
@@ -88,6 +91,11 @@ impl fmt::Display for Conjunct<'_> {
 #[doc(hidden)]
 pub trait HasFields {
     fn value(&self, field: Field) -> Result<Value<'_>, Absent>;
+
+    /// If it is a socket: its value; `None` if it has no such value.
+    fn socket_value(&self, _: SocketField) -> Result<Option<Value<'_>>, Absent> {
+        Err(Absent::NotAsked)
+    }
 }
 
 impl HasFields for crate::snapshot::Task<'_> {

@@ -8,6 +8,7 @@ use super::token::{self, Kind, Token};
 use super::{literal, Expression, Filter};
 use crate::field::{near, shortened, Field, UnknownField};
 use crate::names::{self, CAPABILITIES, SIGNALS};
+use crate::socket::SocketField;
 use crate::value::Limits;
 
 /// How deep parentheses and `not` may be nested: deeper than anybody writes, and not too deep for
@@ -23,12 +24,28 @@ type Names<'a> = &'a dyn Fn(Field, &[u8]) -> Option<u32>;
 type Aliases<'a> = &'a dyn Fn(&str) -> Option<std::result::Result<Field, String>>;
 
 pub(super) fn parse(text: &str, names: Names<'_>, aliases: Aliases<'_>) -> Result<Filter> {
+    parse_about(Rows::Tasks(aliases), text, names)
+}
+
+/// Parses an expression about sockets.
+pub(super) fn parse_socket(text: &str, names: Names<'_>) -> Result<Filter> {
+    parse_about(Rows::Sockets, text, names)
+}
+
+/// What an expression is about.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Tasks(Aliases<'a>),
+    Sockets,
+}
+
+fn parse_about(rows: Rows<'_>, text: &str, names: Names<'_>) -> Result<Filter> {
     let mut parser = Parser {
         text,
         at: 0,
         depth: 0,
         names,
-        aliases,
+        rows,
     };
     let expression = parser.any()?;
     match parser.peek()? {
@@ -42,7 +59,7 @@ struct Parser<'a> {
     at: usize,
     depth: u32,
     names: Names<'a>,
-    aliases: Aliases<'a>,
+    rows: Rows<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -189,11 +206,18 @@ impl<'a> Parser<'a> {
 
     /// What a word stands for: a field or a limit.
     fn subject(&self, word: &str) -> std::result::Result<Subject, String> {
+        let aliases = match self.rows {
+            Rows::Tasks(aliases) => aliases,
+            Rows::Sockets => {
+                let field = SocketField::of_filter(word);
+                return field.map(Subject::Socket).map_err(|error| error.to_string());
+            }
+        };
         if let Some(rest) = word.strip_prefix("limits.") {
             return limit(rest).map(Subject::Limit);
         }
         let field = word.parse().or_else(|error: UnknownField| {
-            let alias = (self.aliases)(word);
+            let alias = aliases(word);
             alias.unwrap_or_else(|| Err(error.to_string()))
         });
         field.map(Subject::Field)
@@ -291,12 +315,18 @@ impl<'a> Parser<'a> {
             (Class::Time, Kind::Text(text)) => literal::time(text, TimeZone::system).map(Operand::Text),
             (Class::Text | Class::Time | Class::Flag, _) => Err(self.not_compared_with(subject, token)),
             (_, Kind::Number(text)) => literal::number(text, class).map(Operand::Number),
-            (_, Kind::Text(name)) if has_names(subject) => match (self.names)(subject.field(), name.as_bytes()) {
+            (_, Kind::Text(name)) if has_names(subject) => match self.named(subject, name) {
                 Some(number) => Ok(Operand::Number(number.into())),
                 None => Err(format!("no {} has the name {:?}", named(subject), shortened(name))),
             },
             _ => Err(self.not_compared_with(subject, token)),
         }
+    }
+
+    /// The number of a user or group.
+    fn named(&self, subject: Subject, name: &str) -> Option<u32> {
+        // Of sockets only users have names.
+        (self.names)(subject.field().unwrap_or(Field::Uid), name.as_bytes())
     }
 
     fn not_compared_with(&self, subject: Subject, token: Token<'_>) -> String {

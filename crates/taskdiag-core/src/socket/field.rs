@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use super::{Known, Owner, Queues, Socket, TcpInfo};
 use crate::absent::Absent;
-use crate::field::Kind;
+use crate::field::{near, Kind, UnknownField};
 use crate::value::Value;
 
 macro_rules! fields {
@@ -99,6 +99,17 @@ impl SocketField {
 
     /// The fields of an owner, which filters have beside [`SocketField::ALL`].
     pub const OF_OWNER: &'static [SocketField] = ALL.split_at(ALL.len() - 3).1;
+
+    /// The field of a filter with this name.
+    #[doc(hidden)]
+    pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
+        // Owners are compared by what they have.
+        let fields = || ALL.iter().copied().filter(|&field| field != SocketField::Owners);
+        fields().find(|field| field.name() == name).ok_or_else(|| UnknownField {
+            name: name.to_owned(),
+            near: near(name, fields().map(SocketField::name)),
+        })
+    }
 
     /// Whether it is of TCP_INFO, which has to be asked for.
     pub fn is_info(self) -> bool {

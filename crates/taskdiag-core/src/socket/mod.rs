@@ -504,8 +504,24 @@ impl fmt::Debug for Socket<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A socket of user 33 that listens on 127.0.0.1:80.
+    pub(crate) fn listener() -> Socket<'static> {
+        Socket {
+            protocol: Some(Protocol::Ip(6)),
+            local: End {
+                addr: Some(Address::Ip(IpAddr::from([127, 0, 0, 1]))),
+                port: Some(80),
+            },
+            queues: Ok(Queues::Backlog { count: 1, limit: 128 }),
+            uid: Ok(33),
+            inode: Some(42),
+            netns: 41,
+            ..Socket::new(Family::Inet, Type::Stream, State::Listen, 1)
+        }
+    }
 
     /// Check that states have the kernel's numbers, and that those that ss shows as others do, too.
     #[test]

@@ -55,7 +55,7 @@ fn unix(state: u8, name: &[u8]) -> Vec<u8> {
 fn tcp_sockets_are_parsed() {
     let mut bytes = tcp(1);
     bytes.extend(attribute(500, b"what"));
-    bytes.extend(attribute(2, &vec![1; 104]));
+    bytes.extend(attribute(2, &[1; 104]));
     bytes.extend(attribute(4, b"cubic\0"));
     bytes.extend(attribute(15, &3_u32.to_ne_bytes()));
     bytes.extend(attribute(21, &9_u64.to_ne_bytes()));

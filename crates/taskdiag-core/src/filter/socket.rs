@@ -1,0 +1,175 @@
+//! Which sockets are meant: the same expressions, over fields of sockets.
+
+use std::fmt;
+
+use super::{parse, Filter, HasFields, ParseError};
+use crate::absent::Absent;
+use crate::field::Field;
+use crate::socket::{Row, Socket, SocketField};
+use crate::value::Value;
+
+/// An expression over fields of sockets, such as `state == 'ESTAB' and remote_port in (80, 443)`.
+///
+/// The language is that of [`Filter::parse`]. `pid`, `comm` and `fd` are those of an owner: one for
+/// which the expression is true is enough.
+///
+/// ```
+/// # mod taskdiag { pub mod sockets { pub use taskdiag_core::filter::SocketFilter as Filter; } pub use taskdiag_core::filter::ParseError; }
+/// use taskdiag::sockets::Filter;
+///
+/// let filter = Filter::parse("comm == 'nginx' and state == 'CLOSE-WAIT' and recv_queue_bytes > 1M")?;
+/// # Ok::<(), taskdiag::ParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SocketFilter(Filter);
+
+impl SocketFilter {
+    /// Parses an expression.
+    pub fn parse(text: &str) -> Result<SocketFilter, ParseError> {
+        SocketFilter::parse_with_names(text, &|_| None)
+    }
+
+    /// Parses an expression in which names of users, in quotes, stand for their numbers.
+    pub fn parse_with_names(text: &str, user: &dyn Fn(&[u8]) -> Option<u32>) -> Result<SocketFilter, ParseError> {
+        parse::parse_socket(text, &|_, name| user(name)).map(SocketFilter)
+    }
+
+    /// The fields that it looks at.
+    #[doc(hidden)]
+    pub fn fields(&self) -> Vec<SocketField> {
+        let mut fields = Vec::new();
+        self.0 .0.each_test(&mut |test| fields.extend(test.socket_fields()));
+        fields
+    }
+
+    /// Whether it is true of a socket, with one of its owners. `None` if that depends on a value
+    /// that is absent.
+    #[doc(hidden)]
+    pub fn decide(&self, socket: &Socket<'_>) -> Option<bool> {
+        let owners = match socket.owners {
+            Ok(Some(owners)) => owners,
+            _ => &[],
+        };
+        let mut decided = self.0.decide(&Row::with_owner(socket, owners.first()));
+        for owner in owners.iter().skip(1) {
+            match (decided, self.0.decide(&Row::with_owner(socket, Some(owner)))) {
+                (Some(true), _) => break,
+                (_, Some(true)) => decided = Some(true),
+                (Some(false), None) => decided = None,
+                _ => {}
+            }
+        }
+        decided
+    }
+
+    /// Whether a value that it looks at is absent for a reason that the caller may be able to
+    /// remove.
+    #[doc(hidden)]
+    pub fn is_kept_back(&self, socket: &Socket<'_>) -> bool {
+        let row = Row::new(socket);
+        let reasons = self.fields().into_iter().map(|field| row.value(field).err());
+        reasons
+            .flatten()
+            .any(|reason| matches!(reason, Absent::Denied | Absent::NoAnswer | Absent::Truncated))
+    }
+}
+
+/// Writes an expression that parses to the same filter.
+impl fmt::Display for SocketFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl HasFields for Row<'_> {
+    fn value(&self, _: Field) -> Result<Value<'_>, Absent> {
+        Err(Absent::NotAsked)
+    }
+
+    fn socket_value(&self, field: SocketField) -> Result<Option<Value<'_>>, Absent> {
+        Row::value(self, field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::tests::listener;
+    use crate::socket::Owner;
+
+    fn decide(text: &str, socket: &Socket<'_>) -> Option<bool> {
+        SocketFilter::parse(text)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .decide(socket)
+    }
+
+    /// Check comparisons of texts, numbers and sizes, and that what a socket does not have is
+    /// neither true nor false.
+    #[test]
+    fn sockets_are_compared() {
+        let socket = listener();
+        for text in [
+            "state == 'LISTEN'",
+            "local_port == 80 and local_addr ~ '^127'",
+            "uid != 7 or state != 'LISTEN'",
+            "backlog_limit_count >= 128",
+            "protocol in ('tcp', 'udp')",
+            "not local_port in (1, 2)",
+            "inode > netns",
+        ] {
+            assert_eq!(decide(text, &socket), Some(true), "{text}");
+        }
+        assert_eq!(decide("local_port < 80", &socket), Some(false));
+        for text in ["remote_port == 1", "recv_queue_bytes > 1M", "pid == 1", "not pid == 1"] {
+            assert_eq!(decide(text, &socket), None, "{text}");
+        }
+    }
+
+    /// Check that one owner is enough, and that its values belong together.
+    #[test]
+    fn one_owner_is_enough() {
+        let owners = [
+            Owner::new(7, 3, Ok(b"nginx"), 0),
+            Owner::new(8, 4, Ok(b"sh"), 1),
+            Owner::new(9, 4, Err(Absent::NotAsked), 2),
+        ];
+        let socket = Socket {
+            owners: Ok(Some(&owners)),
+            ..listener()
+        };
+        assert_eq!(decide("pid == 8 and comm == 'sh'", &socket), Some(true));
+        assert_eq!(decide("comm == 'nginx' and fd == 3", &socket), Some(true));
+        assert_eq!(decide("pid == 7 and fd == 4", &socket), Some(false));
+        assert_eq!(decide("pid == 9 and comm == 'x'", &socket), None);
+    }
+
+    /// Check that mistakes are named, and that names of users are known.
+    #[test]
+    fn mistakes_are_named() {
+        let message = |text| SocketFilter::parse(text).expect_err(text).to_string();
+        assert!(message("loca_port == 1").contains("local_port"));
+        assert!(message("owners == 1").contains("unknown field"));
+        assert!(message("rss_bytes > 1").contains("unknown field"));
+        assert!(message("state == 1").contains("text in quotes"));
+        assert!(message("limits.nofile.soft == 1").contains("unknown field"));
+        let filter = SocketFilter::parse_with_names("uid == 'www'", &|name| (name == b"www").then_some(33));
+        let filter = filter.expect("a name");
+        assert_eq!(filter.decide(&listener()), Some(true));
+        assert_eq!(
+            (filter.fields(), filter.to_string()),
+            (vec![SocketField::Uid], "uid == 'www'".to_owned())
+        );
+    }
+
+    /// Check that what may not be seen is told from what is not there.
+    #[test]
+    fn denied_values_are_kept_back() {
+        let filter = |text| SocketFilter::parse(text).expect("a filter");
+        let socket = Socket {
+            owners: Err(Absent::Denied),
+            ..listener()
+        };
+        assert!(filter("pid == 1").is_kept_back(&socket));
+        assert!(!filter("remote_port == 1").is_kept_back(&socket));
+    }
+}
