@@ -95,6 +95,7 @@
 //! # More
 //!
 //! - [`files`]: what processes have open.
+//! - [`sockets`]: the sockets of the machine, and who has them.
 //! - [`maps`]: mappings of processes, and the file that an address belongs to.
 //! - [`memory`]: budgets for what takes long to add up (PSS), and where the machine's memory is.
 //! - [`pagecache`]: how much of files is in memory.
@@ -125,6 +126,7 @@ pub mod pagecache;
 pub mod pin;
 mod probe;
 mod readers;
+pub mod sockets;
 mod source;
 
 pub use taskdiag_core::absent::Absent;
@@ -172,6 +174,10 @@ const _: () = {
     is_sync::<files::OpenFile<'_>>();
     is_send::<files::Request>();
     is_sync::<files::Request>();
+    is_send::<sockets::Socket<'_>>();
+    is_sync::<sockets::Socket<'_>>();
+    is_send::<sockets::Request>();
+    is_sync::<sockets::Request>();
     is_send::<pagecache::Walk>();
     is_sync::<pagecache::Walk>();
     is_send::<pagecache::Seen>();

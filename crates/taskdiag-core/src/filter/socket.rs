@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn one_owner_is_enough() {
         let owners = [
-            Owner::new(7, 3, Ok(b"nginx"), 0),
-            Owner::new(8, 4, Ok(b"sh"), 1),
-            Owner::new(9, 4, Err(Absent::NotAsked), 2),
+            Owner::new(7, 3, Ok(b"nginx")),
+            Owner::new(8, 4, Ok(b"sh")),
+            Owner::new(9, 4, Err(Absent::NotAsked)),
         ];
         let socket = Socket {
             owners: Ok(Some(&owners)),

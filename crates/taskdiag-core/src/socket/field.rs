@@ -349,7 +349,7 @@ mod tests {
     /// Check the values of an owner, and that a socket without one has none.
     #[test]
     fn owners_are_rows_of_their_own() {
-        let owner = Owner::new(7, 3, Ok(b"nginx"), 0);
+        let owner = Owner::new(7, 3, Ok(b"nginx"));
         let socket = Socket {
             owners: Ok(Some(&[])),
             ..Socket::new(Family::Unix, Type::Stream, State::Listen, 0)

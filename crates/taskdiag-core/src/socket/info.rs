@@ -20,6 +20,12 @@ impl<'a> TcpInfo<'a> {
         TcpInfo { bytes, congestion }
     }
 
+    /// The bytes of the kernel's structure.
+    #[doc(hidden)]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     fn word(&self, at: usize) -> Option<u32> {
         Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }

@@ -254,6 +254,17 @@ impl States {
         State::ALL.into_iter().collect()
     }
 
+    /// A bit for each state, by its number.
+    #[doc(hidden)]
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    #[doc(hidden)]
+    pub fn from_bits(bits: u16) -> States {
+        States(bits)
+    }
+
     /// Whether `state` is in the set.
     pub fn contains(self, state: State) -> bool {
         self.0 >> state as u8 & 1 != 0
@@ -364,19 +375,15 @@ pub struct Owner {
     pub fd: u32,
     /// The name of the process, if the query of the processes asked for it.
     pub comm: Known<Vec<u8>>,
-    /// The place of the process in the snapshot.
-    #[doc(hidden)]
-    pub row: usize,
 }
 
 impl Owner {
     #[doc(hidden)]
-    pub fn new(pid: u32, fd: u32, comm: Known<&[u8]>, row: usize) -> Owner {
+    pub fn new(pid: u32, fd: u32, comm: Known<&[u8]>) -> Owner {
         Owner {
             pid,
             fd,
             comm: comm.map(<[u8]>::to_vec),
-            row,
         }
     }
 }

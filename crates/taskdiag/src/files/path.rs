@@ -72,6 +72,25 @@ impl PathMatch {
         }
     }
 
+    /// A whole file system, by the device that stat(2) has, wherever it is mounted.
+    pub(crate) fn file_system(device: u64) -> PathMatch {
+        PathMatch {
+            device: Device {
+                major: rustix::fs::major(device),
+                minor: rustix::fs::minor(device),
+            },
+            inode: 0,
+            is_plain: false,
+            tree: Some(Tree {
+                // No path begins so.
+                prefix: b"\0".to_vec(),
+                mounts: Vec::new(),
+                devices: Vec::new(),
+                is_whole: true,
+            }),
+        }
+    }
+
     /// Whether a file is that, or below it; or why that is not known.
     pub(super) fn is_about(&self, file: &OpenFile<'_>) -> Known<bool> {
         let (device, inode) = (file.device?, file.inode?);

@@ -35,6 +35,7 @@ use crate::files::{self, Files};
 use crate::memory::{Progress, RollupRequest, Rollups, StillThere};
 use crate::probe;
 use crate::readers;
+use crate::sockets;
 use crate::source::procfs;
 use crate::source::TaskRequest;
 use complete::{fields_of, Completion};
@@ -270,6 +271,30 @@ impl Handle {
         let source = self.files.prepare(self.source, processes.len())?;
         self.sources.procfs()?;
         Ok(source)
+    }
+
+    /// Passes each socket of the machine to `each`, which ends the pass with
+    /// [`ControlFlow::Break`]. Those of a network namespace come one after the other, the caller's
+    /// own first. The owners are found among `processes`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if owners are asked for and the query of the
+    /// processes did not ask for [`Field::StartNs`];
+    /// [`Unsupported`](ErrorKind::Unsupported) if the source of
+    /// [`with_source`](Handle::with_source) is the broker; otherwise as [`files`](Handle::files).
+    ///
+    /// A namespace that may not be entered, or a list that the kernel does not have, is no error:
+    /// the [`Answer`](sockets::Answer) counts it.
+    pub fn sockets(
+        &mut self,
+        processes: &Snapshot,
+        request: &sockets::Request,
+        mut each: impl FnMut(&sockets::Socket<'_>) -> ControlFlow<()>,
+    ) -> Result<sockets::Answer> {
+        let patience = self.patience.unwrap_or(readers::PATIENCE);
+        let source = self.source;
+        sockets::answer(self, source, processes, request, patience, &mut each)
     }
 
     /// How far the query that is running has come with [`Group::Rollup`], which can take long.

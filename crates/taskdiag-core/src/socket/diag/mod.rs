@@ -81,7 +81,8 @@ impl List {
         }
     }
 
-    fn is_tcp(self) -> bool {
+    /// Whether TCP knows something of its sockets.
+    pub fn is_tcp(self) -> bool {
         self.protocol == libc::IPPROTO_TCP as u16
     }
 }

@@ -1,0 +1,100 @@
+//! What TCP knows of connections.
+//!
+//! The kernel takes the lock of each socket to tell, and a process keeps that lock as long as it
+//! sends from memory that a file system does not deliver. So this comes in a list of its own. If
+//! that does not come to its end, the sockets are asked about one by one.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use taskdiag_core::absent::Absent;
+use taskdiag_core::socket::diag::{self, List};
+use taskdiag_core::socket::{Socket, State, States, TcpInfo};
+use taskdiag_sys::isolated::Failed;
+
+use super::dump::{Dumper, End};
+use super::namespaces::Namespace;
+
+/// So many sockets of a list may keep who asks about them. Each of them costs a process.
+const MOST_SILENT: usize = 4;
+
+/// What TCP knows of the connections of a list.
+#[derive(Debug, Default)]
+pub(super) struct Infos {
+    by_cookie: HashMap<u64, Info>,
+    /// There was no answer about some.
+    is_silent: bool,
+}
+
+#[derive(Debug)]
+struct Info {
+    bytes: Vec<u8>,
+    congestion: Option<Vec<u8>>,
+}
+
+/// Whether TCP knows anything of sockets in this state: the others are no whole ones.
+fn has_info(state: State) -> bool {
+    !matches!(state, State::TimeWait | State::SynRecv)
+}
+
+impl Infos {
+    /// Reads what TCP knows of the sockets of a list. Whatever happens, the namespace is entered
+    /// afterwards, or does not answer at all.
+    pub(super) fn read(dumper: &mut Dumper, list: List, states: States, namespace: &Namespace) -> Infos {
+        let mut infos = Infos::default();
+        let end = dumper.dump(list, states, true, |_, socket, _| {
+            infos.add(&socket);
+            ControlFlow::Continue(())
+        });
+        if end == ControlFlow::Continue(End::Silent) {
+            infos.is_silent = true;
+            infos.read_one_by_one(dumper, list, states, namespace);
+        }
+        infos
+    }
+
+    fn read_one_by_one(&mut self, dumper: &mut Dumper, list: List, states: States, namespace: &Namespace) {
+        if dumper.enter(namespace).is_err() {
+            return;
+        }
+        let mut requests = Vec::new();
+        // What does not come to its end here does not come at all.
+        let _ = dumper.dump(list, states, false, |_, socket, payload| {
+            if has_info(socket.state) && !self.by_cookie.contains_key(&socket.cookie) {
+                requests.extend(diag::info_request(list, payload));
+            }
+            ControlFlow::Continue(())
+        });
+        let mut silent = 0;
+        for (request, len) in requests {
+            let asked = dumper.ask_about_one(list, &request[..len], |socket| self.add(&socket));
+            if asked == Err(Failed::Silent) {
+                silent += 1;
+                if dumper.enter(namespace).is_err() || silent == MOST_SILENT {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, socket: &Socket<'_>) {
+        if let Ok(Some(info)) = socket.info {
+            let info = Info {
+                bytes: info.bytes().to_vec(),
+                congestion: info.congestion().map(<[u8]>::to_vec),
+            };
+            self.by_cookie.insert(socket.cookie, info);
+        }
+    }
+
+    /// What TCP knows of a socket of the list.
+    pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo<'_>>, Absent> {
+        match self.by_cookie.get(&socket.cookie) {
+            Some(info) => Ok(Some(TcpInfo::new(&info.bytes, info.congestion.as_deref()))),
+            None if !has_info(socket.state) => Ok(None),
+            None if self.is_silent => Err(Absent::NoAnswer),
+            // It did not exist yet.
+            None => Err(Absent::Gone),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Sockets: those of all network namespaces of the machine, and who has them.
+//!
+//! [`Handle::sockets`] passes each socket to a closure, with what `ss` shows: addresses, state,
+//! queues, timers, and the processes that have descriptors of it.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use taskdiag::sockets::{Kinds, Request};
+//! use taskdiag::{Field, Handle, Query};
+//!
+//! let mut handle = Handle::new();
+//! let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
+//! let mut request = Request::default();
+//! request.kinds = Kinds::TCP | Kinds::UDP;
+//! request.listening = true;
+//! let answer = handle.sockets(&processes, &request, |socket| {
+//!     for owner in socket.owners.ok().flatten().unwrap_or_default() {
+//!         println!("{:?} is open in process {}", socket.local, owner.pid);
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{} sockets in {} network namespaces", answer.sockets, answer.namespaces);
+//! # Ok::<(), taskdiag::Error>(())
+//! ```
+//!
+//! The kernel makes the lists (sock_diag(7)), one for each protocol and namespace. Entering a
+//! namespace takes `CAP_SYS_ADMIN`: without it the caller's own is answered, and the others that
+//! were found are counted. Seeing the descriptors of a process takes the right to trace it.
+//!
+//! A list is not one moment. A socket that exists all the time is in it, unless its state changes
+//! while the list is made: then it may be missing, or be there twice.
+
+mod dump;
+mod info;
+mod namespaces;
+mod owners;
+mod work;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use bitflags::bitflags;
+use rustix::thread::{capabilities, CapabilitySet};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::Field;
+use taskdiag_core::query::Query;
+use taskdiag_core::snapshot::{Snapshot, SourceId};
+use taskdiag_core::socket::diag::List;
+
+use crate::errands::Errands;
+use crate::files::{self, PathMatch};
+use crate::Handle;
+use dump::{Dumper, End, Interfaces};
+use info::Infos;
+use namespaces::{Namespace, Namespaces};
+use owners::Owners;
+
+pub use taskdiag_core::filter::SocketFilter as Filter;
+pub use taskdiag_core::socket::End as Endpoint;
+pub use taskdiag_core::socket::{
+    Address, Family, Kinds, Owner, Protocol, Queues, Row, Socket, SocketField, State, States, TcpInfo, Timer,
+    TimerKind, Type,
+};
+
+/// In which network namespaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Where {
+    /// In all that processes, mounts and descriptors keep alive.
+    #[default]
+    Everywhere,
+    /// In the caller's own.
+    Here,
+}
+
+bitflags! {
+    /// What to find out of sockets besides what the kernel tells of each at once.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Wants: u8 {
+        /// Who has descriptors of them.
+        const OWNERS = 1;
+        /// What TCP knows of the connections.
+        const INFO = 2;
+    }
+}
+
+/// Which sockets: those that pass all of these tests. And what to find out of them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Request {
+    /// Of which kinds.
+    pub kinds: Kinds,
+    /// In which states.
+    pub states: States,
+    /// Only sockets that wait for a peer: [`Socket::is_listening`].
+    pub listening: bool,
+    /// Only sockets of IP with one of these ports at one of their ends; any if there are none.
+    pub ports: Vec<u16>,
+    /// Only sockets that one of the processes has a descriptor of.
+    pub owned: bool,
+    /// Only sockets that this is true of.
+    pub filter: Option<Filter>,
+    /// In which network namespaces.
+    pub place: Where,
+    /// What to find out.
+    pub wants: Wants,
+}
+
+/// All sockets of the machine, with their owners.
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            kinds: Kinds::all(),
+            states: States::all(),
+            listening: false,
+            ports: Vec::new(),
+            owned: false,
+            filter: None,
+            place: Where::default(),
+            wants: Wants::OWNERS,
+        }
+    }
+}
+
+impl Request {
+    /// What has to be found out for the answer and for the filter.
+    fn needs(&self) -> Wants {
+        let mut needs = self.wants;
+        let fields = self.filter.as_ref().map(Filter::fields).unwrap_or_default();
+        if self.owned || fields.iter().any(|field| SocketField::OF_OWNER.contains(field)) {
+            needs |= Wants::OWNERS;
+        }
+        if fields.into_iter().any(SocketField::is_info) {
+            needs |= Wants::INFO;
+        }
+        needs
+    }
+}
+
+/// How many sockets there were, and what is missing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Answer {
+    /// How many sockets were passed on.
+    pub sockets: u64,
+    /// How many network namespaces were asked.
+    pub namespaces: u64,
+    /// How many network namespaces may not be entered.
+    pub namespaces_denied: u64,
+    /// How many tasks do not show which network namespace is theirs: there may be more.
+    pub tasks_denied: u64,
+    /// How many processes do not show their descriptors. They may be the owners of sockets.
+    pub processes_denied: u64,
+    /// How many sockets are left out because a value that the filter tests is not known.
+    pub undecided: u64,
+    /// How often the kernel said that a list may lack something.
+    pub interrupted: u64,
+    /// How many lists ended with an error.
+    pub failed: u64,
+    /// How many lists, or namespaces, did not come within the patience.
+    pub silent: u64,
+    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
+    pub malformed: u64,
+    /// Lists that this kernel can't make, by what they are of: `raw`, `vsock`.
+    pub unsupported: Vec<&'static str>,
+}
+
+/// What receives sockets.
+type Each<'e> = dyn FnMut(&Socket<'_>) -> ControlFlow<()> + 'e;
+
+/// Answers [`Handle::sockets`].
+pub(crate) fn answer(
+    handle: &mut Handle,
+    source: Option<SourceId>,
+    processes: &Snapshot,
+    request: &Request,
+    patience: Duration,
+    each: &mut Each<'_>,
+) -> Result<Answer> {
+    check(source)?;
+    let mut answer = Answer::default();
+    let needs = request.needs();
+    let owners = if needs.contains(Wants::OWNERS) {
+        Some(find_owners(handle, processes, &mut answer)?)
+    } else {
+        None
+    };
+    let mut namespaces = Namespaces::own();
+    if request.place == Where::Everywhere {
+        find_namespaces(handle, &mut namespaces, patience)?;
+        answer.tasks_denied = namespaces.hidden;
+    }
+    let mut pass = Pass {
+        request,
+        owners,
+        answer,
+        unsupported: Vec::new(),
+        each,
+    };
+    let mut dumper = Dumper::new(patience);
+    // The closure may have ended the pass.
+    let _ = pass.dump_all(&mut dumper, &namespaces);
+    let mut answer = pass.answer;
+    answer.malformed += dumper.malformed;
+    answer.interrupted += dumper.interrupted;
+    answer.unsupported = pass.unsupported.iter().map(|list| list.name()).collect();
+    answer.unsupported.dedup();
+    Ok(answer)
+}
+
+/// Fails if a forced source does not answer about sockets.
+pub(crate) fn check(source: Option<SourceId>) -> Result<()> {
+    match source {
+        None | Some(SourceId::Bpf | SourceId::Procfs) => Ok(()),
+        Some(source) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("the source {source} does not answer about sockets: leave the choice, or name bpf or procfs for their owners"),
+        )),
+    }
+}
+
+/// Finds the descriptors of sockets that processes have.
+fn find_owners(handle: &mut Handle, processes: &Snapshot, answer: &mut Answer) -> Result<Owners> {
+    let mut request = files::Request::default();
+    request.filter.uses = files::Uses::FD;
+    request.filter.kinds = Some(files::Kinds::SOCKET);
+    request.wants = files::Wants::STAT;
+    let mut found = Vec::new();
+    let files = handle.files(processes, &request, |task, file| {
+        if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
+            found.push((inode, Owner::new(pid, fd, task.comm())));
+        }
+        ControlFlow::Continue(())
+    })?;
+    answer.processes_denied = files.denied + files.silent.len() as u64;
+    answer.malformed += files.malformed;
+    Ok(Owners::new(found, answer.processes_denied > 0))
+}
+
+/// Finds the network namespaces that tasks, mounts and descriptors keep alive.
+fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, patience: Duration) -> Result<()> {
+    let tasks = handle.query(&Query::threads().fields(Field::NsNet | Field::NsMnt))?;
+    namespaces.add_of_tasks(&tasks);
+    namespaces.add_of_mounts(&tasks, patience);
+    // Looking for more would only count what can't be entered.
+    if !capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN)) {
+        return Ok(());
+    }
+    let processes = handle.query(&Query::processes().fields(Field::StartNs))?;
+    let mut request = files::Request::default();
+    request.filter.uses = files::Uses::FD;
+    request.filter.kinds = Some(files::Kinds::FILE);
+    request.filter.paths = vec![PathMatch::file_system(namespaces.device())];
+    request.wants = files::Wants::NAMES;
+    handle.files(&processes, &request, |task, file| {
+        if let (Ok(pid), Some(fd), Ok(name)) = (task.pid(), file.fd, file.name) {
+            namespaces.add_of_descriptor(pid, fd, name);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
+
+/// What sockets go through, on their way to the closure.
+struct Pass<'a> {
+    request: &'a Request,
+    owners: Option<Owners>,
+    answer: Answer,
+    /// Lists that this kernel does not have.
+    unsupported: Vec<List>,
+    each: &'a mut Each<'a>,
+}
+
+impl Pass<'_> {
+    fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &Namespaces) -> ControlFlow<()> {
+        let lists: Vec<List> = List::of(self.request.kinds).collect();
+        for namespace in &namespaces.found {
+            match dumper.enter(namespace) {
+                Ok(()) => {
+                    self.answer.namespaces += 1;
+                    self.dump_namespace(dumper, namespace, &lists)?;
+                }
+                Err(Absent::Denied) => self.answer.namespaces_denied += 1,
+                Err(Absent::NoAnswer) => self.answer.silent += 1,
+                // Nothing keeps it alive any more.
+                Err(_) => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn dump_namespace(&mut self, dumper: &mut Dumper, namespace: &Namespace, lists: &[List]) -> ControlFlow<()> {
+        let mut interfaces = Interfaces::default();
+        for &list in lists {
+            if self.unsupported.contains(&list) {
+                continue;
+            }
+            let wants_info = self.request.needs().contains(Wants::INFO) && list.is_tcp();
+            let infos = wants_info.then(|| Infos::read(dumper, list, self.states(), namespace));
+            let end = dumper.dump(list, self.states(), false, |errands, mut socket, _| {
+                socket.netns = namespace.inode;
+                if !self.may_want(&socket) {
+                    return ControlFlow::Continue(());
+                }
+                self.complete(socket, errands, &mut interfaces, infos.as_ref())
+            })?;
+            match end {
+                End::Whole => {}
+                End::Unsupported => self.unsupported.push(list),
+                End::Failed => self.answer.failed += 1,
+                End::Silent => {
+                    self.answer.silent += 1;
+                    // The process that had entered is lost.
+                    if dumper.enter(namespace).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Adds to a socket what the list does not have, and passes it on.
+    fn complete<'s>(
+        &'s mut self,
+        mut socket: Socket<'s>,
+        errands: &mut Errands,
+        interfaces: &'s mut Interfaces,
+        infos: Option<&'s Infos>,
+    ) -> ControlFlow<()> {
+        if let Some(index) = socket.interface_index {
+            socket.interface = interfaces.name(errands, index).map(Some);
+        }
+        if let Some(infos) = infos {
+            socket.info = infos.of(&socket);
+        }
+        self.deliver(socket)
+    }
+
+    /// The states that the kernel is asked for.
+    fn states(&self) -> States {
+        let states = self.request.states;
+        if !self.request.listening {
+            return states;
+        }
+        let listening = [State::Listen, State::Unconn].into_iter();
+        listening.filter(|&state| states.contains(state)).collect()
+    }
+
+    /// Whether a socket passes the tests that take nothing else to be known.
+    fn may_want(&self, socket: &Socket<'_>) -> bool {
+        let request = self.request;
+        request.states.contains(socket.state)
+            && (!request.listening || socket.is_listening())
+            && (request.ports.is_empty() || request.ports.iter().any(|&port| socket.has_port(port)))
+    }
+
+    /// Passes on a socket.
+    fn deliver<'s>(&'s mut self, mut socket: Socket<'s>) -> ControlFlow<()> {
+        let Pass {
+            request,
+            owners,
+            answer,
+            each,
+            ..
+        } = self;
+        socket.owners = match owners {
+            Some(owners) => owners.of(socket.inode),
+            None => Err(Absent::NotAsked),
+        };
+        if request.owned
+            && !socket
+                .owners
+                .is_ok_and(|owners| owners.is_some_and(|owners| !owners.is_empty()))
+        {
+            return ControlFlow::Continue(());
+        }
+        if let Some(filter) = &request.filter {
+            match filter.decide(&socket) {
+                Some(true) => {}
+                Some(false) => return ControlFlow::Continue(()),
+                None => {
+                    answer.undecided += u64::from(filter.is_kept_back(&socket));
+                    return ControlFlow::Continue(());
+                }
+            }
+        }
+        if !request.wants.contains(Wants::OWNERS) {
+            socket.owners = Err(Absent::NotAsked);
+        }
+        if !request.wants.contains(Wants::INFO) {
+            socket.info = Err(Absent::NotAsked);
+        }
+        answer.sockets += 1;
+        each(&socket)
+    }
+}

@@ -1,0 +1,67 @@
+//! Who has a descriptor of a socket.
+
+use std::ops::Range;
+
+use taskdiag_core::absent::Absent;
+use taskdiag_core::socket::Owner;
+
+/// The descriptors of sockets that processes have, to be found by inode number: there is one
+/// numbering for all sockets of the machine, whatever namespace they are in.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    /// Ascending, one for each of `owners`.
+    inodes: Vec<u64>,
+    owners: Vec<Owner>,
+    /// The descriptors of some processes may not be seen.
+    pub(super) is_partial: bool,
+}
+
+impl Owners {
+    pub(super) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
+        // Those of one socket stay in the order of the processes.
+        found.sort_by_key(|(inode, _)| *inode);
+        let (inodes, owners) = found.into_iter().unzip();
+        Owners {
+            inodes,
+            owners,
+            is_partial,
+        }
+    }
+
+    fn range(&self, inode: u64) -> Range<usize> {
+        let start = self.inodes.partition_point(|&other| other < inode);
+        let len = self.inodes[start..].iter().take_while(|&&other| other == inode).count();
+        start..start + len
+    }
+
+    /// The owners of a socket; `None` if it has no inode number.
+    pub(super) fn of(&self, inode: Option<u64>) -> Result<Option<&[Owner]>, Absent> {
+        let Some(inode) = inode else { return Ok(None) };
+        match &self.owners[self.range(inode)] {
+            [] if self.is_partial => Err(Absent::Denied),
+            owners => Ok(Some(owners)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that all owners of a socket are found, and that one who may be hidden is not denied to
+    /// exist.
+    #[test]
+    fn owners_are_found_by_inode() {
+        let owner = |pid, fd| Owner::new(pid, fd, Ok(b"x"));
+        let found = vec![(9, owner(1, 3)), (4, owner(1, 4)), (9, owner(2, 5))];
+        let owners = Owners::new(found.clone(), false);
+        let of = |owners: &Owners, inode| owners.of(inode).map(|owners| owners.map(<[Owner]>::to_vec));
+        assert_eq!(of(&owners, Some(9)), Ok(Some(vec![owner(1, 3), owner(2, 5)])));
+        assert_eq!(of(&owners, Some(5)), Ok(Some(vec![])));
+        assert_eq!(of(&owners, Some(10)), Ok(Some(vec![])));
+        assert_eq!(of(&owners, None), Ok(None));
+        let partial = Owners::new(found, true);
+        assert_eq!(of(&partial, Some(5)), Err(Absent::Denied));
+        assert_eq!(of(&partial, Some(4)), Ok(Some(vec![owner(1, 4)])));
+    }
+}

@@ -1,0 +1,149 @@
+//! Errands about sockets: what the other process does.
+//!
+//! It enters network namespaces, so no thread of ours has to. And a dump can wait: with TCP_INFO
+//! the kernel takes the lock of each socket, which a process keeps as long as it sends from memory
+//! of a file system that does not answer, and that wait ends by no signal. Before Linux 6.9 all
+//! dumps of the machine wait for each other.
+
+use std::ffi::CStr;
+use std::io::{IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::fs::{fstat, openat, Mode, OFlags, CWD};
+use rustix::io::{retry_on_intr, Errno};
+use rustix::net::netdevice::index_to_name_inlined;
+use rustix::net::{
+    recvmsg, send, socket_with, AddressFamily, Protocol, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags,
+    SocketFlags, SocketType,
+};
+use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
+use taskdiag_core::socket::diag::{self, List, REQUEST};
+use taskdiag_core::socket::{Family, States};
+use taskdiag_sys::isolated::WorkFiles;
+
+/// An errand: enters a network namespace and opens a socket there that answers about sockets. The
+/// numbers: device and inode of the namespace. Without a path it stays where it is.
+pub(super) fn enter(
+    files: &mut WorkFiles,
+    [device, inode, _]: [u64; 3],
+    path: &CStr,
+    _: &mut [u8],
+) -> Result<usize, Errno> {
+    (files.path, files.file) = (None, None);
+    if !path.is_empty() {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let namespace = openat(CWD, path, flags, Mode::empty())?;
+        let stat = fstat(&namespace)?;
+        // The path may lead elsewhere by now.
+        if (stat.st_dev, stat.st_ino) != (device, inode) {
+            return Err(Errno::SRCH);
+        }
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    }
+    const SOCK_DIAG: u32 = libc::NETLINK_SOCK_DIAG as u32;
+    let protocol = std::num::NonZeroU32::new(SOCK_DIAG).map(Protocol::from_raw);
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+    files.file = Some(socket);
+    Ok(0)
+}
+
+/// What [`start`] takes of a list: its family, its protocol, and whether TCP_INFO is asked for.
+pub(super) fn packed(list: List, with_info: bool) -> u64 {
+    list.family as u64 | u64::from(list.protocol) << 8 | u64::from(with_info) << 32
+}
+
+fn unpacked(number: u64) -> Option<(List, bool)> {
+    let family = Family::ALL.into_iter().find(|&family| family as u64 == number & 0xff)?;
+    let protocol = (number >> 8) as u16;
+    Some((List { family, protocol }, number >> 32 & 1 != 0))
+}
+
+/// An errand: asks for a list, and puts down the first datagram of the answer.
+pub(super) fn start(
+    files: &mut WorkFiles,
+    [list, states, _]: [u64; 3],
+    _: &CStr,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let (list, with_info) = unpacked(list).ok_or(Errno::INVAL)?;
+    let (request, len) = diag::request(list, States::from_bits(states as u16), with_info);
+    ask(files, &request[..len], room)
+}
+
+/// An errand: asks about one socket, by the request that is the path in hexadecimal.
+pub(super) fn ask_about_one(
+    files: &mut WorkFiles,
+    _: [u64; 3],
+    request: &CStr,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    let mut bytes = [0; REQUEST];
+    let digits = request.to_bytes();
+    let len = digits.len() / 2;
+    let place = bytes.get_mut(..len).ok_or(Errno::INVAL)?;
+    for (byte, pair) in place.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| Errno::INVAL)?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| Errno::INVAL)?;
+    }
+    ask(files, &bytes[..len], room)
+}
+
+fn ask(files: &WorkFiles, request: &[u8], room: &mut [u8]) -> Result<usize, Errno> {
+    let socket = opened(files)?;
+    retry_on_intr(|| send(socket, request, SendFlags::empty()))?;
+    receive(socket, room)
+}
+
+/// An errand: puts down the next datagram of the answer.
+pub(super) fn next(files: &mut WorkFiles, _: [u64; 3], _: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
+    receive(opened(files)?, room)
+}
+
+fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); 0];
+    let mut parts = [IoSliceMut::new(room)];
+    let received = retry_on_intr(|| {
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::empty())
+    })?;
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok(received.bytes)
+}
+
+/// An errand: puts down the name of a network interface of the namespace.
+pub(super) fn interface(
+    files: &mut WorkFiles,
+    [index, ..]: [u64; 3],
+    _: &CStr,
+    mut room: &mut [u8],
+) -> Result<usize, Errno> {
+    let name = index_to_name_inlined(opened(files)?, index as u32)?;
+    let name = name.as_bytes();
+    room.write_all(name).map_err(|_| Errno::NAMETOOLONG)?;
+    Ok(name.len())
+}
+
+fn opened(files: &WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
+    files.file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_core::socket::Kinds;
+
+    use super::*;
+
+    /// Check that a list comes out as it went in.
+    #[test]
+    fn lists_are_packed() {
+        for list in List::of(Kinds::all()) {
+            for with_info in [false, true] {
+                assert_eq!(unpacked(packed(list, with_info)), Some((list, with_info)));
+            }
+        }
+        assert_eq!(unpacked(99), None);
+    }
+}
