@@ -19,7 +19,7 @@ use crate::output::named::RowKey;
 use crate::output::{text, Key as _, Output};
 use crate::ps::specifiers;
 use crate::watch::Rate;
-use crate::{cache, fields, files, maps, normalize};
+use crate::{cache, fields, files, maps, normalize, sockets};
 
 /// Print the script that completes taskdiag's command line in a shell
 #[derive(Debug, ClapArgs)]
@@ -256,6 +256,7 @@ fn columns(command: &str) -> Vec<(String, String)> {
         "files" => of_rows(&files::KEYS),
         "maps" => of_rows(&maps::KEYS),
         "normalize" => of_rows(&normalize::KEYS),
+        "sockets" => of_rows(&sockets::KEYS),
         "fields" => of_rows(&fields::KEYS),
         _ => {
             let mut all = task_fields();

@@ -29,6 +29,7 @@ mod ps;
 mod quantity;
 mod schema;
 mod selection;
+mod sockets;
 mod source;
 mod top;
 mod tree;
@@ -86,6 +87,7 @@ enum Command {
     Maps(maps::Args),
     Mem(mem::Args),
     Normalize(normalize::Args),
+    Sockets(sockets::Args),
     Pgrep(pgrep::Args),
     Pkill(pkill::Args),
     Fields(fields::Args),
@@ -158,6 +160,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Maps(args) => maps::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Normalize(args) => normalize::run(args),
+        Command::Sockets(args) => sockets::run(args),
         Command::Pgrep(args) => pgrep::run(args),
         Command::Pkill(args) => pkill::run(args),
         Command::Fields(args) => fields::run(args),

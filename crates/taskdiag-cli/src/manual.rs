@@ -52,6 +52,7 @@ const WRITTEN: &[Written] = &[
     written!("maps", ["pmap(1)", "proc(5)"]),
     written!("mem", ["free(1)", "smem(8)", "proc(5)"]),
     written!("normalize", ["addr2line(1)", "perf(1)"]),
+    written!("sockets", ["ss(8)", "lsof(8)", "netstat(8)", "sock_diag(7)"]),
     written!("pgrep", ["pgrep(1)", "regex(7)"]),
     written!("pkill", ["pkill(1)", "pidfd_send_signal(2)", "signal(7)"]),
     written!("fields", ["proc(5)"]),

@@ -14,7 +14,7 @@ use crate::output::named::RowKey;
 use crate::output::names::{name_key, NameKind};
 use crate::output::{Key, Output};
 use crate::watch::Rate;
-use crate::{doctor, fields, files, maps, normalize};
+use crate::{doctor, fields, files, maps, normalize, sockets};
 
 /// Print a JSON Schema, or the names of those there are
 #[derive(Debug, ClapArgs)]
@@ -117,7 +117,26 @@ fn schemas() -> Vec<(&'static str, Value)> {
             document(&["normalize"], of_keys(&normalize::KEYS), Map::new()),
         ),
         ("sample", sample()),
+        (
+            "sockets",
+            document(&["sockets"], of_row(socket_keys(), "A socket."), Map::new()),
+        ),
+        (
+            "sockets-by",
+            document(
+                &["sockets"],
+                of_row(socket_group_keys(), "Sockets added up."),
+                socket_members(),
+            ),
+        ),
     ]
+}
+
+/// The members of `sockets --by --json` beside its rows.
+fn socket_members() -> Map<String, Value> {
+    let keys = sockets::Sum::KEYS.into_iter().map(|key| count(key, ""));
+    let total = of_row(keys.collect(), "The sum of all sockets, those beyond --limit too.");
+    Map::from_iter([("total".to_owned(), total)])
 }
 
 /// The members of `doctor --json` beside its rows.
@@ -347,6 +366,37 @@ fn file_group_keys() -> Vec<Property> {
     let mut keys = file_sum_keys();
     for key in files::By::ALL.into_iter().flat_map(files::By::keys) {
         let kind = if *key == "euid" { Kind::User } else { Kind::Text };
+        keys.push(((*key).to_owned(), of_kind(kind, "")));
+    }
+    keys
+}
+
+fn socket_keys() -> Vec<Property> {
+    let property = |key: &RowKey| {
+        let schema = match key.name {
+            "owners" => {
+                let owner = json!({
+                    "type": "object",
+                    "properties": {
+                        "pid": {"type": "integer", "minimum": 0},
+                        "comm": {"$ref": "#/$defs/text"},
+                        "fd": {"type": "integer", "minimum": 0},
+                    },
+                    "required": ["pid", "fd"], "additionalProperties": false,
+                });
+                described(json!({"type": "array", "items": owner}), key.meaning)
+            }
+            _ => of_kind(key.kind, key.meaning),
+        };
+        (key.name.to_owned(), schema)
+    };
+    sockets::KEYS.iter().map(property).collect()
+}
+
+fn socket_group_keys() -> Vec<Property> {
+    let mut keys: Vec<Property> = sockets::Sum::KEYS.into_iter().map(|key| count(key, "")).collect();
+    for key in sockets::By::ALL.into_iter().flat_map(sockets::By::keys) {
+        let kind = if *key == "local_port" { Kind::Id } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }
     keys

@@ -187,12 +187,12 @@ impl<'a> From<Value<'a>> for Key<'a> {
     }
 }
 
-/// Which tasks: the options of all commands that list tasks.
+/// Which processes: the options of all commands that have processes.
 #[derive(Clone, Debug, Default, ClapArgs)]
-pub struct Selection {
+pub struct Processes {
     /// Only these processes
     #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
-    pub pids: Vec<u32>,
+    pids: Vec<u32>,
     /// Only the children of this process
     #[arg(long, value_name = "PID", value_parser = quantity::pid, conflicts_with = "pids")]
     children: Option<u32>,
@@ -213,6 +213,13 @@ pub struct Selection {
     /// Only tasks in this container, by its name or the first digits of its id
     #[arg(long, value_name = "CONTAINER")]
     container: Option<String>,
+}
+
+/// Which tasks: the options of all commands that list tasks.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Selection {
+    #[command(flatten)]
+    processes: Processes,
     /// Only tasks for which this is true: == != < <= > >= with numbers (1.5G, 2h), text in quotes or
     /// other fields, in ( ), ~ (regular expression), ~* (glob), has (capabilities, signals, lists),
     /// and, or, not, ( ). A comparison with a missing value is neither true nor false
@@ -223,12 +230,56 @@ pub struct Selection {
 impl Selection {
     /// The query for the selected tasks.
     pub fn query(&self, threads: bool) -> Result<Query, Failure> {
-        let query = match self.scope(threads)? {
+        self.narrow(self.processes.whole(threads)?)
+    }
+
+    /// The query for the processes that `--pid`, `--children` and `--descendants` name.
+    pub fn scope(&self, threads: bool) -> Result<Option<Query>, Failure> {
+        self.processes.scope(threads)
+    }
+
+    /// Keeps of a query the tasks that the other options select.
+    pub fn narrow(&self, query: Query) -> Result<Query, Failure> {
+        let query = self.processes.narrow(query)?;
+        match &self.filter {
+            Some(expression) => Ok(query.filter(filter(expression)?)),
+            None => Ok(query),
+        }
+    }
+
+    /// Whether any option was given.
+    pub fn is_given(&self) -> bool {
+        self.processes.is_given() || self.filter.is_some()
+    }
+
+    /// Whether any option but `--pid`, `--children` and `--descendants` was given.
+    pub fn is_narrowed(&self) -> bool {
+        self.processes.is_narrowed() || self.filter.is_some()
+    }
+
+    /// The processes that `--pid` names.
+    pub fn pids(&self) -> &[u32] {
+        &self.processes.pids
+    }
+
+    /// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.
+    pub fn check_cgroup(&self, handle: &Handle, answers: &Answers) -> Outcome {
+        self.processes.check_cgroup(handle, answers)
+    }
+}
+
+impl Processes {
+    /// The query for the selected tasks.
+    pub fn query(&self, threads: bool) -> Result<Query, Failure> {
+        self.narrow(self.whole(threads)?)
+    }
+
+    fn whole(&self, threads: bool) -> Result<Query, Failure> {
+        Ok(match self.scope(threads)? {
             Some(query) => query,
             None if threads => Query::threads(),
             None => Query::processes(),
-        };
-        self.narrow(query)
+        })
     }
 
     /// The query for the processes that `--pid`, `--children` and `--descendants` name.
@@ -261,9 +312,6 @@ impl Selection {
         if let Some(name) = &self.container {
             query = query.filter(in_container(name)?);
         }
-        if let Some(expression) = &self.filter {
-            query = query.filter(filter(expression)?);
-        }
         Ok(query)
     }
 
@@ -274,11 +322,7 @@ impl Selection {
 
     /// Whether any option but `--pid`, `--children` and `--descendants` was given.
     pub fn is_narrowed(&self) -> bool {
-        !self.users.is_empty()
-            || self.cgroup.is_some()
-            || self.unit.is_some()
-            || self.container.is_some()
-            || self.filter.is_some()
+        !self.users.is_empty() || self.cgroup.is_some() || self.unit.is_some() || self.container.is_some()
     }
 
     /// Says whether something that `--cgroup` names is a cgroup at all, where nothing is in it.

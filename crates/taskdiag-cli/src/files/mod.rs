@@ -22,7 +22,7 @@ use crate::source::SourceOptions;
 use report::Report;
 use row::Cells;
 pub use row::KEYS;
-pub use sums::{By, Sum};
+pub use sums::{container, program, unit, By, Sum};
 
 /// The options that select processes.
 const SELECTING: [&str; 8] = [

@@ -3,7 +3,7 @@
 use taskdiag::files::{Known, OpenFile, Use};
 use taskdiag::{Absent, Kind, Task, Value};
 
-use crate::output::named::{key, Cell, RowKey};
+use crate::output::named::{self, key, Cell, RowKey};
 
 /// What rows have.
 pub const KEYS: [RowKey; 19] = [
@@ -143,42 +143,17 @@ pub fn cells<'a>(task: &Task<'a>, file: &OpenFile<'a>) -> Cells<'a> {
 }
 
 /// The values of a row that is kept, to be sorted.
-pub struct Kept(Vec<Result<KeptValue, &'static str>>);
-
-enum KeptValue {
-    Unsigned(u64),
-    Signed(i64),
-    Mask(u64),
-    Flag(bool),
-    Text(Vec<u8>),
-}
+pub struct Kept(Vec<Result<named::Kept, &'static str>>);
 
 impl Kept {
     /// Keeps a row.
     pub fn new(cells: &Cells<'_>) -> Kept {
-        let keep = |cell: &Cell<'_>| {
-            Ok(match (*cell)? {
-                Value::Unsigned(number) => KeptValue::Unsigned(number),
-                Value::Signed(number) => KeptValue::Signed(number),
-                Value::Mask(bits) => KeptValue::Mask(bits),
-                Value::Flag(flag) => KeptValue::Flag(flag),
-                Value::Text(text) => KeptValue::Text(text.to_vec()),
-                other => KeptValue::Text(other.to_string().into_bytes()),
-            })
-        };
-        Kept(cells.iter().map(keep).collect())
+        Kept(cells.iter().map(|cell| cell.map(named::Kept::new)).collect())
     }
 
     /// The value under one of [`KEYS`].
     pub fn cell(&self, key: usize) -> Cell<'_> {
-        match &self.0[key] {
-            Ok(KeptValue::Unsigned(number)) => Ok(Value::Unsigned(*number)),
-            Ok(KeptValue::Signed(number)) => Ok(Value::Signed(*number)),
-            Ok(KeptValue::Mask(bits)) => Ok(Value::Mask(*bits)),
-            Ok(KeptValue::Flag(flag)) => Ok(Value::Flag(*flag)),
-            Ok(KeptValue::Text(text)) => Ok(Value::Text(text)),
-            Err(reason) => Err(reason),
-        }
+        self.0[key].as_ref().map(named::Kept::value).map_err(|reason| *reason)
     }
 
     /// All values.

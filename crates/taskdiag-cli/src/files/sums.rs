@@ -77,25 +77,37 @@ impl By {
     fn of(self, task: &Task<'_>, file: &OpenFile<'_>) -> Result<Name, Absent> {
         match self {
             By::User => Ok(Name::User(task.euid()?)),
-            By::Unit => first_text([task.user_unit(), task.unit()]),
-            By::Container => first_text([task.container_name(), task.container_id()]),
+            By::Unit => Ok(Name::Text(unit(task)?.to_vec())),
+            By::Container => Ok(Name::Text(container(task)?.to_vec())),
             By::Path => Ok(Name::Text(file.name?.to_vec())),
-            By::Program => {
-                let path = match task.exe() {
-                    Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
-                    Err(_) => task.comm()?,
-                };
-                let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-                Ok(Name::Text(name.to_vec()))
-            }
+            By::Program => Ok(Name::Text(program(task)?.to_vec())),
         }
     }
 }
 
+/// The file name of a process's executable; the name of the process where that is denied.
+pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
+    let path = match task.exe() {
+        Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
+        Err(_) => task.comm()?,
+    };
+    Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+}
+
+/// The unit of a process, of a user or of the system.
+pub fn unit<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
+    first_text([task.user_unit(), task.unit()])
+}
+
+/// The name of the container of a process, or its id.
+pub fn container<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
+    first_text([task.container_name(), task.container_id()])
+}
+
 /// The first text that is known and not empty; an empty one if that is all there is.
-fn first_text(texts: [Result<&[u8], Absent>; 2]) -> Result<Name, Absent> {
+fn first_text(texts: [Result<&[u8], Absent>; 2]) -> Result<&[u8], Absent> {
     let known = texts.iter().find(|text| text.is_ok_and(|text| !text.is_empty()));
-    Ok(Name::Text(known.copied().unwrap_or(texts[1])?.to_vec()))
+    known.copied().unwrap_or(texts[1])
 }
 
 /// The name of a group.
@@ -267,11 +279,11 @@ mod tests {
     /// Check that the first text that says something is the name of a group.
     #[test]
     fn empty_names_give_way() {
-        let name = |texts| first_text(texts).map(|name| name == Name::Text(b"x".to_vec()));
+        let name = |texts| first_text(texts).map(|name| name == b"x");
         assert_eq!(name([Ok(b"x"), Ok(b"y")]), Ok(true));
         assert_eq!(name([Ok(b""), Ok(b"x")]), Ok(true));
         assert_eq!(name([Err(Absent::Denied), Ok(b"x")]), Ok(true));
-        assert_eq!(first_text([Ok(b""), Ok(b"")]), Ok(Name::Text(Vec::new())));
+        assert_eq!(first_text([Ok(b""), Ok(b"")]), Ok(&b""[..]));
         assert_eq!(
             first_text([Err(Absent::Gone), Err(Absent::Denied)]),
             Err(Absent::Denied)

@@ -42,7 +42,7 @@ impl Report<'_> {
         drop(line);
         let mut tasks = answers.tasks();
         // Processes that were named are shown even if they have no memory.
-        if self.args.selection.pids.is_empty() {
+        if self.args.selection.pids().is_empty() {
             tasks.retain(sums::has_memory);
         }
         let mut total = Sum::default();

@@ -6,7 +6,7 @@
 use taskdiag::Value;
 
 use super::cell::plain;
-use super::named::Cell;
+use super::named::Written;
 use super::names::{name_key, Named, Names};
 use super::{Absences, Extras, HasValues, Key};
 
@@ -63,11 +63,11 @@ pub fn row<R: HasValues>(
 }
 
 /// Appends the cells of a row of named values.
-pub fn named_row(out: &mut Vec<u8>, cells: &[Cell<'_>]) {
+pub fn named_row<V: Written>(out: &mut Vec<u8>, cells: &[Result<V, &'static str>]) {
     for (index, value) in cells.iter().enumerate() {
         separate(out, index);
         if let Ok(value) = value {
-            write_value(out, *value);
+            value.csv(out);
         }
     }
 }
@@ -92,7 +92,7 @@ pub fn separate(out: &mut Vec<u8>, index: usize) {
 }
 
 /// Puts what was appended since `start` into quotes if it needs them.
-fn quote(out: &mut Vec<u8>, start: usize) {
+pub fn quote(out: &mut Vec<u8>, start: usize) {
     let text = &out[start..];
     let outer_space = text.first() == Some(&b' ') || text.last() == Some(&b' ');
     let special = |byte: &u8| matches!(byte, b'"' | b',' | b'\r' | b'\n');

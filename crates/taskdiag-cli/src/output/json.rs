@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use taskdiag::Value;
 
 use super::cell::{formatted, plain};
-use super::named::Cell;
+use super::named::Written;
 use super::names::{name_key, NameKind, Named, Names};
 use super::text::all;
 use super::{people, Absences, Extras, HasValues, Key};
@@ -112,7 +112,7 @@ fn write_named(out: &mut Vec<u8>, named: &Named) {
 
 /// Appends a row of named values: a key for each that there is, and `absent` with the reasons of
 /// the others.
-pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
+pub fn named_row<V: Written>(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Result<V, &'static str>]) {
     let pairs = || keys.iter().zip(cells);
     let mut before = b'{';
     for (key, cell) in pairs() {
@@ -121,7 +121,7 @@ pub fn named_row(out: &mut Vec<u8>, keys: &[&'static str], cells: &[Cell<'_>]) {
             before = b',';
             string(out, key);
             out.push(b':');
-            write_value(out, *value);
+            value.json(out);
         }
     }
     let absent = || pairs().filter_map(|(key, cell)| Some((*key, cell.err()?)));

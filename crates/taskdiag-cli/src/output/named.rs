@@ -29,6 +29,64 @@ pub struct RowKey {
     pub meaning: &'static str,
 }
 
+/// What a cell of a row can have.
+pub trait Written: Copy {
+    /// Appends it as JSON.
+    fn json(self, out: &mut Vec<u8>);
+    /// Appends it as a cell of CSV.
+    fn csv(self, out: &mut Vec<u8>);
+}
+
+impl Written for Value<'_> {
+    fn json(self, out: &mut Vec<u8>) {
+        json::write_value(out, self);
+    }
+
+    fn csv(self, out: &mut Vec<u8>) {
+        csv::write_value(out, self);
+    }
+}
+
+/// A value of a row that is kept, to be sorted.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// [`Value::Unsigned`].
+    Unsigned(u64),
+    /// [`Value::Signed`].
+    Signed(i64),
+    /// [`Value::Mask`].
+    Mask(u64),
+    /// [`Value::Flag`].
+    Flag(bool),
+    /// [`Value::Text`], and all others.
+    Text(Vec<u8>),
+}
+
+impl Kept {
+    /// Keeps a value.
+    pub fn new(value: Value<'_>) -> Kept {
+        match value {
+            Value::Unsigned(number) => Kept::Unsigned(number),
+            Value::Signed(number) => Kept::Signed(number),
+            Value::Mask(bits) => Kept::Mask(bits),
+            Value::Flag(flag) => Kept::Flag(flag),
+            Value::Text(text) => Kept::Text(text.to_vec()),
+            other => Kept::Text(other.to_string().into_bytes()),
+        }
+    }
+
+    /// The value.
+    pub fn value(&self) -> Value<'_> {
+        match self {
+            Kept::Unsigned(number) => Value::Unsigned(*number),
+            Kept::Signed(number) => Value::Signed(*number),
+            Kept::Mask(bits) => Value::Mask(*bits),
+            Kept::Flag(flag) => Value::Flag(*flag),
+            Kept::Text(text) => Value::Text(text),
+        }
+    }
+}
+
 /// A key.
 pub const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> RowKey {
     RowKey { name, kind, meaning }
@@ -144,11 +202,17 @@ impl Rows {
     }
 
     /// Writes a row: a cell for each key.
-    pub fn row(&mut self, cells: &[Cell<'_>]) -> io::Result<()> {
-        self.document.row(self.output.buffer(), |out| match self.machine {
-            Machine::Csv => csv::named_row(out, cells),
-            Machine::Json | Machine::Jsonl => json::named_row(out, &self.keys, cells),
-        });
+    pub fn row<V: Written>(&mut self, cells: &[Result<V, &'static str>]) -> io::Result<()> {
+        let (machine, keys) = (self.machine, &self.keys);
+        let write = |out: &mut Vec<u8>| write_row(out, machine, keys, cells);
+        self.document.row(self.output.buffer(), write);
+        self.output.row_ended()
+    }
+
+    /// Writes a row of [`write_row`].
+    pub fn written_row(&mut self, row: &[u8]) -> io::Result<()> {
+        self.document
+            .row(self.output.buffer(), |out| out.extend_from_slice(row));
         self.output.row_ended()
     }
 
@@ -162,6 +226,19 @@ impl Rows {
     pub fn finish_with(mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.document.end(self.output.buffer(), write);
         self.output.finish()
+    }
+}
+
+/// Appends a row for programs, without what stands between rows.
+pub fn write_row<V: Written>(
+    out: &mut Vec<u8>,
+    machine: Machine,
+    keys: &[&'static str],
+    cells: &[Result<V, &'static str>],
+) {
+    match machine {
+        Machine::Csv => csv::named_row(out, cells),
+        Machine::Json | Machine::Jsonl => json::named_row(out, keys, cells),
     }
 }
 

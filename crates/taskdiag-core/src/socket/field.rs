@@ -23,21 +23,21 @@ macro_rules! fields {
         impl SocketField {
             /// The name: the key in JSON, the heading in CSV, the name for `-o`, `--sort` and
             /// `--where`.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self {
                     $(SocketField::$variant => $name,)*
                 }
             }
 
             /// What its values are.
-            pub fn kind(self) -> Kind {
+            pub const fn kind(self) -> Kind {
                 match self {
                     $(SocketField::$variant => Kind::$kind,)*
                 }
             }
 
             /// What it means.
-            pub fn meaning(self) -> &'static str {
+            pub const fn meaning(self) -> &'static str {
                 match self {
                     $(SocketField::$variant => $meaning,)*
                 }

@@ -109,7 +109,7 @@ impl Dumper {
     ) -> ControlFlow<(), Option<End>> {
         let mut messages = Messages::new(&self.datagram);
         let mut end = None;
-        while let Some(message) = messages.next() {
+        for message in messages.by_ref() {
             match message {
                 Message::Socket(payload) => match diag::socket(list, payload) {
                     Some(socket) => each(&mut self.errands, socket, payload)?,

@@ -124,6 +124,11 @@ impl Default for Request {
 }
 
 impl Request {
+    /// Whether owners are looked for, so that [`Handle::sockets`] needs processes.
+    pub fn has_owners(&self) -> bool {
+        self.needs().contains(Wants::OWNERS)
+    }
+
     /// What has to be found out for the answer and for the filter.
     fn needs(&self) -> Wants {
         let mut needs = self.wants;

@@ -7,7 +7,6 @@
 
 use std::ffi::CStr;
 use std::io::{IoSliceMut, Write as _};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::fs::{fstat, openat, Mode, OFlags, CWD};
@@ -101,11 +100,14 @@ pub(super) fn next(files: &mut WorkFiles, _: [u64; 3], _: &CStr, room: &mut [u8]
 }
 
 fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); 0];
     let mut parts = [IoSliceMut::new(room)];
     let received = retry_on_intr(|| {
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::empty())
+        recvmsg(
+            socket,
+            &mut parts,
+            &mut RecvAncillaryBuffer::default(),
+            RecvFlags::empty(),
+        )
     })?;
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);

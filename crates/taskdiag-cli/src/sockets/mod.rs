@@ -1,0 +1,428 @@
+//! `taskdiag sockets`.
+
+mod report;
+mod row;
+mod sums;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use clap::Args as ClapArgs;
+use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
+use taskdiag::{Field, Fields, Query, Snapshot};
+
+use crate::choice::{Chosen, SortBy};
+use crate::listing::{Answers, Format, Formats};
+use crate::outcome::{Failure, Outcome};
+use crate::output::named::{self, write_value};
+use crate::output::people;
+use crate::output::table::Align;
+use crate::quantity;
+use crate::selection::Processes;
+use crate::source::SourceOptions;
+use report::Report;
+use row::Shown as ShownValue;
+pub use row::KEYS;
+pub use sums::{By, Sum};
+
+/// The options that select processes.
+const SELECTING: [&str; 7] = [
+    "pids",
+    "children",
+    "descendants",
+    "users",
+    "cgroup",
+    "unit",
+    "container",
+];
+
+/// List the sockets of the machine, in all network namespaces, with the processes that have them
+///
+/// It takes root, or CAP_SYS_ADMIN, to look into other network namespaces, and CAP_SYS_PTRACE to
+/// see the descriptors of another user's process.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag sockets -l --tcp --udp\n  \
+    taskdiag sockets --port 443\n  \
+    taskdiag sockets 1234\n  \
+    taskdiag sockets --tcp --state close-wait --by program\n  \
+    taskdiag sockets --where \"comm == 'nginx' and recv_queue_bytes > 1M\"\n  \
+    taskdiag sockets --tcp --info --sort -rtt_ns --limit 10")]
+pub struct Args {
+    /// Only sockets that these processes have [default: all]
+    #[arg(value_name = "PID", value_parser = quantity::pid, conflicts_with_all = SELECTING)]
+    named: Vec<u32>,
+    #[command(flatten)]
+    selection: Processes,
+    /// Only sockets that wait for a peer: they listen, or receive from anybody
+    #[arg(short = 'l', long)]
+    listening: bool,
+    #[command(flatten)]
+    kinds: KindOptions,
+    /// Only sockets of IP with one of these ports, at either end
+    #[arg(long = "port", value_name = "N,…", value_delimiter = ',')]
+    ports: Vec<u16>,
+    /// Only these states: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on, in any case
+    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = row::state)]
+    states: Vec<State>,
+    /// Only sockets for which this is true, as in `ps --where`, over the fields of sockets and the
+    /// pid, comm and fd of an owner
+    #[arg(long = "where", value_name = "EXPR")]
+    expression: Option<String>,
+    /// Only those of the caller's own network namespace
+    #[arg(long)]
+    own_netns: bool,
+    /// What TCP knows of the connections, too: round trip times, windows, what was sent again
+    #[arg(long, conflicts_with = "by")]
+    info: bool,
+    /// Add up by this
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// Sort by these fields; a minus in front puts the largest first [default: as the kernel lists
+    /// them]
+    #[arg(long, value_name = "[-]FIELD,…", allow_hyphen_values = true)]
+    sort: Vec<String>,
+    /// At most this many rows, after sorting
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Fields to show, in this order; `all` for all: those of docs/sockets.md; a plus in front adds
+    /// to those shown without
+    #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
+    fields: Vec<String>,
+    #[command(flatten)]
+    from: SourceOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Which kinds of sockets; several add up.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct KindOptions {
+    /// TCP; this and the following options add up [default: all kinds]
+    #[arg(long)]
+    tcp: bool,
+    /// UDP
+    #[arg(long)]
+    udp: bool,
+    /// Other protocols over IP
+    #[arg(long)]
+    raw: bool,
+    /// UNIX sockets
+    #[arg(long)]
+    unix: bool,
+    /// Netlink sockets
+    #[arg(long)]
+    netlink: bool,
+    /// Packet sockets
+    #[arg(long)]
+    packet: bool,
+    /// Sockets of virtual machines
+    #[arg(long)]
+    vsock: bool,
+}
+
+impl KindOptions {
+    fn each(&self) -> [(bool, Kinds, &'static str); 7] {
+        [
+            (self.tcp, Kinds::TCP, "tcp"),
+            (self.udp, Kinds::UDP, "udp"),
+            (self.raw, Kinds::RAW, "raw"),
+            (self.unix, Kinds::UNIX, "unix"),
+            (self.netlink, Kinds::NETLINK, "netlink"),
+            (self.packet, Kinds::PACKET, "packet"),
+            (self.vsock, Kinds::VSOCK, "vsock"),
+        ]
+    }
+
+    fn kinds(&self) -> Kinds {
+        let chosen: Kinds = self.each().into_iter().filter(|one| one.0).map(|one| one.1).collect();
+        if chosen.is_empty() {
+            Kinds::all()
+        } else {
+            chosen
+        }
+    }
+}
+
+/// Options about output.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    #[command(flatten)]
+    formats: Formats,
+    /// Exact numbers in tables: bytes and nanoseconds
+    #[arg(long)]
+    bytes: bool,
+    /// No header above tables and CSV
+    #[arg(long, visible_alias = "no-headers")]
+    no_header: bool,
+}
+
+/// What is shown.
+enum Shown {
+    /// Sockets: the columns of a table, or the keys for programs.
+    Sockets {
+        columns: Vec<Column>,
+        keys: Vec<usize>,
+        sort: Vec<SortBy<usize>>,
+    },
+    /// Sums.
+    Sums(By, Vec<SortBy<sums::SumKey>>),
+}
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    heading: &'static str,
+    show: Show,
+    /// It is left out if there is only one network namespace.
+    is_for_many: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Show {
+    Key(usize),
+    /// The protocol, or the family with type or protocol.
+    Protocol,
+    /// What was not read, or how many connections wait.
+    RecvQueue,
+    /// What was not confirmed, or how many connections can wait.
+    SendQueue,
+    /// What it is bound to.
+    Local,
+    /// What it is connected to.
+    Peer,
+}
+
+const fn key_of(field: SocketField) -> usize {
+    field as usize
+}
+
+impl Column {
+    const fn new(heading: &'static str, show: Show) -> Column {
+        Column {
+            heading,
+            show,
+            is_for_many: false,
+        }
+    }
+
+    fn of(key: usize) -> Column {
+        Column::new(KEYS[key].name, Show::Key(key))
+    }
+
+    fn align(&self) -> Align {
+        match self.show {
+            Show::Key(key) if KEYS[key].kind.is_number() => Align::Right,
+            Show::RecvQueue | Show::SendQueue => Align::Right,
+            _ => Align::Left,
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>, exact: bool) {
+        match self.show {
+            Show::Protocol => row::protocol(out, socket),
+            Show::RecvQueue => row::recv_queue(out, socket),
+            Show::SendQueue => row::send_queue(out, socket),
+            Show::Local => row::local(out, row, socket),
+            Show::Peer => row::peer(out, socket),
+            Show::Key(key) => match (SocketField::ALL[key], row::item(row, socket, SocketField::ALL[key])) {
+                (SocketField::Owners, _) => row::owners(out, socket),
+                (_, Ok(ShownValue::Plain(taskdiag::Value::Unsigned(ns))))
+                    if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact =>
+                {
+                    people::duration(out, ns);
+                }
+                (_, Ok(ShownValue::Plain(value))) => write_value(out, &KEYS[key], Ok(value), exact),
+                _ => out.push(b'-'),
+            },
+        }
+    }
+}
+
+/// The table without `-o`.
+fn usual_columns(info: bool) -> Vec<Column> {
+    const INFO: [(&str, SocketField); 5] = [
+        ("RTT", SocketField::RttNs),
+        ("CWND", SocketField::CwndCount),
+        ("RETRANS", SocketField::RetransmittedCount),
+        ("SENT", SocketField::SentBytes),
+        ("RECEIVED", SocketField::ReceivedBytes),
+    ];
+    let mut columns = vec![
+        Column::new("PROTO", Show::Protocol),
+        Column::new("STATE", Show::Key(key_of(SocketField::State))),
+        Column::new("RECV-Q", Show::RecvQueue),
+        Column::new("SEND-Q", Show::SendQueue),
+        Column::new("LOCAL", Show::Local),
+        Column::new("PEER", Show::Peer),
+    ];
+    if info {
+        columns.extend(INFO.map(|(heading, field)| Column::new(heading, Show::Key(key_of(field)))));
+    }
+    columns.push(Column {
+        is_for_many: true,
+        ..Column::new("NETNS", Show::Key(key_of(SocketField::Netns)))
+    });
+    columns.push(Column::new("OWNERS", Show::Key(key_of(SocketField::Owners))));
+    columns
+}
+
+/// The keys for programs without `-o`.
+fn usual_keys(info: bool) -> Vec<usize> {
+    let is_usual = |&key: &usize| info || !SocketField::ALL[key].is_info();
+    (0..KEYS.len()).filter(is_usual).collect()
+}
+
+impl Shown {
+    fn new(args: &Args) -> Result<Shown, Failure> {
+        if let Some(by) = args.by {
+            if !args.fields.is_empty() {
+                return Err(Failure::Unanswered(
+                    "-o chooses fields of sockets; --by always shows the same sums".to_owned(),
+                ));
+            }
+            return Ok(Shown::Sums(by, sums::sort_keys(&args.sort, by)?));
+        }
+        let chosen: Chosen<usize> = named::chosen(&args.fields, &KEYS)?;
+        Ok(Shown::Sockets {
+            columns: chosen.columns(usual_columns(args.info), Column::of),
+            keys: chosen.keys(&usual_keys(args.info)),
+            sort: named::sort_keys(&args.sort, &KEYS)?,
+        })
+    }
+
+    /// The fields that are shown or sorted by.
+    fn fields(&self, format: Format) -> Vec<SocketField> {
+        let Shown::Sockets { columns, keys, sort } = self else {
+            return vec![SocketField::Owners];
+        };
+        let of_column = |column: &Column| match column.show {
+            Show::Key(key) => Some(key),
+            _ => None,
+        };
+        let shown: Vec<usize> = match format {
+            Format::Table => columns.iter().filter_map(of_column).collect(),
+            Format::Machine(_) => keys.clone(),
+        };
+        let sorted = sort.iter().map(|by| by.key);
+        shown
+            .into_iter()
+            .chain(sorted)
+            .map(|key| SocketField::ALL[key])
+            .collect()
+    }
+
+    fn wants(&self, format: Format) -> Wants {
+        let fields = self.fields(format);
+        let mut wants = Wants::empty();
+        if fields.contains(&SocketField::Owners) {
+            wants |= Wants::OWNERS;
+        }
+        if fields.into_iter().any(SocketField::is_info) {
+            wants |= Wants::INFO;
+        }
+        wants
+    }
+}
+
+impl Args {
+    fn is_selected(&self) -> bool {
+        !self.named.is_empty() || self.selection.is_given()
+    }
+
+    /// The processes that may be owners.
+    fn query(&self, shown: &Shown) -> Result<Query, Failure> {
+        let mut fields = Field::StartNs | Field::Comm;
+        if let Shown::Sums(by, _) = shown {
+            fields = fields | by.fields().iter().copied().collect::<Fields>();
+        }
+        let query = if self.named.is_empty() {
+            self.selection.query(false)?
+        } else {
+            Query::these(self.named.iter().copied())
+        };
+        Ok(query.fields(fields))
+    }
+
+    fn request(&self, wants: Wants) -> Result<Request, Failure> {
+        let mut request = Request::default();
+        request.kinds = self.kinds.kinds();
+        if !self.states.is_empty() {
+            request.states = self.states.iter().copied().collect();
+        }
+        request.listening = self.listening;
+        request.ports.clone_from(&self.ports);
+        request.owned = self.is_selected();
+        if let Some(text) = &self.expression {
+            let user = |name: &[u8]| uzers::get_user_by_name(OsStr::from_bytes(name)).map(|user| user.uid());
+            let filter = Filter::parse_with_names(text, &user);
+            let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
+            request.filter = Some(filter);
+        }
+        if self.own_netns {
+            request.place = Where::Here;
+        }
+        request.wants = wants;
+        Ok(request)
+    }
+
+    /// What was asked for by name and this kernel does not have.
+    fn asked_and_unsupported(&self, unsupported: &[&'static str]) -> impl Iterator<Item = &'static str> {
+        let unsupported = unsupported.to_vec();
+        let asked = self.kinds.each().into_iter();
+        asked
+            .filter(move |(is_asked, _, name)| *is_asked && unsupported.contains(name))
+            .map(|(_, _, name)| name)
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let shown = Shown::new(&args)?;
+    let format = args.output.formats.format();
+    let query = args.query(&shown)?;
+    let request = args.request(shown.wants(format))?;
+    let mut handle = args.from.handle();
+    // The broker lists processes, but not their descriptors: say so before it is asked.
+    handle.prepare_files(&Snapshot::default())?;
+    let processes = if request.has_owners() {
+        Answers::ask(&mut handle, &query)?
+    } else {
+        Answers::default()
+    };
+    let mut report = Report::new(&args, &request, &processes);
+    let answer = match &shown {
+        Shown::Sockets { columns, keys, sort } => match format {
+            Format::Table => report.table(&mut handle, columns, sort)?,
+            Format::Machine(machine) => report.rows(&mut handle, machine, keys, sort)?,
+        },
+        Shown::Sums(by, sort) => report.sums(&mut handle, format, *by, sort)?,
+    };
+    let outcome = processes
+        .report(&[])
+        .and(args.selection.check_cgroup(&handle, &processes));
+    Ok(outcome.and(report.report(&answer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only what is shown or sorted by is asked for.
+    #[test]
+    fn only_what_is_shown_is_asked_for() {
+        let shown = |fields: &[usize], sort: &[usize]| Shown::Sockets {
+            columns: usual_columns(false),
+            keys: fields.to_vec(),
+            sort: sort.iter().map(|&key| SortBy { key, descending: false }).collect(),
+        };
+        let json = Format::Machine(crate::listing::Machine::Json);
+        let [state, owners, rtt] = [SocketField::State, SocketField::Owners, SocketField::RttNs].map(key_of);
+        assert_eq!(shown(&[state], &[]).wants(json), Wants::empty());
+        assert_eq!(shown(&[state], &[rtt]).wants(json), Wants::INFO);
+        assert_eq!(shown(&[owners], &[]).wants(json), Wants::OWNERS);
+        assert_eq!(shown(&[state], &[]).wants(Format::Table), Wants::OWNERS);
+        assert!(!usual_keys(false).contains(&rtt) && usual_keys(true).contains(&rtt));
+    }
+}

@@ -1,0 +1,333 @@
+//! What `taskdiag sockets` writes: rows or sums, and what is missing in them.
+
+use std::ops::ControlFlow;
+
+use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField, Wants};
+use taskdiag::{Handle, Value};
+
+use super::row::{self, Item, KEYS};
+use super::sums::{self, By, Name, Sum, Sums};
+use super::{Args, Column};
+use crate::choice::SortBy;
+use crate::listing::{Answers, Format, Machine};
+use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::output::document::{self, Head};
+use crate::output::named::{self, write_row, write_total, Kept, Rows};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::{people, text, Output};
+
+/// What a row is sorted by.
+type Keys = Vec<Result<Kept, &'static str>>;
+
+/// Writes an answer.
+pub(super) struct Report<'a> {
+    args: &'a Args,
+    request: &'a Request,
+    processes: &'a Answers,
+    /// How many sockets do not have all that was asked of TCP.
+    without_info: u64,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(args: &'a Args, request: &'a Request, processes: &'a Answers) -> Report<'a> {
+        Report {
+            args,
+            request,
+            processes,
+            without_info: 0,
+        }
+    }
+
+    /// Passes on what `render` makes of each socket: as they come, or sorted.
+    fn each_row<T>(
+        &mut self,
+        handle: &mut Handle,
+        sort: &[SortBy<usize>],
+        render: impl Fn(&Row<'_>, &Socket<'_>) -> T,
+        mut each: impl FnMut(T) -> std::io::Result<()>,
+    ) -> Result<Answer, Failure> {
+        let limit = self.args.limit.unwrap_or(usize::MAX);
+        let (mut kept, mut rows, mut failure) = (Vec::<(Keys, T)>::new(), 0, None);
+        let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
+            self.without_info += u64::from(socket.info.is_err() && self.request.wants.contains(Wants::INFO));
+            let row = Row::new(socket);
+            if !sort.is_empty() {
+                let keys = sort
+                    .iter()
+                    .map(|by| row::sorted_by(&row, socket, SocketField::ALL[by.key]));
+                kept.push((keys.collect(), render(&row, socket)));
+                return ControlFlow::Continue(());
+            }
+            if rows < limit {
+                rows += 1;
+                if let Err(error) = each(render(&row, socket)) {
+                    failure = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            if rows == limit {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        // The keys of a row are in the order of the sort.
+        let by: Vec<SortBy<usize>> = sort.iter().enumerate().map(|(key, by)| SortBy { key, ..*by }).collect();
+        kept.sort_by(|a, b| named::compare(&by, a, b, |(keys, _), key| row::cell(&keys[key])));
+        for (_, row) in kept.into_iter().take(limit) {
+            each(row)?;
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn table(
+        &mut self,
+        handle: &mut Handle,
+        columns: &[Column],
+        sort: &[SortBy<usize>],
+    ) -> Result<Answer, Failure> {
+        let exact = self.args.output.bytes;
+        let mut rows = Vec::new();
+        let answer = self.each_row(
+            handle,
+            sort,
+            |row, socket| {
+                let cell = |column: &Column| {
+                    let mut cell = Vec::new();
+                    column.write(&mut cell, row, socket, exact);
+                    cell
+                };
+                columns.iter().map(cell).collect::<Vec<Vec<u8>>>()
+            },
+            |row| {
+                rows.push(row);
+                Ok(())
+            },
+        )?;
+        // Where there is only one network namespace, nobody needs to know its number.
+        let is_shown = |column: &Column| !column.is_for_many || answer.namespaces > 1;
+        let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_shown(&columns[at])).collect();
+        let mut table = Table::new(shown.iter().map(|&at| columns[at].align()), rows.len());
+        if !self.args.output.no_header {
+            table.headings(shown.iter().map(|&at| columns[at].heading));
+        }
+        for row in &rows {
+            for &at in &shown {
+                table.cell(|out| out.extend_from_slice(&row[at]));
+            }
+        }
+        let mut output = Output::new();
+        table.write(&mut output, terminal_width())?;
+        output.finish()?;
+        Ok(answer)
+    }
+
+    pub(super) fn rows(
+        &mut self,
+        handle: &mut Handle,
+        machine: Machine,
+        keys: &[usize],
+        sort: &[SortBy<usize>],
+    ) -> Result<Answer, Failure> {
+        let names: Vec<&'static str> = keys.iter().map(|&key| KEYS[key].name).collect();
+        let head = self.head(handle)?;
+        let mut output = Rows::begin(machine, &head, names.clone(), !self.args.output.no_header);
+        let answer = self.each_row(
+            handle,
+            sort,
+            |row, socket| {
+                let item = |&key: &usize| row::item(row, socket, SocketField::ALL[key]);
+                let items: Vec<Item<'_>> = keys.iter().map(item).collect();
+                let mut bytes = Vec::new();
+                write_row(&mut bytes, machine, &names, &items);
+                bytes
+            },
+            |bytes| output.written_row(&bytes),
+        )?;
+        output.finish_with(|out| document::counters(out, &counters(&answer)))?;
+        Ok(answer)
+    }
+
+    fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
+        let mut sources = vec![("sockets", "sock_diag")];
+        if self.request.wants.contains(Wants::OWNERS) {
+            sources.push(("owners", handle.prepare_files(self.processes.snapshot())?.name()));
+        }
+        Ok(Head::streaming("sockets", sources))
+    }
+
+    pub(super) fn sums(
+        &mut self,
+        handle: &mut Handle,
+        format: Format,
+        by: By,
+        sort: &[SortBy<sums::SumKey>],
+    ) -> Result<Answer, Failure> {
+        let head = self.head(handle)?;
+        let mut sums = Sums::new(by, self.processes.snapshot());
+        let mut total = Sum::default();
+        let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
+            let owners = socket.owners.ok().flatten().unwrap_or_default();
+            total.add(socket, owners.iter().map(|owner| owner.pid));
+            sums.add(socket);
+            ControlFlow::Continue(())
+        })?;
+        let mut sums = sums.sorted(sort);
+        sums.truncate(self.args.limit.unwrap_or(usize::MAX));
+        match format {
+            Format::Table => self.sum_table(by, &sums, &total)?,
+            Format::Machine(machine) => {
+                let keys = by.keys().iter().copied().chain(Sum::KEYS).collect();
+                let mut rows = Rows::begin(machine, &head, keys, !self.args.output.no_header);
+                for (name, sum) in &sums {
+                    let mut cells = name.cells(by);
+                    cells.extend(sum.cells());
+                    rows.row(&cells)?;
+                }
+                let total = total.cells();
+                rows.finish_with(|out| {
+                    document::counters(out, &counters(&answer));
+                    write_total(out, Some((&Sum::KEYS, &total)));
+                })?;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn sum_table(&self, by: By, sums: &[(Name, Sum)], total: &Sum) -> Result<(), Failure> {
+        let headings = ["SOCKETS", "PROCESSES", "LISTENING", "CONNECTED", "RECV-Q", "SEND-Q"];
+        let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
+        let mut table = Table::new(aligns, sums.len() + 1);
+        if !self.args.output.no_header {
+            table.headings(headings.into_iter().chain([by.heading()]));
+        }
+        let exact = self.args.output.bytes;
+        let numbers = |table: &mut Table, sum: &Sum| {
+            let [counts @ .., recv, send] = sum.numbers();
+            for count in counts {
+                table.cell(|out| people::number(out, count));
+            }
+            for bytes in [recv, send] {
+                table.cell(|out| {
+                    if exact {
+                        people::number(out, bytes);
+                    } else {
+                        people::size(out, bytes);
+                    }
+                });
+            }
+        };
+        for (name, sum) in sums {
+            numbers(&mut table, sum);
+            table.cell(|out| match name {
+                Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
+                Name::Text(name) => text::escape(out, name),
+                Name::Port(protocol, port) => out.extend_from_slice(format!("{protocol}:{port}").as_bytes()),
+                Name::State(family, state) => out.extend_from_slice(format!("{state} {family}").as_bytes()),
+                Name::None(_) => out.push(b'-'),
+            });
+        }
+        numbers(&mut table, total);
+        table.cell(|out| out.extend_from_slice(b"total"));
+        let mut output = Output::new();
+        table.write(&mut output, terminal_width())?;
+        Ok(output.finish()?)
+    }
+
+    /// Says what is missing.
+    pub(super) fn report(&self, answer: &Answer) -> Outcome {
+        let mut outcome = Outcome::Complete;
+        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| {
+            if count > 0 {
+                let what = if count == 1 { one } else { many };
+                say(format_args!("{count} {what} {rest}"));
+                outcome = Outcome::Partial;
+            }
+        };
+        let may = who_may();
+        lacks(
+            answer.namespaces_denied,
+            "network namespace",
+            "network namespaces",
+            &format!("left out: you may not enter them ({may})"),
+        );
+        lacks(
+            answer.tasks_denied,
+            "task does",
+            "tasks do",
+            &format!("not show which network namespace they are in: there may be more ({may})"),
+        );
+        if self.request.wants.contains(Wants::OWNERS) {
+            lacks(
+                answer.processes_denied,
+                "process does",
+                "processes do",
+                &format!("not show their descriptors: owners may be missing ({may})"),
+            );
+        }
+        lacks(
+            answer.undecided,
+            "socket",
+            "sockets",
+            &format!("left out: what they are filtered by may not be seen ({may}), or did not come in time"),
+        );
+        lacks(
+            answer.silent,
+            "list",
+            "lists",
+            "did not come in time (--patience waits longer)",
+        );
+        lacks(
+            self.without_info,
+            "socket has",
+            "sockets have",
+            "no values of TCP: they were not there any more, or did not answer in time",
+        );
+        lacks(
+            answer.failed,
+            "list",
+            "lists",
+            "ended with an error: sockets may be missing",
+        );
+        lacks(
+            answer.interrupted,
+            "list",
+            "lists",
+            "changed while the kernel made them: sockets may be missing",
+        );
+        lacks(
+            answer.malformed,
+            "answer",
+            "answers",
+            "of the kernel made no sense and were left out: please report this",
+        );
+        for name in self.args.asked_and_unsupported(&answer.unsupported) {
+            say(format_args!(
+                "{name}: this kernel can't list such sockets ({name}_diag is missing)"
+            ));
+            outcome = Outcome::Partial;
+        }
+        outcome
+    }
+}
+
+/// What was counted.
+fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 11] {
+    [
+        ("sockets", answer.sockets),
+        ("namespaces", answer.namespaces),
+        ("namespaces_denied", answer.namespaces_denied),
+        ("tasks_denied", answer.tasks_denied),
+        ("processes_denied", answer.processes_denied),
+        ("undecided", answer.undecided),
+        ("interrupted", answer.interrupted),
+        ("failed", answer.failed),
+        ("no_answer", answer.silent),
+        ("malformed", answer.malformed),
+        ("unsupported", answer.unsupported.len() as u64),
+    ]
+    .map(|(name, count)| (name, Value::Unsigned(count)))
+}

@@ -1,0 +1,260 @@
+//! Rows of sockets.
+
+use std::io::Write as _;
+
+use taskdiag::sockets::{Endpoint, Family, Owner, Queues, Row, Socket, SocketField, State};
+use taskdiag::{Absent, Kind, Value};
+
+use crate::output::named::{key, Cell, Kept, RowKey, Written};
+use crate::output::{csv, json, people, text};
+
+/// What rows have: [`SocketField::ALL`].
+pub const KEYS: [RowKey; SocketField::ALL.len()] = {
+    let mut keys = [key("", Kind::Id, ""); SocketField::ALL.len()];
+    let mut index = 0;
+    while index < keys.len() {
+        let field = SocketField::ALL[index];
+        keys[index] = key(field.name(), field.kind(), field.meaning());
+        index += 1;
+    }
+    keys
+};
+
+/// The value of a row that has no such value.
+const NONE: &str = "none";
+
+/// A value of a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown<'a> {
+    Plain(Value<'a>),
+    Owners(&'a [Owner]),
+}
+
+/// A value of a row, or in a word why it is missing.
+pub type Item<'a> = Result<Shown<'a>, &'static str>;
+
+impl Written for Shown<'_> {
+    fn json(self, out: &mut Vec<u8>) {
+        match self {
+            Shown::Plain(value) => json::write_value(out, value),
+            Shown::Owners(owners) => json::list(out, owners.iter(), owner_json),
+        }
+    }
+
+    fn csv(self, out: &mut Vec<u8>) {
+        match self {
+            Shown::Plain(value) => csv::write_value(out, value),
+            Shown::Owners([]) => {}
+            Shown::Owners(owners) => {
+                let start = out.len();
+                write_owners(out, owners, b' ');
+                csv::quote(out, start);
+            }
+        }
+    }
+}
+
+fn owner_json(out: &mut Vec<u8>, owner: &Owner) {
+    out.extend_from_slice(b"{\"pid\":");
+    people::number(out, owner.pid);
+    if let Ok(comm) = &owner.comm {
+        out.extend_from_slice(b",\"comm\":");
+        json::text(out, comm);
+    }
+    out.extend_from_slice(b",\"fd\":");
+    people::number(out, owner.fd);
+    out.push(b'}');
+}
+
+/// Appends owners as text: `PID/COMM:FD` of each.
+fn write_owners(out: &mut Vec<u8>, owners: &[Owner], separator: u8) {
+    for (index, owner) in owners.iter().enumerate() {
+        if index > 0 {
+            out.push(separator);
+        }
+        people::number(out, owner.pid);
+        out.push(b'/');
+        out.extend_from_slice(owner.comm.as_deref().unwrap_or_default());
+        out.push(b':');
+        people::number(out, owner.fd);
+    }
+}
+
+/// The value of a socket under a field.
+pub fn item<'a>(row: &'a Row<'a>, socket: &Socket<'a>, field: SocketField) -> Item<'a> {
+    let found = match field {
+        SocketField::Owners => socket.owners.map(|owners| owners.map(Shown::Owners)),
+        field => row.value(field).map(|value| value.map(Shown::Plain)),
+    };
+    found.map_err(Absent::as_str)?.ok_or(NONE)
+}
+
+/// What a row is sorted by under a field: of owners the first one's process.
+pub fn sorted_by(row: &Row<'_>, socket: &Socket<'_>, field: SocketField) -> Result<Kept, &'static str> {
+    match item(row, socket, field)? {
+        Shown::Plain(value) => Ok(Kept::new(value)),
+        Shown::Owners(owners) => match owners.first() {
+            Some(owner) => Ok(Kept::Unsigned(owner.pid.into())),
+            None => Err(NONE),
+        },
+    }
+}
+
+/// Appends owners as people read them.
+pub fn owners(out: &mut Vec<u8>, socket: &Socket<'_>) {
+    match socket.owners {
+        Ok(Some([])) | Ok(None) | Err(_) => out.push(b'-'),
+        Ok(Some(owners)) => {
+            let mut plain = Vec::new();
+            write_owners(&mut plain, owners, b',');
+            text::escape(out, &plain);
+        }
+    }
+}
+
+/// Appends what kind of socket it is: the protocol, or the family with type or protocol.
+pub fn protocol(out: &mut Vec<u8>, socket: &Socket<'_>) {
+    // Nothing that is written into memory fails.
+    let _ = match (socket.family, socket.protocol) {
+        (Family::Inet | Family::Inet6, Some(protocol)) => write!(out, "{protocol}"),
+        (Family::Netlink, Some(protocol)) => write!(out, "{}/{protocol}", socket.family),
+        (family, _) => write!(out, "{family}/{}", socket.kind),
+    };
+}
+
+/// Appends what was received and not read; of a socket that listens, how many connections wait.
+pub fn recv_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
+    match socket.queues {
+        Ok(Queues::Data { recv_bytes, .. }) => people::number(out, recv_bytes),
+        Ok(Queues::Backlog { count, .. }) => people::number(out, count),
+        _ => out.push(b'-'),
+    }
+}
+
+/// Appends what was sent and not confirmed; of a socket that listens, how many connections can wait.
+pub fn send_queue(out: &mut Vec<u8>, socket: &Socket<'_>) {
+    match socket.queues {
+        Ok(Queues::Data { send_bytes, .. }) => people::number(out, send_bytes),
+        Ok(Queues::Backlog { limit, .. }) => people::number(out, limit),
+        _ => out.push(b'-'),
+    }
+}
+
+/// Appends what a socket is bound to.
+pub fn local(out: &mut Vec<u8>, row: &Row<'_>, socket: &Socket<'_>) {
+    match socket.family {
+        Family::Unix => match row.value(SocketField::Path) {
+            Ok(Some(Value::Text(path))) => text::escape(out, path),
+            _ => out.push(b'*'),
+        },
+        Family::Netlink => port(out, socket.local.port),
+        Family::Packet => match socket.interface {
+            Ok(Some(name)) => text::escape(out, name),
+            _ => out.push(b'*'),
+        },
+        _ => {
+            address(out, socket.local);
+            if let Ok(Some(name)) = socket.interface {
+                out.push(b'%');
+                text::escape(out, name);
+            }
+            if socket.local.port.is_some() {
+                out.push(b':');
+                port(out, socket.local.port);
+            }
+        }
+    }
+}
+
+/// Appends what a socket is connected to: of UNIX sockets the inode number.
+pub fn peer(out: &mut Vec<u8>, socket: &Socket<'_>) {
+    match (socket.family, socket.peer_inode) {
+        (Family::Unix, Some(inode)) => people::number(out, inode),
+        (_, _) if socket.remote.addr.is_some() => {
+            address(out, socket.remote);
+            if socket.remote.port.is_some() {
+                out.push(b':');
+                port(out, socket.remote.port);
+            }
+        }
+        _ => match socket.remote.port {
+            Some(number) => people::number(out, number),
+            None => out.push(b'*'),
+        },
+    }
+}
+
+fn address(out: &mut Vec<u8>, end: Endpoint) {
+    let Some(addr) = end.addr else {
+        out.push(b'*');
+        return;
+    };
+    let begin = out.len();
+    // Nothing that is written into memory fails.
+    let _ = write!(out, "{addr}");
+    if out[begin..].contains(&b':') {
+        out.insert(begin, b'[');
+        out.push(b']');
+    }
+}
+
+/// Appends a port; 0 is any.
+fn port(out: &mut Vec<u8>, port: Option<u32>) {
+    match port {
+        Some(0) | None => out.push(b'*'),
+        Some(number) => people::number(out, number),
+    }
+}
+
+/// The state with this name, as ss(8), its filters or netstat(8) have it.
+pub fn state(name: &str) -> Result<State, String> {
+    let upper = name.to_ascii_uppercase().replace('_', "-");
+    let alias = match upper.as_str() {
+        "ESTABLISHED" => "ESTAB",
+        "LISTENING" => "LISTEN",
+        "CLOSE" | "CLOSED" | "UNCONNECTED" => "UNCONN",
+        "FIN-WAIT1" => "FIN-WAIT-1",
+        "FIN-WAIT2" => "FIN-WAIT-2",
+        other => other,
+    };
+    let found = State::ALL.into_iter().find(|state| state.name() == alias);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+        format!("known are {}", known.join(", "))
+    })
+}
+
+/// A value that is kept, to be compared.
+pub fn cell<'a>(kept: &'a Result<Kept, &'static str>) -> Cell<'a> {
+    kept.as_ref().map(Kept::value).map_err(|reason| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that states have the names of ss, of its filters and of netstat.
+    #[test]
+    fn states_have_several_names() {
+        for (name, expected) in [
+            ("ESTAB", State::Estab),
+            ("established", State::Estab),
+            ("listen", State::Listen),
+            ("time-wait", State::TimeWait),
+            ("TIME_WAIT", State::TimeWait),
+            ("FIN_WAIT2", State::FinWait2),
+            ("closed", State::Unconn),
+        ] {
+            assert_eq!(state(name), Ok(expected), "{name}");
+        }
+        assert!(state("open").is_err_and(|error| error.contains("SYN-SENT")));
+    }
+
+    /// Check that each field has a key in the same place.
+    #[test]
+    fn keys_are_fields() {
+        for (index, field) in SocketField::ALL.iter().enumerate() {
+            assert_eq!((KEYS[index].name, *field as usize), (field.name(), index));
+        }
+    }
+}

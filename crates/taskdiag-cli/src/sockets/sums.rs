@@ -1,0 +1,284 @@
+//! Sockets added up: by program, unit, container, user, port or state.
+
+use std::collections::{HashMap, HashSet};
+
+use clap::ValueEnum;
+use taskdiag::sockets::{Family, Queues, Socket, State};
+use taskdiag::{Absent, Field, Snapshot, Task, Value};
+
+use crate::choice::{unknown, SortBy};
+use crate::files;
+use crate::outcome::Failure;
+use crate::output::named::Cell;
+
+/// What sockets are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// File name of the executable of their owner; the name of the process where that is denied
+    Program,
+    /// The systemd unit of their owner, of the system or of a user
+    Unit,
+    /// The container of their owner
+    Container,
+    /// Local port, with the protocol
+    Port,
+    /// State, with the family
+    State,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 5] = [By::Program, By::Unit, By::Container, By::Port, By::State];
+
+    /// Its name for `--sort`.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Program => "program",
+            By::Unit => "unit",
+            By::Container => "container",
+            By::Port => "local_port",
+            By::State => "state",
+        }
+    }
+
+    /// The keys in JSON and CSV.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            By::Program => &["program"],
+            By::Unit => &["unit"],
+            By::Container => &["container"],
+            By::Port => &["protocol", "local_port"],
+            By::State => &["family", "state"],
+        }
+    }
+
+    /// The heading in tables.
+    pub fn heading(self) -> &'static str {
+        match self {
+            By::Program => "PROGRAM",
+            By::Unit => "UNIT",
+            By::Container => "CONTAINER",
+            By::Port => "PORT",
+            By::State => "STATE",
+        }
+    }
+
+    /// The fields of processes that decide the group.
+    pub fn fields(self) -> &'static [Field] {
+        match self {
+            By::Program => &[Field::Exe, Field::Comm],
+            By::Unit => &[Field::Unit, Field::UserUnit],
+            By::Container => &[Field::ContainerName, Field::ContainerId],
+            By::Port | By::State => &[],
+        }
+    }
+
+    /// Whether the owner decides the group.
+    fn is_of_owner(self) -> bool {
+        !self.fields().is_empty()
+    }
+
+    /// The group of an owner.
+    fn of(self, task: &Task<'_>) -> Result<Name, Absent> {
+        let text = match self {
+            By::Unit => files::unit(task),
+            By::Container => files::container(task),
+            _ => files::program(task),
+        };
+        Ok(Name::Text(text?.to_vec()))
+    }
+}
+
+/// The name of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Name {
+    /// Any bytes.
+    Text(Vec<u8>),
+    /// A protocol and a port.
+    Port(String, u32),
+    /// A family and a state.
+    State(Family, State),
+    /// The name is not known, or there is none.
+    None(&'static str),
+}
+
+impl Name {
+    /// The values under [`By::keys`].
+    pub fn cells(&self, by: By) -> Vec<Cell<'_>> {
+        match self {
+            Name::Text(name) => vec![Ok(Value::Text(name))],
+            Name::Port(protocol, port) => vec![
+                Ok(Value::Text(protocol.as_bytes())),
+                Ok(Value::Unsigned((*port).into())),
+            ],
+            Name::State(family, state) => vec![
+                Ok(Value::Text(family.name().as_bytes())),
+                Ok(Value::Text(state.name().as_bytes())),
+            ],
+            Name::None(reason) => by.keys().iter().map(|_| Err(*reason)).collect(),
+        }
+    }
+}
+
+/// Some sockets added up.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    sockets: u64,
+    processes: HashSet<u32>,
+    listening: u64,
+    connected: u64,
+    recv_bytes: u64,
+    send_bytes: u64,
+}
+
+impl Sum {
+    /// The keys of the numbers of a sum.
+    pub const KEYS: [&'static str; 6] = [
+        "sockets_count",
+        "processes_count",
+        "listening_count",
+        "connected_count",
+        "recv_queue_bytes",
+        "send_queue_bytes",
+    ];
+
+    /// Adds a socket, with those of its owners that belong here.
+    pub fn add(&mut self, socket: &Socket<'_>, owners: impl IntoIterator<Item = u32>) {
+        self.sockets += 1;
+        self.processes.extend(owners);
+        self.listening += u64::from(socket.is_listening());
+        self.connected += u64::from(socket.state == State::Estab);
+        if let Ok(Queues::Data {
+            recv_bytes, send_bytes, ..
+        }) = socket.queues
+        {
+            self.recv_bytes += recv_bytes;
+            self.send_bytes += send_bytes;
+        }
+    }
+
+    /// The numbers under [`Sum::KEYS`].
+    pub fn numbers(&self) -> [u64; 6] {
+        [
+            self.sockets,
+            self.processes.len() as u64,
+            self.listening,
+            self.connected,
+            self.recv_bytes,
+            self.send_bytes,
+        ]
+    }
+
+    /// The same, for programs.
+    pub fn cells(&self) -> [Cell<'static>; 6] {
+        self.numbers().map(|number| Ok(Value::Unsigned(number)))
+    }
+}
+
+/// The sums of groups.
+pub struct Sums {
+    by: By,
+    groups: HashMap<Name, Sum>,
+    /// The group of each process that may be an owner.
+    names: HashMap<u32, Name>,
+}
+
+impl Sums {
+    /// Sums of nothing.
+    pub fn new(by: By, processes: &Snapshot) -> Sums {
+        let mut names = HashMap::new();
+        if by.is_of_owner() {
+            for task in processes.tasks() {
+                if let Ok(pid) = task.pid() {
+                    let name = by.of(&task).unwrap_or_else(|reason| Name::None(reason.as_str()));
+                    names.insert(pid, name);
+                }
+            }
+        }
+        Sums {
+            by,
+            groups: HashMap::new(),
+            names,
+        }
+    }
+
+    /// Adds a socket to its groups: once to each.
+    pub fn add(&mut self, socket: &Socket<'_>) {
+        let owners = match socket.owners {
+            Ok(Some(owners)) => owners,
+            _ => &[],
+        };
+        let pids = || owners.iter().map(|owner| owner.pid);
+        match self.by {
+            By::Port => {
+                let protocol = socket.protocol.map(|protocol| protocol.to_string());
+                let name = match (socket.family, protocol, socket.local.port) {
+                    (Family::Inet | Family::Inet6, Some(protocol), Some(port)) => Name::Port(protocol, port),
+                    _ => Name::None("none"),
+                };
+                self.groups.entry(name).or_default().add(socket, pids());
+            }
+            By::State => {
+                let name = Name::State(socket.family, socket.state);
+                self.groups.entry(name).or_default().add(socket, pids());
+            }
+            _ => self.add_to_owners(socket, pids().collect()),
+        }
+    }
+
+    fn add_to_owners(&mut self, socket: &Socket<'_>, pids: Vec<u32>) {
+        let reason = socket.owners.err().map_or("none", Absent::as_str);
+        let mut groups: Vec<(Name, Vec<u32>)> = Vec::new();
+        for pid in pids {
+            let name = self.names.get(&pid).cloned().unwrap_or(Name::None("gone"));
+            match groups.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, pids)) => pids.push(pid),
+                None => groups.push((name, vec![pid])),
+            }
+        }
+        if groups.is_empty() {
+            groups.push((Name::None(reason), Vec::new()));
+        }
+        for (name, pids) in groups {
+            self.groups.entry(name).or_default().add(socket, pids);
+        }
+    }
+
+    /// The groups, sorted.
+    pub fn sorted(self, orders: &[SortBy<SumKey>]) -> Vec<(Name, Sum)> {
+        let mut sums: Vec<(Name, Sum)> = self.groups.into_iter().collect();
+        sums.sort_by(|a, b| {
+            let by_key = |by: &SortBy<SumKey>| match by.key {
+                SumKey::Number(index) => by.compare(
+                    Ok::<_, Absent>(a.1.numbers()[index]),
+                    Ok(b.1.numbers()[index]),
+                    Ord::cmp,
+                ),
+                SumKey::Name => by.compare(Ok::<_, Absent>(&a.0), Ok(&b.0), Ord::cmp),
+            };
+            let order = orders.iter().map(by_key).find(|order| order.is_ne());
+            order.unwrap_or_else(|| a.0.cmp(&b.0))
+        });
+        sums
+    }
+}
+
+/// What sums are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumKey {
+    /// One of the numbers, by its index among [`Sum::KEYS`].
+    Number(usize),
+    /// The name of the group.
+    Name,
+}
+
+/// The keys that `--sort` options name; without, the group with the most sockets comes first.
+pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
+    let usual = ["-sockets_count".to_owned()];
+    let lists = if lists.is_empty() { &usual } else { lists };
+    SortBy::parse(lists, |name| match Sum::KEYS.iter().position(|key| *key == name) {
+        Some(index) => Ok(SumKey::Number(index)),
+        None if name == by.name() => Ok(SumKey::Name),
+        None => Err(unknown("key of sums", name, [by.name()].into_iter().chain(Sum::KEYS))),
+    })
+}
