@@ -190,6 +190,11 @@ impl Runner {
         self.child.id()
     }
 
+    /// The socket that leads to it.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// Sends an errand, with a descriptor for [`WorkFiles::given`].
     pub fn send(&self, work: Work, numbers: [u64; 3], path: &CStr, given: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let [first, second, third] = numbers;

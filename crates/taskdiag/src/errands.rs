@@ -118,6 +118,12 @@ impl Errands {
         }
     }
 
+    /// The inode number of the socket that errands are sent through.
+    pub(crate) fn own_socket(&self) -> Option<u64> {
+        let stat = fstat(self.runner.as_ref()?.socket()).ok()?;
+        Some(stat.st_ino)
+    }
+
     /// Says which device the next errands are about, if it is known.
     pub(crate) fn about(&mut self, device: Option<u64>) {
         self.device = device;

@@ -15,7 +15,6 @@ use crate::choice::{Chosen, SortBy};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{Failure, Outcome};
 use crate::output::named::{self, write_value};
-use crate::output::people;
 use crate::output::table::Align;
 use crate::quantity;
 use crate::selection::Processes;
@@ -231,7 +230,7 @@ impl Column {
                 (_, Ok(ShownValue::Plain(taskdiag::Value::Unsigned(ns))))
                     if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact =>
                 {
-                    people::duration(out, ns);
+                    row::duration(out, ns);
                 }
                 (_, Ok(ShownValue::Plain(value))) => write_value(out, &KEYS[key], Ok(value), exact),
                 _ => out.push(b'-'),

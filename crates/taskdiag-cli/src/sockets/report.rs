@@ -255,10 +255,10 @@ impl<'a> Report<'a> {
             &format!("left out: you may not enter them ({may})"),
         );
         lacks(
-            answer.tasks_denied,
-            "task does",
-            "tasks do",
-            &format!("not show which network namespace they are in: there may be more ({may})"),
+            answer.processes_hidden,
+            "process does",
+            "processes do",
+            &format!("not show which network namespace is theirs: there may be more ({may})"),
         );
         if self.request.wants.contains(Wants::OWNERS) {
             lacks(
@@ -320,7 +320,7 @@ fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 11] {
         ("sockets", answer.sockets),
         ("namespaces", answer.namespaces),
         ("namespaces_denied", answer.namespaces_denied),
-        ("tasks_denied", answer.tasks_denied),
+        ("processes_hidden", answer.processes_hidden),
         ("processes_denied", answer.processes_denied),
         ("undecided", answer.undecided),
         ("interrupted", answer.interrupted),

@@ -198,6 +198,17 @@ fn address(out: &mut Vec<u8>, end: Endpoint) {
     }
 }
 
+/// Appends a time that is short, in milliseconds, or one in whole seconds.
+pub fn duration(out: &mut Vec<u8>, ns: u64) {
+    const SECOND: u64 = 1_000_000_000;
+    // Nothing that is written into memory fails.
+    let _ = if ns < SECOND {
+        write!(out, "{}.{:03}ms", ns / 1_000_000, ns / 1000 % 1000)
+    } else {
+        write!(out, "{}s", ns / SECOND)
+    };
+}
+
 /// Appends a port; 0 is any.
 fn port(out: &mut Vec<u8>, port: Option<u32>) {
     match port {

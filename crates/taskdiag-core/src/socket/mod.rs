@@ -208,7 +208,7 @@ impl State {
     ];
 
     /// The state with this number of the kernel. `None`: no kernel has it.
-    fn new(number: u8) -> Option<State> {
+    pub(crate) fn new(number: u8) -> Option<State> {
         /// A request for a connection that has not become a socket.
         const NEW_SYN_RECV: u8 = 12;
         /// A socket that is bound, and neither connected nor waiting.
@@ -444,7 +444,7 @@ pub struct Socket<'a> {
 
 impl<'a> Socket<'a> {
     /// A socket of which nothing else is known.
-    fn new(family: Family, kind: Type, state: State, cookie: u64) -> Socket<'a> {
+    pub(crate) fn new(family: Family, kind: Type, state: State, cookie: u64) -> Socket<'a> {
         Socket {
             family,
             kind,

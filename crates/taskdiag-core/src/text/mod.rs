@@ -2,6 +2,7 @@
 
 pub mod fdinfo;
 pub mod maps;
+pub mod net;
 mod number;
 pub mod process;
 pub mod smaps;

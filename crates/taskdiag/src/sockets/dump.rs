@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
 use taskdiag_core::socket::diag::{self, List, Message, Messages};
 use taskdiag_core::socket::{Socket, States};
+use taskdiag_core::text::net;
 use taskdiag_sys::isolated::{Failed, Work};
 
 use super::namespaces::Namespace;
@@ -31,6 +32,8 @@ pub(super) enum End {
 pub(super) struct Dumper {
     pub(super) errands: Errands,
     datagram: Vec<u8>,
+    /// The inode number of the socket that asks.
+    asking: Option<u64>,
     pub(super) malformed: u64,
     pub(super) interrupted: u64,
 }
@@ -40,6 +43,7 @@ impl Dumper {
         Dumper {
             errands: Errands::new(patience),
             datagram: Vec::new(),
+            asking: None,
             malformed: 0,
             interrupted: 0,
         }
@@ -50,7 +54,46 @@ impl Dumper {
         let path = CString::new(namespace.path.as_slice()).map_err(|_| Absent::Gone)?;
         let numbers = [namespace.device, namespace.inode, 0];
         let entered = self.errands.run(work::enter, numbers, &path, None);
-        entered.map(drop).map_err(errands::absent)
+        let [inode] = errands::numbers(entered.map_err(errands::absent)?).ok_or(Absent::Gone)?;
+        self.asking = Some(inode);
+        Ok(())
+    }
+
+    /// The inode numbers of the sockets that were made to ask.
+    pub(super) fn own(&self) -> Vec<u64> {
+        self.asking.into_iter().chain(self.errands.own_socket()).collect()
+    }
+
+    /// Passes on the sockets of a list that `/proc/net` has as text.
+    pub(super) fn dump_text(
+        &mut self,
+        list: List,
+        mut each: impl FnMut(&mut Errands, Socket<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<(), End> {
+        let mut text = Vec::new();
+        let mut begins = 1;
+        loop {
+            match self.take(work::text, [list.family as u64, begins, 0], c"") {
+                Ok(()) if self.datagram.is_empty() => break,
+                Ok(()) => text.extend_from_slice(&self.datagram),
+                Err(Failed::Silent) => return ControlFlow::Continue(End::Silent),
+                Err(Failed::Errno(Errno::NOENT)) => return ControlFlow::Continue(End::Unsupported),
+                Err(Failed::Errno(_)) => return ControlFlow::Continue(End::Failed),
+            }
+            begins = 0;
+        }
+        // The first line has the names of the columns.
+        for line in text
+            .split(|&byte| byte == b'\n')
+            .skip(1)
+            .filter(|line| !line.is_empty())
+        {
+            match net::raw(list.family, line) {
+                Some(socket) => each(&mut self.errands, socket)?,
+                None => self.malformed += 1,
+            }
+        }
+        ControlFlow::Continue(End::Whole)
     }
 
     /// Passes on the sockets of a list, each with the bytes of its message.

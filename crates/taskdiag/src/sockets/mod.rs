@@ -153,8 +153,8 @@ pub struct Answer {
     pub namespaces: u64,
     /// How many network namespaces may not be entered.
     pub namespaces_denied: u64,
-    /// How many tasks do not show which network namespace is theirs: there may be more.
-    pub tasks_denied: u64,
+    /// How many processes do not show which network namespace is theirs: there may be more.
+    pub processes_hidden: u64,
     /// How many processes do not show their descriptors. They may be the owners of sockets.
     pub processes_denied: u64,
     /// How many sockets are left out because a value that the filter tests is not known.
@@ -194,7 +194,7 @@ pub(crate) fn answer(
     let mut namespaces = Namespaces::own();
     if request.place == Where::Everywhere {
         find_namespaces(handle, &mut namespaces, patience)?;
-        answer.tasks_denied = namespaces.hidden;
+        answer.processes_hidden = namespaces.hidden.len() as u64;
     }
     let mut pass = Pass {
         request,
@@ -223,6 +223,12 @@ pub(crate) fn check(source: Option<SourceId>) -> Result<()> {
             format!("the source {source} does not answer about sockets: leave the choice, or name bpf or procfs for their owners"),
         )),
     }
+}
+
+/// Whether a socket is one that asks.
+fn is_ours(socket: &Socket<'_>, own: &[u64]) -> bool {
+    let is_own = |inode: Option<u64>| inode.is_some_and(|inode| own.contains(&inode));
+    is_own(socket.inode) || is_own(socket.peer_inode)
 }
 
 /// Finds the descriptors of sockets that processes have.
@@ -298,18 +304,28 @@ impl Pass<'_> {
     fn dump_namespace(&mut self, dumper: &mut Dumper, namespace: &Namespace, lists: &[List]) -> ControlFlow<()> {
         let mut interfaces = Interfaces::default();
         for &list in lists {
-            if self.unsupported.contains(&list) {
+            if self.unsupported.contains(&list) && !list.has_text() {
                 continue;
             }
             let wants_info = self.request.needs().contains(Wants::INFO) && list.is_tcp();
             let infos = wants_info.then(|| Infos::read(dumper, list, self.states(), namespace));
-            let end = dumper.dump(list, self.states(), false, |errands, mut socket, _| {
+            let states = self.states();
+            let is_known = self.unsupported.contains(&list);
+            let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
                 socket.netns = namespace.inode;
-                if !self.may_want(&socket) {
+                if !self.may_want(&socket) || is_ours(&socket, own) {
                     return ControlFlow::Continue(());
                 }
                 self.complete(socket, errands, &mut interfaces, infos.as_ref())
-            })?;
+            };
+            let own = dumper.own();
+            let mut end = End::Unsupported;
+            if !is_known {
+                end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
+            }
+            if end == End::Unsupported && list.has_text() {
+                end = dumper.dump_text(list, |errands, socket| each(errands, socket, &own))?;
+            }
             match end {
                 End::Whole => {}
                 End::Unsupported => self.unsupported.push(list),

@@ -25,8 +25,8 @@ pub(super) struct Namespaces {
     pub(super) found: Vec<Namespace>,
     seen: HashSet<u64>,
     device: u64,
-    /// How many processes do not show which namespace is theirs.
-    pub(super) hidden: u64,
+    /// Processes that do not show which namespace is theirs.
+    pub(super) hidden: HashSet<u32>,
 }
 
 impl Namespaces {
@@ -59,7 +59,9 @@ impl Namespaces {
                 (Ok(pid), Ok(tid), Ok(inode)) if !self.seen.contains(&inode) => {
                     self.add(inode, format!("/proc/{pid}/task/{tid}/ns/net").into_bytes());
                 }
-                (_, _, Err(Absent::Denied | Absent::NoAnswer)) => self.hidden += 1,
+                (Ok(pid), _, Err(Absent::Denied | Absent::NoAnswer)) => {
+                    self.hidden.insert(pid);
+                }
                 _ => {}
             }
         }

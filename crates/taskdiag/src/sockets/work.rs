@@ -10,7 +10,7 @@ use std::io::{IoSliceMut, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::fs::{fstat, openat, Mode, OFlags, CWD};
-use rustix::io::{retry_on_intr, Errno};
+use rustix::io::{read, retry_on_intr, Errno};
 use rustix::net::netdevice::index_to_name_inlined;
 use rustix::net::{
     recvmsg, send, socket_with, AddressFamily, Protocol, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags,
@@ -21,13 +21,16 @@ use taskdiag_core::socket::diag::{self, List, REQUEST};
 use taskdiag_core::socket::{Family, States};
 use taskdiag_sys::isolated::WorkFiles;
 
-/// An errand: enters a network namespace and opens a socket there that answers about sockets. The
-/// numbers: device and inode of the namespace. Without a path it stays where it is.
+use crate::errands;
+
+/// An errand: enters a network namespace, opens a socket there that answers about sockets, and puts
+/// down the inode number of that. The numbers: device and inode of the namespace. Without a path it
+/// stays where it is.
 pub(super) fn enter(
     files: &mut WorkFiles,
     [device, inode, _]: [u64; 3],
     path: &CStr,
-    _: &mut [u8],
+    room: &mut [u8],
 ) -> Result<usize, Errno> {
     (files.path, files.file) = (None, None);
     if !path.is_empty() {
@@ -43,8 +46,9 @@ pub(super) fn enter(
     const SOCK_DIAG: u32 = libc::NETLINK_SOCK_DIAG as u32;
     let protocol = std::num::NonZeroU32::new(SOCK_DIAG).map(Protocol::from_raw);
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+    let inode = fstat(&socket)?.st_ino;
     files.file = Some(socket);
-    Ok(0)
+    Ok(errands::put_numbers([inode], room))
 }
 
 /// What [`start`] takes of a list: its family, its protocol, and whether TCP_INFO is asked for.
@@ -126,6 +130,24 @@ pub(super) fn interface(
     let name = name.as_bytes();
     room.write_all(name).map_err(|_| Errno::NAMETOOLONG)?;
     Ok(name.len())
+}
+
+/// An errand: puts down the next part of the text about raw sockets of a family, or the first one.
+pub(super) fn text(
+    files: &mut WorkFiles,
+    [family, begins, _]: [u64; 3],
+    _: &CStr,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    if begins != 0 {
+        let path = match family as i32 {
+            libc::AF_INET => c"/proc/self/net/raw",
+            _ => c"/proc/self/net/raw6",
+        };
+        files.path = Some(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    }
+    let file = files.path.as_ref().ok_or(Errno::BADF)?;
+    retry_on_intr(|| read(file, &mut *room))
 }
 
 fn opened(files: &WorkFiles) -> Result<BorrowedFd<'_>, Errno> {

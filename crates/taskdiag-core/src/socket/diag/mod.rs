@@ -81,6 +81,11 @@ impl List {
         }
     }
 
+    /// Whether `/proc/net` has it as text with all that matters: of raw sockets it does.
+    pub fn has_text(self) -> bool {
+        self.name() == "raw"
+    }
+
     /// Whether TCP knows something of its sockets.
     pub fn is_tcp(self) -> bool {
         self.protocol == libc::IPPROTO_TCP as u16
