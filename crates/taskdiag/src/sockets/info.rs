@@ -32,9 +32,9 @@ struct Info {
     congestion: Option<Vec<u8>>,
 }
 
-/// Whether TCP knows anything of sockets in this state: the others are no whole ones.
+/// Whether TCP knows anything of sockets in this state: others are no whole ones, or only bound.
 fn has_info(state: State) -> bool {
-    !matches!(state, State::TimeWait | State::SynRecv)
+    !matches!(state, State::TimeWait | State::SynRecv | State::Unconn)
 }
 
 impl Infos {
