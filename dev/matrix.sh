@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-full='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle)$'
+full='' profile=dev timeout=2700 meant='^taskdiag (amounts|arguments|events|files|isolation|memory|oracle|sockets)$'
 case ${1:-} in
 --full)
     full=1 profile=emulated meant=. timeout=7200
@@ -71,9 +71,10 @@ in_machine() {
         while read -r package name executable; do
             files+=(--file "$executable")
             echo "echo \"## \$(cut -d. -f1 /proc/uptime) s: $package, $name\""
-            # These compare with bpftool and lsof, which are not in the image.
+            # These compare with bpftool, lsof and ss, which are not in the image.
             skip=''
             [ "$package $name" != 'taskdiag files' ] || skip='--skip lsof_sees_the_same'
+            [ "$package $name" != 'taskdiag sockets' ] || skip='--skip ss_sees_the_same'
             if [ "$name" = taskdiag_bpf ]; then
                 skip='--skip host_agrees_with_bpftool --skip host_types_by_number'
                 # Programs that find tasks themselves are for Linux 6.2 and later.

@@ -13,7 +13,7 @@ case ${1:-} in
 build) ;;
 package) packages=(debhelper rpm) ;;
 package-test) packages=(mmdebstrap lintian rpm) ;;
-test) packages+=(bpftool procps util-linux lsof) ;;
+test) packages+=(bpftool procps util-linux lsof iproute2) ;;
 fuzz)
     packages+=(g++)
     commands=(fuzz)
@@ -23,7 +23,7 @@ matrix)
     rust_target=aarch64-unknown-linux-gnu
     ;;
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof htop btop) ;;
+bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop) ;;
 lint)
     packages+=(shellcheck)
     commands=(deny)

@@ -69,37 +69,40 @@ impl Namespaces {
 
     /// Adds those that are mounted, in the mount namespace of any of these tasks.
     pub(super) fn add_of_mounts(&mut self, tasks: &Snapshot, patience: Duration) {
-        let mut by_mount_namespace: HashMap<u64, u32> = HashMap::new();
+        let mut by_mount_namespace: HashMap<u64, String> = HashMap::new();
         if let Ok(own) = stat("/proc/thread-self/ns/mnt") {
-            by_mount_namespace.insert(own.st_ino, 0);
+            by_mount_namespace.insert(own.st_ino, String::new());
         }
         for task in tasks.tasks() {
-            if let (Ok(pid), Ok(inode)) = (task.pid(), task.ns_mnt()) {
-                by_mount_namespace.entry(inode).or_insert(pid);
+            if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
+                let task = || format!("/proc/{pid}/task/{tid}");
+                by_mount_namespace.entry(inode).or_insert_with(task);
             }
         }
-        for pid in by_mount_namespace.into_values() {
-            // The process can't hold the lock that this takes, but file systems write here, too.
-            let read = move || match pid {
-                0 => std::fs::read("/proc/thread-self/mountinfo"),
-                pid => std::fs::read(format!("/proc/{pid}/mountinfo")),
+        for task in by_mount_namespace.into_values() {
+            let path = match task.as_str() {
+                "" => "/proc/thread-self/mountinfo".to_owned(),
+                task => format!("{task}/mountinfo"),
             };
-            if let Some(Ok(text)) = readers::call(pid, 0, patience, read) {
-                self.add_mounted(pid, &text);
-            }
+            let mounts = match task.as_str() {
+                // Of this thread, not of a reader.
+                "" => std::fs::read(path),
+                // Each file system writes a part of it.
+                _ => readers::call(0, 0, patience, move || std::fs::read(path)).unwrap_or(Ok(Vec::new())),
+            };
+            self.add_mounted(&task, &mounts.unwrap_or_default());
         }
     }
 
-    /// Adds those of a text of `/proc/PID/mountinfo`; of the caller's own if the number is 0.
-    fn add_mounted(&mut self, pid: u32, text: &[u8]) {
+    /// Adds those of a text of `mountinfo` of a task, the directory of which is given; it is empty
+    /// for the caller's own.
+    fn add_mounted(&mut self, task: &str, text: &[u8]) {
         for mount in process::mounts(text).filter(|mount| mount.kind == b"nsfs") {
             if let Some(inode) = inode(mount.root) {
-                let root = match pid {
-                    0 => String::new(),
-                    pid => format!("/proc/{pid}/root"),
-                };
-                let path = root.into_bytes().into_iter().chain(process::unescape(mount.point));
-                self.add(inode, path.collect());
+                let root = if task.is_empty() { "" } else { "/root" };
+                let mut path = [task, root].concat().into_bytes();
+                path.extend(process::unescape(mount.point));
+                self.add(inode, path);
             }
         }
     }
@@ -132,14 +135,17 @@ mod tests {
                      41 39 0:4 net:[4026532281] /run/netns/c rw - nsfs nsfs rw\n\
                      42 39 0:4 mnt:[4026532282] /run/x rw - nsfs nsfs rw\n\
                      43 39 0:5 /net:[4026532283] /run/y rw - tmpfs net rw\n";
-        namespaces.add_mounted(0, text);
-        namespaces.add_mounted(7, text);
-        namespaces.add_mounted(7, b"40 39 0:4 net:[9] /a rw - nsfs nsfs rw\n");
+        namespaces.add_mounted("", text);
+        namespaces.add_mounted("/proc/7/task/8", text);
+        namespaces.add_mounted("/proc/7/task/8", b"40 39 0:4 net:[9] /a rw - nsfs nsfs rw\n");
         let found: Vec<(u64, &[u8])> = namespaces.found[1..]
             .iter()
             .map(|namespace| (namespace.inode, namespace.path.as_slice()))
             .collect();
-        assert_eq!(found, [(4026532281, &b"/run/netns/a b"[..]), (9, b"/proc/7/root/a")]);
+        assert_eq!(
+            found,
+            [(4026532281, &b"/run/netns/a b"[..]), (9, b"/proc/7/task/8/root/a")]
+        );
     }
 
     /// Check that a descriptor counts by its name.

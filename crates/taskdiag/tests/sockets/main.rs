@@ -198,6 +198,47 @@ fn tcp_is_that_of_proc_net() {
     }
 }
 
+/// Check sockets of TCP and UDP against ss(8), which asks the kernel, too.
+#[test]
+fn ss_sees_the_same() {
+    network::enter_new();
+    let _tcp = Tcp::new();
+    let udp = UdpSocket::bind("[::1]:0").expect("a socket");
+    let shown = |family: Family, end: Endpoint| match (family, end.addr, end.port) {
+        (Family::Inet, None, _) => "0.0.0.0:*".to_owned(),
+        (_, None, _) => "[::]:*".to_owned(),
+        (Family::Inet, Some(address), Some(port)) => format!("{address}:{port}"),
+        (_, Some(address), port) => format!("[{address}]:{}", port.expect("a port")),
+    };
+    eventually("the answer and that of ss are never the same", || {
+        let seen = list_here(&request(Kinds::TCP | Kinds::UDP));
+        let mut ours: Vec<String> = seen
+            .iter()
+            // ss does not ask for what is only bound.
+            .filter(|socket| socket.kind == Type::Dgram || socket.state != State::Unconn)
+            .map(|socket| {
+                let protocol = socket.protocol.as_deref().expect("a protocol");
+                let (local, remote) = (shown(socket.family, socket.local), shown(socket.family, socket.remote));
+                format!("{protocol} {} {local} {remote}", socket.state)
+            })
+            .collect();
+        let ss = std::process::Command::new("ss").args(["-Htuan"]).output();
+        let ss = String::from_utf8(ss.expect("ss: dev/setup.sh installs it").stdout).expect("UTF-8");
+        let mut theirs: Vec<String> = ss
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                [words[0], words[1], words[4], words[5]].join(" ")
+            })
+            .collect();
+        ours.sort();
+        theirs.sort();
+        let is_complete = ours.len() > 8 && ours.iter().any(|line| line.starts_with("udp UNCONN [::1]:"));
+        is_complete && ours == theirs
+    });
+    drop(udp);
+}
+
 /// Check that what waits in a connection is counted, at both ends.
 #[test]
 fn queues_have_what_waits() {

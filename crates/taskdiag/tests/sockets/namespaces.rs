@@ -1,11 +1,11 @@
 //! Network namespaces that only one thing keeps alive: a thread, a mount, a descriptor.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::mpsc::{channel, Sender};
 use std::thread::JoinHandle;
 
@@ -33,14 +33,21 @@ impl Drop for Held {
 
 /// Begins a thread in a new network namespace.
 pub fn held_by_a_thread() -> Held {
+    held_by(|| {
+        network::enter_new();
+        network::own_namespace()
+    })
+}
+
+/// Begins a thread that holds the namespace with the number that `begin` returns.
+fn held_by(begin: impl FnOnce() -> u64 + Send + 'static) -> Held {
     let (tell, told) = channel();
     let (end, ended) = channel::<()>();
     let thread = std::thread::spawn(move || {
-        network::enter_new();
+        let namespace = begin();
         // SAFETY: a system call without pointers.
         let tid = unsafe { libc::gettid() };
-        tell.send((network::own_namespace(), tid as u32))
-            .expect("the test waits");
+        tell.send((namespace, tid as u32)).expect("the test waits");
         let _ = ended.recv();
     });
     let (namespace, tid) = told.recv().expect("the thread lives");
@@ -65,6 +72,12 @@ fn has(seen: &[Seen], namespace: u64) -> bool {
     seen.iter().any(|socket| socket.netns == namespace)
 }
 
+/// Waits until there is no such namespace any more. Another test may make one with the same number.
+#[track_caller]
+fn goes(namespace: u64) {
+    network::eventually("it does not go", || !has(&everywhere(), namespace));
+}
+
 /// Check that the namespace of a thread that is not its process's is found, and goes with the
 /// thread.
 #[test]
@@ -73,7 +86,7 @@ fn threads_keep_namespaces_alive() {
     assert!(has(&everywhere(), held.namespace));
     let namespace = held.namespace;
     drop(held);
-    assert!(!has(&everywhere(), namespace));
+    goes(namespace);
 }
 
 /// Check that a namespace that only a descriptor keeps alive is found, with a socket in it whose
@@ -92,7 +105,7 @@ fn descriptors_keep_namespaces_alive() {
     assert_eq!(listener_seen.owners, Ok(Some(vec![owner])));
     drop(listener);
     drop(descriptor);
-    assert!(!has(&everywhere(), namespace));
+    goes(namespace);
 }
 
 /// A socket that listens in a namespace.
@@ -107,58 +120,54 @@ fn listen_in(namespace: &File) -> TcpListener {
     thread.join().expect("it does not fail")
 }
 
-/// A process in a mount namespace of its own, in which a network namespace is mounted that nobody is
-/// in.
-struct Mounted {
-    child: Child,
-    place: PathBuf,
+/// Mounts the network namespace of this thread in a mount namespace of its own, and leaves the
+/// former.
+fn mount_and_leave(place: &Path) {
+    let call = |result: i32| assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let place = CString::new(place.as_os_str().as_bytes()).expect("no NUL");
+    let none = std::ptr::null();
+    // SAFETY: a system call without pointers.
+    call(unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) });
+    // SAFETY: all texts end with a NUL.
+    call(unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/".as_ptr(),
+            none,
+            libc::MS_REC | libc::MS_PRIVATE,
+            none.cast(),
+        )
+    });
+    // SAFETY: all texts end with a NUL.
+    call(unsafe {
+        libc::mount(
+            c"/proc/thread-self/ns/net".as_ptr(),
+            place.as_ptr(),
+            none,
+            libc::MS_BIND,
+            none.cast(),
+        )
+    });
+    network::enter_new();
 }
 
-impl Mounted {
-    fn new() -> Mounted {
-        let place = std::env::temp_dir().join(format!("taskdiag netns {}", std::process::id()));
-        File::create(&place).expect("a file");
-        let script = "mount --bind /proc/self/ns/net \"$1\" && stat -L -c %i \"$1\" && exec unshare --net sleep 1000";
-        let child = Command::new("unshare")
-            .args(["--mount", "--net", "sh", "-c", script, "sh"])
-            .arg(&place)
-            .stdout(Stdio::piped())
-            .spawn();
-        let child = child.expect("unshare(1)");
-        Mounted { child, place }
-    }
-
-    /// The number of the namespace, once it is mounted.
-    fn namespace(&mut self) -> u64 {
-        use std::io::{BufRead as _, BufReader};
-
-        let mut line = String::new();
-        let out = self.child.stdout.take().expect("it is piped");
-        BufReader::new(out).read_line(&mut line).expect("a line");
-        line.trim().parse().unwrap_or_else(|_| panic!("{line:?} is no number"))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(&self.place);
-    }
-}
-
-/// Check that a namespace that is only mounted, in a mount namespace that only another process is
-/// in, is found.
+/// Check that a namespace that is only mounted, in a mount namespace that only another thread is
+/// in, is found, and goes with that.
 #[test]
 fn mounts_keep_namespaces_alive() {
-    let mut mounted = Mounted::new();
-    let namespace = mounted.namespace();
-    let pid = mounted.child.id();
-    // The process itself has left it.
-    network::eventually("it never leaves", || {
-        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|stat| stat.ino() != namespace)
+    let place = std::env::temp_dir().join(format!("taskdiag netns {}", std::process::id()));
+    File::create(&place).expect("a file");
+    let mounted_at = place.clone();
+    let held = held_by(move || {
+        network::enter_new();
+        let namespace = network::own_namespace();
+        mount_and_leave(&mounted_at);
+        assert_ne!(network::own_namespace(), namespace);
+        namespace
     });
-    assert!(has(&everywhere(), namespace));
-    drop(mounted);
-    assert!(!has(&everywhere(), namespace));
+    assert!(has(&everywhere(), held.namespace));
+    let namespace = held.namespace;
+    drop(held);
+    fs::remove_file(&place).expect("our own file");
+    goes(namespace);
 }

@@ -68,7 +68,7 @@ pub struct Tcp {
     /// The first one has closed its side.
     pub half_closed: [TcpStream; 2],
     /// Where nobody answers any more, because the backlog is full.
-    pub waiting: Vec<OwnedFd>,
+    _waiting: Vec<OwnedFd>,
     _full: TcpListener,
     pub inet6: (TcpListener, TcpStream, TcpStream),
     /// The port of an end that is in TIME-WAIT.
@@ -104,7 +104,7 @@ impl Tcp {
             listener,
             pair,
             half_closed,
-            waiting,
+            _waiting: waiting,
             _full: full,
             inet6: (inet6, client6, server6),
             time_wait,
