@@ -18,6 +18,8 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
         return Vec::new();
     }
     let name = name.to_ascii_lowercase();
+    let characters = name.chars().count();
+    let most = |candidate: &str| 1 + candidate.len() / 4;
     let distance = |candidate: &str| {
         let candidate = candidate.to_ascii_lowercase();
         let is_long = name.len() >= 3;
@@ -25,6 +27,9 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
             0
         } else if is_long && (candidate.contains(&name) || name.contains(&candidate)) {
             1
+        } else if candidate.len().abs_diff(characters) > most(&candidate) {
+            // Too far by their lengths alone: `top` asks this for each key that is typed.
+            usize::MAX
         } else {
             strsim::levenshtein(&name, &candidate)
         }
@@ -32,7 +37,7 @@ pub(crate) fn near<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
     let mut near: Vec<(usize, usize, &str)> = candidates
         .into_iter()
         .map(|candidate| (distance(candidate), candidate.len().abs_diff(name.len()), candidate))
-        .filter(|&(distance, _, candidate)| distance <= 1 + candidate.len() / 4)
+        .filter(|&(distance, _, candidate)| distance <= most(candidate))
         .collect();
     near.sort();
     near.dedup();
