@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use taskdiag_bpf::files::{self, name, used_as, wants, Asked, FilesWalk, Match, Record};
+use taskdiag_bpf::files::{self, name, used_as, wants, Asked, FilesWalk, Record};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Result;
 use taskdiag_core::identity::TICK_NS;
 
 use super::batch::Batch;
 use super::procfs::{self, End, What};
-use super::{Device, Kind, Kinds, OpenFile, Pass, PathMatch, Process, Request, Use, Uses, Wants};
+use super::{Device, Kind, Kinds, OpenFile, Pass, Process, Request, Use, Uses, Wants};
 
 /// Beside the flags of records: procfs has the detail.
 const DEFER_DETAIL: u16 = 1 << 15;
@@ -93,8 +93,10 @@ fn kernel_asked(request: &Request) -> Asked {
         deleted: filter.deleted,
         ..Asked::default()
     };
-    let matches: Option<Vec<Match>> = filter.paths.iter().map(PathMatch::kernel_match).collect();
-    if let Some(matches) = matches.filter(|matches| matches.len() <= files::MATCHES) {
+    if let Some(matches) = filter
+        .kernel_matches()
+        .filter(|matches| matches.len() <= files::MATCHES)
+    {
         asked.matches[..matches.len()].copy_from_slice(&matches);
     }
     asked

@@ -33,18 +33,21 @@
 
 mod batch;
 mod bpf;
+mod mapping;
 mod path;
 mod plan;
 mod procfs;
 #[cfg(feature = "serde")]
 mod serialize;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bitflags::bitflags;
-use taskdiag_bpf::files::FilesWalk;
+use taskdiag_bpf::files::{FilesWalk, Match};
+use taskdiag_bpf::vma_walk::VmaWalk;
 use taskdiag_bpf::{recipe, rights};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -126,6 +129,13 @@ impl Default for Request {
             filter: Filter::default(),
             wants: Wants::NAMES | Wants::FLAGS | Wants::STAT,
         }
+    }
+}
+
+impl Filter {
+    /// The files by the kernel's own numbers. `None` if these do not decide.
+    fn kernel_matches(&self) -> Option<Vec<Match>> {
+        self.paths.iter().map(PathMatch::kernel_match).collect()
     }
 }
 
@@ -372,6 +382,9 @@ pub(crate) struct Files {
     walk: Option<FilesWalk>,
     /// Loading has failed.
     cannot_load: bool,
+    vma_walk: Option<VmaWalk>,
+    /// Loading has failed, or there is no such program for this kernel.
+    cannot_walk_maps: bool,
 }
 
 impl Files {
@@ -399,6 +412,23 @@ impl Files {
         Ok(source)
     }
 
+    /// The processes that map none of the files that are looked for, as far as BPF can tell. It is
+    /// only asked where that pays off.
+    fn map_others(&mut self, filter: &Filter, processes: usize) -> HashSet<u32> {
+        let is_looked_for = filter.uses.contains(Uses::MAP) && !filter.paths.is_empty();
+        let Some(files) = filter.kernel_matches().filter(|_| is_looked_for) else {
+            return HashSet::new();
+        };
+        let mut walk = self.vma_walk.take().filter(VmaWalk::is_ours);
+        if walk.is_none() && !self.cannot_walk_maps && plan::is_worth_a_walk(processes) {
+            walk = VmaWalk::load().ok().flatten();
+            self.cannot_walk_maps = walk.is_none();
+        }
+        let others = walk.as_mut().and_then(|walk| mapping::map_others(walk, &files).ok());
+        self.vma_walk = walk;
+        others.unwrap_or_default()
+    }
+
     fn is_loaded(&self) -> bool {
         self.walk.as_ref().is_some_and(FilesWalk::is_ours)
     }
@@ -414,11 +444,16 @@ pub(crate) fn answer(
     each: &mut Each<'_>,
 ) -> Result<Answer> {
     let processes = processes(snapshot)?;
+    let map_others = match source {
+        SourceId::Bpf => files.map_others(&request.filter, processes.len()),
+        _ => HashSet::new(),
+    };
     let mut answer = Answer::new(source);
     answer.gone = (snapshot.len() - processes.len()) as u64;
     let mut pass = Pass {
         snapshot,
         request,
+        map_others,
         answer,
         each,
     };
@@ -437,6 +472,8 @@ pub(crate) fn answer(
 struct Pass<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request,
+    /// Processes that map none of the files that are looked for.
+    map_others: HashSet<u32>,
     answer: Answer,
     each: &'a mut Each<'a>,
 }

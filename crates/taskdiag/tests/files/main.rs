@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use taskdiag::files::{Answer, Filter, Kind, Kinds, PathMatch, Request, Use, Uses, Wants};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
+use taskdiag_zoo::Farm;
 
 const SOURCES: [SourceId; 2] = [SourceId::Bpf, SourceId::Procfs];
 
@@ -420,6 +421,28 @@ fn mapped_files_are_listed() {
             "{source}: {rows:?}"
         );
     }
+}
+
+/// Check that both sources find the same processes that map a file, among so many that BPF says who
+/// maps others.
+#[test]
+fn many_processes_map_a_file() {
+    let farm = Farm::start(450, 1).expect("a farm");
+    let program = format!("/proc/{}/exe", farm.pids()[0]);
+    let mut request = request(Wants::NAMES | Wants::STAT);
+    request.filter.uses = Uses::MAP;
+    request.filter.paths = vec![PathMatch::new(&program, Duration::from_secs(5)).expect("it exists")];
+    let query = Query::processes();
+    let [bpf, procfs] = SOURCES.map(|source| {
+        let began = Instant::now();
+        let (rows, answer) = list(&mut handle(source), &query, &request);
+        println!("{source}: {:?}", began.elapsed());
+        assert_eq!(answer.source, source);
+        let of_farm = rows.into_iter().filter(|row| farm.pids().contains(&(row.pid as i32)));
+        of_farm.collect::<Vec<_>>()
+    });
+    assert_eq!(bpf.len(), farm.pids().len());
+    assert_eq!(bpf, procfs);
 }
 
 /// Check that a file system that does not answer holds nobody, and that all is known that the

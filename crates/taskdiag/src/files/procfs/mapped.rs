@@ -30,6 +30,8 @@ pub(in crate::files) fn read_mapped(
     patience: Duration,
     pass: &mut Pass<'_>,
 ) -> ControlFlow<(), Unseen> {
+    let maps_others = |process: &&Process| pass.map_others.contains(&process.identity.tid());
+    let processes: Vec<&Process> = processes.iter().filter(|process| !maps_others(process)).collect();
     let about = processes
         .iter()
         .map(|process| (process.identity.tid(), unit(pass, process, What::All(Uses::MAP))))

@@ -1,0 +1,59 @@
+//! Which processes map none of some files: BPF tells at once, and nothing has to be read of these.
+
+use std::collections::HashSet;
+
+use taskdiag_bpf::files::Match;
+use taskdiag_bpf::vma;
+use taskdiag_bpf::vma_walk::VmaWalk;
+use taskdiag_core::error::Result;
+
+/// The processes that map files, and none of these. Who else maps what is not known: the program
+/// may not see a process, or leave it to the text of `maps`.
+pub(super) fn map_others(walk: &mut VmaWalk, files: &[Match]) -> Result<HashSet<u32>> {
+    let (mut others, mut doubtful) = (HashSet::new(), HashSet::new());
+    walk.begin_pass(vma::FILE.into(), false);
+    walk.machine(|record, _| {
+        let mapped = Match {
+            dev_major: record.dev_major,
+            dev_minor: record.dev_minor,
+            inode: record.inode,
+        };
+        if record.flags & vma::DEFER != 0 || files.contains(&mapped) {
+            doubtful.insert(record.pid);
+        } else {
+            others.insert(record.pid);
+        }
+    })?;
+    others.retain(|pid| !doubtful.contains(pid));
+    Ok(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// Check that this process maps its program, and not another file.
+    #[test]
+    fn processes_map_their_programs() {
+        // It takes rights, and Linux 6.11.
+        let Ok(Some(mut walk)) = VmaWalk::load() else {
+            eprintln!("BPF can't walk over mappings here: nothing tested");
+            return;
+        };
+        let file = |path: &str| {
+            let stat = std::fs::metadata(path).expect("its stat");
+            Match {
+                dev_major: libc::major(stat.dev()),
+                dev_minor: libc::minor(stat.dev()),
+                inode: stat.ino(),
+            }
+        };
+        let (program, version) = (file("/proc/self/exe"), file("/proc/version"));
+        let own = std::process::id();
+        let mut maps_others = |files: &[Match]| map_others(&mut walk, files).expect("an answer").contains(&own);
+        assert!(maps_others(&[]) && maps_others(&[version]));
+        assert!(!maps_others(&[program]) && !maps_others(&[version, program]));
+    }
+}
