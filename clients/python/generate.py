@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Writes what the client has of the field table: generate.py [--check] <FIELDS
+
+FIELDS is what `taskdiag fields --json` prints. With --check nothing is written, and a file that
+would change makes it fail.
+"""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent / "python" / "taskdiag"
+NUMBERS = {
+    "number": "int",
+    "user id": "int",
+    "group id": "int",
+    "count": "int",
+    "signed number": "int",
+    "bytes": "int",
+    "nanoseconds": "int",
+    "permission bits": "int",
+    "percent": "float",
+    "true or false": "bool",
+    "letter": "str",
+    "text": "str",
+    "time (RFC 3339)": "str",
+    "list of texts": "list[str]",
+    "list of numbers": "list[int]",
+    "list of processors": "str",
+    "set of capabilities, in hexadecimal": "int",
+    "set of signals, in hexadecimal": "int",
+    "flags, in hexadecimal": "int",
+    "address, in hexadecimal": "int",
+    "resource limits": "dict[str, tuple[int | None, int | None]]",
+}
+BEGIN = "    # Made by generate.py from the field table: begin\n"
+END = "    # Made by generate.py from the field table: end\n"
+
+
+def literal(text: str) -> str:
+    """The text as Python writes it, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def fields_module(fields: list[dict[str, str]]) -> str:
+    """The module `_fields`."""
+    groups = list(dict.fromkeys(field["group"] for field in fields))
+    names = [field["name"] for field in fields]
+    choices = list(dict.fromkeys([*names, *groups, "all"]))
+    lines = [
+        '"""The field table. Made by generate.py; change crates/taskdiag-core/src/field/table.rs instead."""',
+        "",
+        "from taskdiag._info import Info",
+        "",
+        "TYPE_CHECKING = False",
+        "if TYPE_CHECKING:",
+        "    from typing import Literal, TypeAlias",
+        "",
+        "    FieldName: TypeAlias = Literal[",
+        *(f"        {literal(name)}," for name in choices),
+        "    ]",
+        "",
+        "FIELDS: dict[str, Info] = {",
+        *(f"    {literal(field['name'])}: {info(field)}," for field in fields),
+        "}",
+        '"""All fields by name, in the order of the table."""',
+        "",
+        "GROUPS: dict[str, tuple[str, ...]] = {",
+    ]
+    for group in groups:
+        members = "".join(f"{literal(field['name'])}, " for field in fields if field["group"] == group)
+        lines.append(f"    {literal(group)}: ({members.rstrip()}),")
+    lines += ["}", '"""The fields of each group, which cost about the same and are read together."""']
+    return "\n".join(lines) + "\n"
+
+
+def info(field: dict[str, str]) -> str:
+    """What the module says of a field."""
+    keys = ("name", "group", "kind", "origin", "since", "access", "meaning")
+    return f"Info({', '.join(literal(field.get(key, '')) for key in keys)})"
+
+
+def row_stub(fields: list[dict[str, str]]) -> str:
+    """The attributes of a row."""
+    lines = []
+    for field in fields:
+        lines.append("    @property")
+        lines.append(f"    def {field['name']}(self) -> {NUMBERS[field['kind']]} | None:")
+        text = textwrap.wrap(field["meaning"], 92)
+        quoted = "\n        ".join(text).replace("\\", "\\\\")
+        lines.append(f'        """{quoted}"""' if not quoted.endswith('"') else f'        """{quoted} """')
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Writes or checks the files."""
+    fields = json.load(sys.stdin)["rows"]
+    stub = PACKAGE / "_taskdiag.pyi"
+    before, rest = stub.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    made = {
+        PACKAGE / "_fields.py": fields_module(fields),
+        stub: before + BEGIN + row_stub(fields) + END + after,
+    }
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+    if "--check" not in sys.argv[1:]:
+        for path in stale:
+            path.write_text(made[path])
+        return 0
+    for path in stale:
+        print(f"{path.relative_to(PACKAGE.parents[2].parent)} is stale: 'make python-fields' writes it", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Asks a Linux kernel about its processes: in binary, in one request, as columns.
+
+>>> import taskdiag
+>>> table = taskdiag.processes(["pid", "comm", "rss_bytes"], where="not kernel_thread")
+>>> len(table) > 0
+True
+
+A result is a `Table`: numpy, pyarrow, polars, pandas and DuckDB take its columns without copying
+numbers, and its rows are objects that make their values when they are asked for.
+"""
+
+import os as _os
+
+from taskdiag._errors import (
+    Closed,
+    Denied,
+    Error,
+    Forked,
+    InvalidInput,
+    Malformed,
+    NoAnswer,
+    NoMemory,
+    NoSuchProcess,
+    NotAFilter,
+    Unsupported,
+    UnknownField,
+)
+from taskdiag._fields import FIELDS, GROUPS
+from taskdiag._functions import processes, threads
+from taskdiag._taskdiag import (
+    ArrowExport,
+    Column,
+    Handle,
+    Row,
+    Table,
+    _after_fork_in_child,
+    _after_fork_in_parent,
+    _before_fork,
+)
+
+_os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
+
+__all__ = [
+    "FIELDS",
+    "GROUPS",
+    "ArrowExport",
+    "Closed",
+    "Column",
+    "Denied",
+    "Error",
+    "Forked",
+    "Handle",
+    "InvalidInput",
+    "Malformed",
+    "NoAnswer",
+    "NoMemory",
+    "NoSuchProcess",
+    "NotAFilter",
+    "Row",
+    "Table",
+    "UnknownField",
+    "Unsupported",
+    "processes",
+    "threads",
+]

@@ -1,0 +1,91 @@
+//! The buffer protocol: numbers as they are in memory, without copying them.
+
+use std::ffi::{c_int, CStr};
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::column::Data;
+use crate::table::Column;
+
+/// The numbers of a column: their place, their size and their format in the struct module's terms.
+struct Numbers {
+    start: *const u8,
+    size: isize,
+    format: &'static CStr,
+}
+
+fn numbers(data: &Data) -> Option<Numbers> {
+    let (start, size, format) = match data {
+        Data::Unsigned(values) | Data::Mask(values) => (values.inner().as_ptr(), 8, c"Q"),
+        Data::Signed(values) => (values.inner().as_ptr(), 8, c"q"),
+        Data::Float(values) => (values.inner().as_ptr(), 8, c"d"),
+        Data::Flag(values) => (values.inner().as_ptr(), 1, c"?"),
+        Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) => return None,
+    };
+    Some(Numbers { start, size, format })
+}
+
+/// Lets the caller read a column's numbers.
+///
+/// # Safety
+///
+/// `view` is as getbufferproc of the Python/C API has it: null or a place for a view.
+pub unsafe fn export(column: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("there is no place for the view"));
+    }
+    // SAFETY: the caller says that it is a place for a view. An error must leave no object in it.
+    unsafe { (*view).obj = ptr::null_mut() };
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+        return Err(PyBufferError::new_err("columns can't be written to"));
+    }
+    let this = column.get();
+    let values = this.values();
+    let Some(numbers) = numbers(&values.data) else {
+        let message = format!("{} has no numbers of one size: to_list() or Arrow have it", values.name);
+        return Err(PyBufferError::new_err(message));
+    };
+    if values.absent_count() > 0 {
+        return Err(PyBufferError::new_err(format!(
+            "{} of the {} values of {name} are absent, and numbers in memory can't say so. Say what stands for \
+             them: column({name:?}, absent=0); column({name:?}).valid says where they are",
+            values.absent_count(),
+            values.len,
+            name = values.name,
+        )));
+    }
+    let wants = |flag: c_int| flags & flag == flag;
+    let layout = this.layout(numbers.size);
+    // SAFETY: `view` is a place for a view. It points into memory that lives as long as the column
+    // and never changes, and it has a reference to the column. Nobody may write: it is read-only.
+    unsafe {
+        let view = &mut *view;
+        view.buf = numbers.start.cast_mut().cast();
+        view.len = layout[0] * numbers.size;
+        view.itemsize = numbers.size;
+        view.readonly = 1;
+        view.ndim = 1;
+        view.format = if wants(ffi::PyBUF_FORMAT) {
+            numbers.format.as_ptr().cast_mut()
+        } else {
+            ptr::null_mut()
+        };
+        view.shape = if wants(ffi::PyBUF_ND) {
+            ptr::from_ref(&layout[0]).cast_mut()
+        } else {
+            ptr::null_mut()
+        };
+        view.strides = if wants(ffi::PyBUF_STRIDES) {
+            ptr::from_ref(&layout[1]).cast_mut()
+        } else {
+            ptr::null_mut()
+        };
+        view.suboffsets = ptr::null_mut();
+        view.internal = ptr::null_mut();
+        view.obj = column.clone().into_any().into_ptr();
+    }
+    Ok(())
+}

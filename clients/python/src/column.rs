@@ -1,0 +1,342 @@
+//! Columns: the values of one field for all rows, and the reasons of those that are missing.
+
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use taskdiag::{Absent, Kind, Value};
+
+/// What a column's values are in memory.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// Numbers that can't be negative.
+    Unsigned(ScalarBuffer<u64>),
+    /// Bit masks and addresses, which JSON has in hexadecimal.
+    Mask(ScalarBuffer<u64>),
+    /// Numbers that may be negative.
+    Signed(ScalarBuffer<i64>),
+    /// Numbers with a fraction.
+    Float(ScalarBuffer<f64>),
+    /// 1 for true, 0 for false.
+    Flag(ScalarBuffer<u8>),
+    /// Bytes, usually text.
+    Text(Texts),
+    /// Lists of byte strings: for each row where its texts end.
+    TextLists(OffsetBuffer<i32>, Texts),
+    /// Lists of numbers.
+    NumberLists(OffsetBuffer<i32>, ScalarBuffer<u32>),
+    /// Resource limits: for each row where its limits end, their names, and soft and hard ones.
+    LimitLists(OffsetBuffer<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
+}
+
+/// Byte strings one behind the other.
+#[derive(Clone, Debug)]
+pub struct Texts {
+    /// Where each begins and ends.
+    pub offsets: OffsetBuffer<i32>,
+    /// All their bytes.
+    pub bytes: Buffer,
+}
+
+impl Texts {
+    /// The text at an index.
+    pub fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[self.offsets[index] as usize..self.offsets[index + 1] as usize]
+    }
+}
+
+/// The values of one field.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// The name of the field.
+    pub name: &'static str,
+    /// What the values are.
+    pub kind: Kind,
+    /// The values; that of a row without one has no meaning.
+    pub data: Data,
+    /// Why values are missing.
+    pub reasons: Option<Reasons>,
+    /// The number of rows.
+    pub len: usize,
+}
+
+/// Why values of a column are missing.
+#[derive(Clone, Debug)]
+pub struct Reasons {
+    /// For each row 0 if there is a value, else an index in `words` plus one.
+    pub codes: Buffer,
+    /// The reasons.
+    pub words: Vec<&'static str>,
+    /// How many values are missing.
+    pub count: usize,
+}
+
+impl Column {
+    /// Why the value of a row is missing, if it is.
+    pub fn reason(&self, row: usize) -> Option<&'static str> {
+        let reasons = self.reasons.as_ref()?;
+        let code = reasons.codes[row];
+        (code != 0).then(|| reasons.words[code as usize - 1])
+    }
+
+    /// How many values are missing.
+    pub fn absent_count(&self) -> usize {
+        self.reasons.as_ref().map_or(0, |reasons| reasons.count)
+    }
+
+    /// Which rows have a value, if some have none.
+    pub fn validity(&self) -> Option<NullBuffer> {
+        let reasons = self.reasons.as_ref()?;
+        Some(reasons.codes.iter().map(|&code| code == 0).collect())
+    }
+}
+
+/// A column that is being made.
+#[derive(Debug)]
+pub struct Builder {
+    name: &'static str,
+    kind: Kind,
+    values: Values,
+    codes: Vec<u8>,
+    words: Vec<&'static str>,
+    absent: usize,
+    len: usize,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+enum Values {
+    Unsigned(Vec<u64>),
+    Mask(Vec<u64>),
+    Signed(Vec<i64>),
+    Float(Vec<f64>),
+    Flag(Vec<u8>),
+    Text(TextsBuilder),
+    TextLists(Vec<i32>, TextsBuilder),
+    NumberLists(Vec<i32>, Vec<u32>),
+    LimitLists(Vec<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
+}
+
+#[derive(Debug)]
+struct TextsBuilder {
+    ends: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl TextsBuilder {
+    fn new(capacity: usize) -> TextsBuilder {
+        let mut ends = Vec::with_capacity(capacity + 1);
+        ends.push(0);
+        TextsBuilder {
+            ends,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Whether there is room for so many bytes: Arrow's offsets are numbers of 31 bits.
+    fn has_room(&self, len: usize) -> bool {
+        self.bytes.len() + len <= i32::MAX as usize
+    }
+
+    fn end(&mut self) {
+        self.ends.push(self.bytes.len() as i32);
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        self.bytes.extend_from_slice(text);
+        self.end();
+    }
+
+    fn finish(self) -> Texts {
+        Texts {
+            offsets: offsets(self.ends),
+            bytes: Buffer::from_vec(shrunk(self.bytes)),
+        }
+    }
+}
+
+fn offsets(ends: Vec<i32>) -> OffsetBuffer<i32> {
+    OffsetBuffer::new(ScalarBuffer::from(shrunk(ends)))
+}
+
+/// Without memory that nothing is in.
+fn shrunk<T>(mut values: Vec<T>) -> Vec<T> {
+    values.shrink_to_fit();
+    values
+}
+
+impl Builder {
+    /// A column for about so many rows.
+    pub fn new(name: &'static str, kind: Kind, capacity: usize) -> Builder {
+        let ends = || {
+            let mut ends = Vec::with_capacity(capacity + 1);
+            ends.push(0);
+            ends
+        };
+        let values = match kind {
+            Kind::Id | Kind::User | Kind::GroupId | Kind::Count | Kind::Bytes | Kind::Nanoseconds | Kind::Mode => {
+                Values::Unsigned(Vec::with_capacity(capacity))
+            }
+            Kind::Capabilities | Kind::Signals | Kind::Mask | Kind::Address => {
+                Values::Mask(Vec::with_capacity(capacity))
+            }
+            Kind::Signed => Values::Signed(Vec::with_capacity(capacity)),
+            Kind::Percent => Values::Float(Vec::with_capacity(capacity)),
+            Kind::Flag => Values::Flag(Vec::with_capacity(capacity)),
+            Kind::Letter | Kind::Text | Kind::Time | Kind::Cpus => Values::Text(TextsBuilder::new(capacity)),
+            Kind::Texts => Values::TextLists(ends(), TextsBuilder::new(capacity)),
+            Kind::Ids => Values::NumberLists(ends(), Vec::new()),
+            Kind::Limits => Values::LimitLists(ends(), Vec::new(), [Vec::new(), Vec::new()]),
+        };
+        Builder {
+            name,
+            kind,
+            values,
+            codes: Vec::new(),
+            words: Vec::new(),
+            absent: 0,
+            len: 0,
+            capacity,
+        }
+    }
+
+    /// Appends a value, or the reason why it is missing.
+    pub fn push(&mut self, value: Result<Value<'_>, &'static str>) {
+        match value {
+            Ok(value) if self.put(value) => {
+                if self.absent > 0 {
+                    self.codes.push(0);
+                }
+            }
+            // A value too many for the column, or of another kind than the table says.
+            Ok(_) => self.put_absent(Absent::Truncated.as_str()),
+            Err(reason) => self.put_absent(reason),
+        }
+        self.len += 1;
+    }
+
+    fn put(&mut self, value: Value<'_>) -> bool {
+        match (&mut self.values, value) {
+            (Values::Unsigned(values), Value::Unsigned(value)) => values.push(value),
+            (Values::Mask(values), Value::Mask(value)) => values.push(value),
+            (Values::Signed(values), Value::Signed(value)) => values.push(value),
+            (Values::Float(values), Value::Float(value)) => values.push(value),
+            (Values::Flag(values), Value::Flag(value)) => values.push(value.into()),
+            (Values::Text(texts), Value::Text(text)) if texts.has_room(text.len()) => texts.push(text),
+            (Values::Text(texts), Value::Letter(letter)) => texts.push(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+            (Values::Text(texts), Value::Cpus(cpus)) => texts.push(cpus.to_string().as_bytes()),
+            (Values::TextLists(ends, texts), Value::Texts(list)) if texts.has_room(list.as_bytes().len()) => {
+                list.iter().for_each(|text| texts.push(text));
+                ends.push(texts.ends.len() as i32 - 1);
+            }
+            (Values::NumberLists(ends, numbers), Value::Ids(list)) => {
+                numbers.extend(list.iter());
+                ends.push(numbers.len() as i32);
+            }
+            (Values::LimitLists(ends, names, [softs, hards]), Value::Limits(limits)) => {
+                for (name, soft, hard) in limits {
+                    names.push(name);
+                    softs.push(soft);
+                    hards.push(hard);
+                }
+                ends.push(names.len() as i32);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn put_absent(&mut self, reason: &'static str) {
+        if self.absent == 0 {
+            self.codes.reserve(self.capacity.max(self.len + 1));
+            self.codes.resize(self.len, 0);
+        }
+        let known = self.words.iter().position(|&word| word == reason);
+        let index = known.unwrap_or_else(|| {
+            self.words.push(reason);
+            self.words.len() - 1
+        });
+        self.codes.push(index as u8 + 1);
+        self.absent += 1;
+        let repeat = |ends: &mut Vec<i32>| ends.push(ends.last().copied().unwrap_or(0));
+        match &mut self.values {
+            Values::Unsigned(values) | Values::Mask(values) => values.push(0),
+            Values::Signed(values) => values.push(0),
+            Values::Float(values) => values.push(0.0),
+            Values::Flag(values) => values.push(0),
+            Values::Text(texts) => texts.end(),
+            Values::TextLists(ends, _) | Values::NumberLists(ends, _) | Values::LimitLists(ends, ..) => repeat(ends),
+        }
+    }
+
+    /// The column.
+    pub fn finish(self) -> Column {
+        let data = match self.values {
+            Values::Unsigned(values) => Data::Unsigned(shrunk(values).into()),
+            Values::Mask(values) => Data::Mask(shrunk(values).into()),
+            Values::Signed(values) => Data::Signed(shrunk(values).into()),
+            Values::Float(values) => Data::Float(shrunk(values).into()),
+            Values::Flag(values) => Data::Flag(shrunk(values).into()),
+            Values::Text(texts) => Data::Text(texts.finish()),
+            Values::TextLists(ends, texts) => Data::TextLists(offsets(ends), texts.finish()),
+            Values::NumberLists(ends, numbers) => Data::NumberLists(offsets(ends), shrunk(numbers).into()),
+            Values::LimitLists(ends, names, limits) => Data::LimitLists(offsets(ends), names, limits),
+        };
+        let reasons = (self.absent > 0).then(|| Reasons {
+            codes: Buffer::from_vec(shrunk(self.codes)),
+            words: self.words,
+            count: self.absent,
+        });
+        Column {
+            name: self.name,
+            kind: self.kind,
+            data,
+            reasons,
+            len: self.len,
+        }
+    }
+}
+
+impl Column {
+    /// The size of a number; 0 if the values have no numbers of one size.
+    pub fn item_size(&self) -> isize {
+        match &self.data {
+            Data::Unsigned(_) | Data::Mask(_) | Data::Signed(_) | Data::Float(_) => 8,
+            Data::Flag(_) => 1,
+            Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) => 0,
+        }
+    }
+
+    /// The bytes that the column takes.
+    pub fn bytes(&self) -> usize {
+        let texts = |texts: &Texts| texts.offsets.len() * 4 + texts.bytes.len();
+        let data = match &self.data {
+            Data::Unsigned(values) | Data::Mask(values) => values.inner().len(),
+            Data::Signed(values) => values.inner().len(),
+            Data::Float(values) => values.inner().len(),
+            Data::Flag(values) => values.inner().len(),
+            Data::Text(values) => texts(values),
+            Data::TextLists(offsets, values) => offsets.len() * 4 + texts(values),
+            Data::NumberLists(offsets, numbers) => offsets.len() * 4 + numbers.inner().len(),
+            Data::LimitLists(offsets, names, _) => offsets.len() * 4 + names.len() * 48,
+        };
+        data + self.reasons.as_ref().map_or(0, |reasons| reasons.codes.len())
+    }
+
+    /// The value of a row with its name, for people.
+    pub fn written(&self, row: usize) -> String {
+        let name = self.name;
+        if let Some(reason) = self.reason(row) {
+            return format!("{name}=<{reason}>");
+        }
+        let quoted = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
+        match &self.data {
+            Data::Unsigned(values) => format!("{name}={}", values[row]),
+            Data::Mask(values) => format!("{name}={:#x}", values[row]),
+            Data::Signed(values) => format!("{name}={}", values[row]),
+            Data::Float(values) => format!("{name}={}", values[row]),
+            Data::Flag(values) => format!("{name}={}", if values[row] != 0 { "True" } else { "False" }),
+            Data::Text(texts) => format!("{name}={}", quoted(texts.get(row))),
+            Data::TextLists(offsets, _) | Data::NumberLists(offsets, _) | Data::LimitLists(offsets, ..) => {
+                format!("{name}=[{}]", offsets[row + 1] - offsets[row])
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Exceptions. Their classes are in Python: `taskdiag._errors`.
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+use taskdiag::{Error, ErrorKind, Field, ParseError, UnknownField};
+
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    Ok(py.import("taskdiag._errors")?.getattr(name)?.cast_into::<PyType>()?)
+}
+
+/// An exception of a class of `taskdiag._errors`.
+pub fn new(name: &str, message: impl Into<String>) -> PyErr {
+    let message = message.into();
+    Python::attach(|py| match class(py, name) {
+        Ok(class) => PyErr::from_type(class, (message,)),
+        Err(error) => error,
+    })
+}
+
+/// An exception of a class of `taskdiag._errors` with attributes.
+fn with<'py>(
+    py: Python<'py>,
+    name: &str,
+    message: String,
+    set: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyErr {
+    let make = || {
+        let error = class(py, name)?.call1((message,))?;
+        set(&error)?;
+        Ok(PyErr::from_value(error))
+    };
+    make().unwrap_or_else(|error| error)
+}
+
+/// The exception for an error of the library.
+pub fn of(error: &Error) -> PyErr {
+    let name = match error.kind() {
+        ErrorKind::NoSuchTask => "NoSuchProcess",
+        ErrorKind::NoMemory => "NoMemory",
+        ErrorKind::Denied => "Denied",
+        ErrorKind::Unsupported => "Unsupported",
+        ErrorKind::NoAnswer => "NoAnswer",
+        ErrorKind::Malformed => "Malformed",
+        ErrorKind::InvalidInput => "InvalidInput",
+        _ => "Error",
+    };
+    new(name, format!("{error:#}"))
+}
+
+/// The exception for an argument that makes no sense.
+pub fn invalid(message: impl Into<String>) -> PyErr {
+    new("InvalidInput", message)
+}
+
+/// The exception for a name that no field has.
+pub fn unknown(error: &UnknownField) -> PyErr {
+    Python::attach(|py| {
+        let message = format!("{error}. taskdiag.FIELDS has all names");
+        with(py, "UnknownField", message, |made| {
+            made.setattr("field", &error.name)?;
+            made.setattr("near", PyTuple::new(py, &error.near)?)
+        })
+    })
+}
+
+/// The exception for a text that is no filter.
+pub fn not_a_filter(error: &ParseError) -> PyErr {
+    Python::attach(|py| {
+        with(py, "NotAFilter", format!("not a filter: {error}"), |made| {
+            made.setattr("column", error.column())
+        })
+    })
+}
+
+/// What to say of a name that no column has.
+fn no_such_name(name: &str, columns: impl Iterator<Item = &'static str>) -> (String, Vec<&'static str>) {
+    let columns: Vec<&str> = columns.collect();
+    let known = format!("the columns are: {}", columns.join(", "));
+    match name.parse::<Field>() {
+        Ok(field) => (
+            format!("the table has no {field}, which was not asked for; {known}"),
+            vec![],
+        ),
+        Err(error) => (format!("there is no column {name:?}; {known}"), error.near),
+    }
+}
+
+/// The exception for a name that no column has.
+pub fn no_column(name: &str, columns: impl Iterator<Item = &'static str>) -> PyErr {
+    let (message, near) = no_such_name(name, columns);
+    Python::attach(|py| {
+        with(py, "UnknownField", message, |made| {
+            made.setattr("field", name)?;
+            made.setattr("near", PyTuple::new(py, near)?)
+        })
+    })
+}
+
+/// The exception for an attribute that a row does not have.
+pub fn no_attribute(name: &str, columns: impl Iterator<Item = &'static str>) -> PyErr {
+    PyAttributeError::new_err(no_such_name(name, columns).0)
+}

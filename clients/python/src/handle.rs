@@ -1,0 +1,227 @@
+//! The handle: it asks about tasks and keeps what it has loaded.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use taskdiag::{Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
+
+use crate::errors;
+use crate::fork;
+use crate::query::{self, Chosen};
+use crate::table::Table;
+
+/// The fields of processes that a call without any asks for; those of `taskdiag ps --json`.
+const PROCESS_FIELDS: &[Field] = &[
+    Field::Uid,
+    Field::Euid,
+    Field::Pid,
+    Field::Ppid,
+    Field::State,
+    Field::TtyNr,
+    Field::StartNs,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::RssBytes,
+    Field::VsizeBytes,
+    Field::Comm,
+    Field::Cmdline,
+];
+
+/// The fields of threads.
+const THREAD_FIELDS: &[Field] = &[
+    Field::Uid,
+    Field::Euid,
+    Field::Pid,
+    Field::Tid,
+    Field::State,
+    Field::TtyNr,
+    Field::StartNs,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::Comm,
+    Field::Cmdline,
+];
+
+/// A handle of the library, and the memory of its last answer.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The handle.
+    pub handle: Inner,
+    /// Memory for answers.
+    pub snapshot: Snapshot,
+}
+
+/// Asks the kernel about processes. Threads may share it: one at a time asks.
+#[pyclass(frozen, module = "taskdiag")]
+#[derive(Debug)]
+pub struct Handle {
+    state: Mutex<Option<State>>,
+}
+
+/// A source of this name.
+pub fn source(name: &str) -> PyResult<Option<SourceId>> {
+    Ok(match name {
+        "auto" => None,
+        "bpf" => Some(SourceId::Bpf),
+        "procfs" => Some(SourceId::Procfs),
+        "broker" => Some(SourceId::Broker),
+        _ => {
+            let message = format!("source: {name:?} is none; sources are auto, bpf, procfs and broker");
+            return Err(errors::invalid(message));
+        }
+    })
+}
+
+impl Handle {
+    /// Calls `ask` with the handle, without holding the interpreter.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, `Forked`, and those of the library.
+    pub fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&mut State) -> taskdiag::Result<T> + Send,
+    ) -> PyResult<T> {
+        let answer = fork::ask(py, || {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.as_mut().map(ask)
+        })?;
+        match answer {
+            Some(answer) => answer.map_err(|error| errors::of(&error)),
+            None => Err(errors::new(
+                "Closed",
+                "the handle is closed: make another taskdiag.Handle()",
+            )),
+        }
+    }
+
+    fn table(&self, py: Python<'_>, query: &Query, fields: &[Field]) -> PyResult<Table> {
+        self.ask(py, |state| {
+            query::table(&mut state.handle, query, fields, &mut state.snapshot)
+        })
+    }
+}
+
+/// What narrows a query down.
+fn narrowed(mut query: Query, filter: Option<&str>, patience: Option<f64>, budget: Budget) -> PyResult<Query> {
+    if let Some(expression) = filter {
+        query = query.filter(query::filter(expression)?);
+    }
+    if let Some(patience) = patience {
+        query = query.patience(query::seconds("patience", patience)?);
+    }
+    Ok(query.budget(budget))
+}
+
+/// The query for the tasks that a call is about.
+fn about(
+    pids: Option<&Bound<'_, PyAny>>,
+    children_of: Option<&Bound<'_, PyAny>>,
+    descendants_of: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Query> {
+    let one = |pid: &Bound<'_, PyAny>| query::pids(pid).map(|pids| pids[0]);
+    match (pids, children_of, descendants_of) {
+        (None, None, None) => Ok(Query::processes()),
+        (Some(pids), None, None) => Ok(Query::these(query::pids(pids)?)),
+        (None, Some(pid), None) => Ok(Query::children_of(one(pid)?)),
+        (None, None, Some(pid)) => Ok(Query::descendants_of(one(pid)?)),
+        _ => Err(errors::invalid("only one of pids, children_of and descendants_of")),
+    }
+}
+
+#[pymethods]
+impl Handle {
+    #[new]
+    #[pyo3(signature = (*, source = "auto", socket = None, patience = None))]
+    fn new(source: &str, socket: Option<PathBuf>, patience: Option<f64>) -> PyResult<Handle> {
+        let mut handle = Inner::new();
+        // A socket alone means the broker.
+        match (self::source(source)?, &socket) {
+            (Some(source), _) => handle = handle.with_source(source),
+            (None, Some(_)) => handle = handle.with_source(SourceId::Broker),
+            (None, None) => {}
+        }
+        if let Some(socket) = socket {
+            handle = handle.with_socket(socket);
+        }
+        if let Some(patience) = patience {
+            handle = handle.with_patience(query::seconds("patience", patience)?);
+        }
+        let state = State {
+            handle,
+            snapshot: Snapshot::default(),
+        };
+        Ok(Handle {
+            state: Mutex::new(Some(state)),
+        })
+    }
+
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, children_of = None, descendants_of = None,
+                        budget = None, patience = None))]
+    #[allow(clippy::too_many_arguments)] // They are Python's, each with its name.
+    fn processes(
+        &self,
+        py: Python<'_>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        pids: Option<&Bound<'_, PyAny>>,
+        children_of: Option<&Bound<'_, PyAny>>,
+        descendants_of: Option<&Bound<'_, PyAny>>,
+        budget: Option<f64>,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = Chosen::new(fields, PROCESS_FIELDS)?;
+        let query = about(pids, children_of, descendants_of)?.fields(chosen.set());
+        let query = narrowed(query, r#where, patience, query::budget(budget, None, None)?)?;
+        self.table(py, &query, &chosen.0)
+    }
+
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, patience = None))]
+    fn threads(
+        &self,
+        py: Python<'_>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        pids: Option<&Bound<'_, PyAny>>,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = Chosen::new(fields, THREAD_FIELDS)?;
+        let query = match pids {
+            None => Query::threads(),
+            Some(pids) => Query::threads_of_these(query::pids(pids)?),
+        };
+        let query = narrowed(query.fields(chosen.set()), r#where, patience, Budget::default())?;
+        self.table(py, &query, &chosen.0)
+    }
+
+    /// Loads the programs that can answer these fields.
+    #[pyo3(signature = (fields = None))]
+    fn prepare(&self, py: Python<'_>, fields: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let fields = Chosen::new(fields, PROCESS_FIELDS)?.set();
+        self.ask(py, |state| state.handle.prepare(fields))
+    }
+
+    /// Gives back what is loaded. It can't be used any more.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        fork::ask(py, || {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(state);
+        })
+    }
+
+    fn __enter__(slf: &Bound<'_, Self>) -> Py<Handle> {
+        slf.clone().unbind()
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _class: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+}

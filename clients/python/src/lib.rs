@@ -1,0 +1,27 @@
+//! The Python client of taskdiag: `import taskdiag`.
+//!
+//! The library answers, [`column`] has the answer as columns, [`table`] shows them to Python,
+//! [`buffer`] and [`arrow`] to whoever takes them without copying. The functions of the module
+//! `taskdiag` and its exceptions are in Python.
+
+mod arrow;
+mod buffer;
+mod column;
+mod errors;
+mod fork;
+mod handle;
+mod query;
+mod table;
+mod value;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _taskdiag {
+    #[pymodule_export]
+    use crate::fork::{_after_fork_in_child, _after_fork_in_parent, _before_fork};
+    #[pymodule_export]
+    use crate::handle::Handle;
+    #[pymodule_export]
+    use crate::table::{Column, Export, Row, Rows, Table};
+}

@@ -1,0 +1,146 @@
+//! What a call asks for: fields, processes, limits.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot};
+
+use crate::column::Builder;
+use crate::errors;
+use crate::table::{About, Table};
+
+/// The fields of a call, in order, each once.
+#[derive(Clone, Debug)]
+pub struct Chosen(pub Vec<Field>);
+
+impl Chosen {
+    /// The fields that the names stand for: a list of names, or one text with commas. A name can be
+    /// that of a field, of a group, or `all`.
+    pub fn new(names: Option<&Bound<'_, PyAny>>, usual: &[Field]) -> PyResult<Chosen> {
+        let Some(names) = names else {
+            return Ok(Chosen(usual.to_vec()));
+        };
+        let mut fields = Vec::new();
+        for name in self::names(names)? {
+            for field in named(&name)? {
+                if !fields.contains(&field) {
+                    fields.push(field);
+                }
+            }
+        }
+        if fields.is_empty() {
+            return Err(errors::invalid(
+                "fields: name at least one; taskdiag.FIELDS has all names",
+            ));
+        }
+        Ok(Chosen(fields))
+    }
+
+    /// The fields as a set.
+    pub fn set(&self) -> Fields {
+        self.0.iter().copied().collect()
+    }
+}
+
+/// A list of names, or one text with commas.
+pub fn names(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if let Ok(text) = names.cast::<PyString>() {
+        return Ok(text.to_str()?.split(',').map(|name| name.trim().to_owned()).collect());
+    }
+    names.try_iter()?.map(|name| name?.extract::<String>()).collect()
+}
+
+/// The fields that a name stands for. A field comes before a group of the same name.
+fn named(name: &str) -> PyResult<Vec<Field>> {
+    let error = match name.parse::<Field>() {
+        Ok(field) => return Ok(vec![field]),
+        Err(error) => error,
+    };
+    if name == "all" {
+        return Ok(Fields::all().iter().collect());
+    }
+    match Group::ALL.into_iter().find(|group| group.name() == name) {
+        Some(group) => Ok(Fields::of_group(group).iter().collect()),
+        None => Err(errors::unknown(&error)),
+    }
+}
+
+/// Process ids: one number, or a list of numbers.
+pub fn pids(pids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let pid = |pid: &Bound<'_, PyAny>| {
+        let known = pid.extract::<u32>().ok().filter(|&pid| pid <= i32::MAX as u32);
+        known.ok_or_else(|| errors::invalid(format!("pids: {pid} is no process id")))
+    };
+    match pids.try_iter() {
+        Ok(list) => list.map(|each| pid(&each?)).collect(),
+        Err(_) => Ok(vec![pid(pids)?]),
+    }
+}
+
+/// A time in seconds.
+pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| errors::invalid(format!("{name}: {seconds} is no time in seconds")))
+}
+
+/// A filter.
+pub fn filter(expression: &str) -> PyResult<Filter> {
+    Filter::parse(expression).map_err(|error| errors::not_a_filter(&error))
+}
+
+/// The limits of walking page tables. `time` is in seconds; infinite ones are none.
+pub fn budget(time: Option<f64>, max_rss_bytes: Option<u64>, max_age: Option<f64>) -> PyResult<Budget> {
+    let mut budget = Budget::default();
+    match time {
+        Some(time) if time == f64::INFINITY => budget = budget.deadline(None).max_rss_bytes(None),
+        Some(time) => budget = budget.deadline(Some(seconds("budget", time)?)),
+        None => {}
+    }
+    if let Some(bytes) = max_rss_bytes {
+        budget = budget.max_rss_bytes(Some(bytes));
+    }
+    if let Some(age) = max_age {
+        budget = budget.max_age(seconds("max_age", age)?);
+    }
+    Ok(budget)
+}
+
+/// Asks, and makes columns of the answer. The snapshot's memory is used again.
+///
+/// # Errors
+///
+/// Those of the library.
+pub fn table(handle: &mut Handle, query: &Query, fields: &[Field], snapshot: &mut Snapshot) -> taskdiag::Result<Table> {
+    handle.query_into(query, snapshot)?;
+    Ok(of_snapshot(snapshot, fields))
+}
+
+/// The columns of these fields.
+pub fn of_snapshot(snapshot: &Snapshot, fields: &[Field]) -> Table {
+    let start = |&field: &Field| Builder::new(field.name(), field.info().kind, snapshot.len());
+    let mut columns: Vec<Builder> = fields.iter().map(start).collect();
+    for task in snapshot {
+        for (column, &field) in columns.iter_mut().zip(fields) {
+            column.push(task.value(field).map_err(Absent::as_str));
+        }
+    }
+    let columns = columns.into_iter().map(Builder::finish);
+    Table::new(columns.collect(), snapshot.len(), about(snapshot))
+}
+
+/// What a snapshot says besides its rows.
+pub fn about(snapshot: &Snapshot) -> About {
+    let answer = |answer: taskdiag::Answer| match answer {
+        Ok(source) => source.name(),
+        Err(reason) => reason.as_str(),
+    };
+    About {
+        sources: snapshot
+            .answers()
+            .map(|(group, source)| (group.name(), answer(source)))
+            .collect(),
+        counters: snapshot.counters().named().collect(),
+        missing: snapshot.missing().to_vec(),
+    }
+}

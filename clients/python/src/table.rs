@@ -1,0 +1,446 @@
+//! Tables, and their columns and rows.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use arrow_buffer::Buffer;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
+use taskdiag::Kind;
+
+use crate::arrow::{self, Form};
+use crate::buffer;
+use crate::column::{self, Data};
+use crate::errors;
+use crate::value::{self, Look};
+
+/// What an answer says besides its rows.
+#[derive(Debug, Default)]
+pub struct About {
+    /// Who answered which group, or why nobody did.
+    pub sources: Vec<(&'static str, &'static str)>,
+    /// What was counted.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Listed processes that were not found.
+    pub missing: Vec<u32>,
+}
+
+/// An answer: columns of equal length.
+#[pyclass(frozen, module = "taskdiag", sequence)]
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<Arc<column::Column>>,
+    places: HashMap<&'static str, usize>,
+    len: usize,
+    about: About,
+}
+
+impl Table {
+    /// A table of these columns, which all have `len` values.
+    pub fn new(columns: Vec<column::Column>, len: usize, about: About) -> Table {
+        Table {
+            places: columns.iter().map(|column| column.name).zip(0..).collect(),
+            columns: columns.into_iter().map(Arc::new).collect(),
+            len,
+            about,
+        }
+    }
+
+    fn find(&self, name: &str) -> PyResult<&Arc<column::Column>> {
+        match self.places.get(name) {
+            Some(&place) => Ok(&self.columns[place]),
+            None => Err(errors::no_column(name, self.columns.iter().map(|column| column.name))),
+        }
+    }
+
+    fn index(&self, index: isize) -> PyResult<usize> {
+        let from_end = if index < 0 { self.len as isize } else { 0 };
+        let row = index + from_end;
+        if row < 0 || row >= self.len as isize {
+            let message = format!("there is no row {index}: the table has {}", self.len);
+            return Err(PyIndexError::new_err(message));
+        }
+        Ok(row as usize)
+    }
+
+    fn keys<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyString>> {
+        let intern = |column: &Arc<column::Column>| PyString::intern(py, column.name);
+        self.columns.iter().map(intern).collect()
+    }
+
+    fn dict<'py>(&self, py: Python<'py>, row: usize, keys: &[Bound<'py, PyString>]) -> PyResult<Bound<'py, PyDict>> {
+        value::row(py, self.columns.iter().map(Arc::as_ref).zip(keys), row)
+    }
+}
+
+#[pymethods]
+impl Table {
+    fn __len__(&self) -> usize {
+        self.len
+    }
+
+    fn __getitem__(slf: &Bound<'_, Self>, index: isize) -> PyResult<Row> {
+        Ok(Row {
+            index: slf.get().index(index)?,
+            table: slf.clone().unbind(),
+        })
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> Rows {
+        Rows {
+            next: std::sync::atomic::AtomicUsize::new(0),
+            table: slf.clone().unbind(),
+        }
+    }
+
+    /// The names of the columns.
+    #[getter]
+    fn columns(&self) -> Vec<&'static str> {
+        self.columns.iter().map(|column| column.name).collect()
+    }
+
+    #[pyo3(signature = (name, *, absent = None))]
+    fn column(&self, name: &str, absent: Option<&Bound<'_, PyAny>>) -> PyResult<Column> {
+        let column = self.find(name)?;
+        match absent {
+            Some(stand_in) => Ok(Column::new(Arc::new(filled(column, stand_in)?))),
+            None => Ok(Column::new(Arc::clone(column))),
+        }
+    }
+
+    fn to_dicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let keys = self.keys(py);
+        let rows = (0..self.len).map(|row| self.dict(py, row, &keys));
+        PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    #[getter]
+    fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        pairs(py, &self.about.sources)
+    }
+
+    #[getter]
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        pairs(py, &self.about.counters)
+    }
+
+    #[getter]
+    fn missing(&self) -> Vec<u32> {
+        self.about.missing.clone()
+    }
+
+    /// The bytes that the columns take.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.columns.iter().map(|column| column.bytes()).sum()
+    }
+
+    #[pyo3(signature = (*, reasons = false, binary = false))]
+    fn arrow(slf: &Bound<'_, Self>, reasons: bool, binary: bool) -> Export {
+        Export {
+            table: slf.clone().unbind(),
+            form: Form { binary, reasons },
+        }
+    }
+
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // Casting is left to the consumer, as the interface allows.
+        let _ = requested_schema;
+        arrow::stream(py, &self.columns, self.len, Form::default())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        arrow::schema(py, &self.columns, self.len, Form::default())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<taskdiag.Table of {} rows: {}>", self.len, self.columns().join(", "))
+    }
+}
+
+fn pairs<'py, T: IntoPyObject<'py> + Copy>(
+    py: Python<'py>,
+    pairs: &[(&'static str, T)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let made = PyDict::new(py);
+    for &(name, value) in pairs {
+        made.set_item(name, value)?;
+    }
+    Ok(made)
+}
+
+/// A column in which a value of the caller's stands for those that are missing.
+fn filled(column: &column::Column, stand_in: &Bound<'_, PyAny>) -> PyResult<column::Column> {
+    fn fill<T: arrow_buffer::ArrowNativeType>(column: &column::Column, values: &[T], stand_in: T) -> Buffer {
+        let filled = values.iter().enumerate().map(|(row, &value)| match column.reason(row) {
+            Some(_) => stand_in,
+            None => value,
+        });
+        Buffer::from_vec(filled.collect::<Vec<T>>())
+    }
+    let data = match &column.data {
+        Data::Unsigned(values) => Data::Unsigned(fill(column, values, stand_in.extract()?).into()),
+        Data::Mask(values) => Data::Mask(fill(column, values, stand_in.extract()?).into()),
+        Data::Signed(values) => Data::Signed(fill(column, values, stand_in.extract()?).into()),
+        Data::Float(values) => Data::Float(fill(column, values, stand_in.extract()?).into()),
+        Data::Flag(values) => Data::Flag(fill(column, values, u8::from(stand_in.extract::<bool>()?)).into()),
+        _ => {
+            let message = format!(
+                "{} has no numbers: its absent values are None in to_list()",
+                column.name
+            );
+            return Err(PyTypeError::new_err(message));
+        }
+    };
+    Ok(column::Column {
+        data,
+        reasons: None,
+        ..column.clone()
+    })
+}
+
+/// A table for Arrow, in a form of the caller's choice.
+#[pyclass(frozen, module = "taskdiag", name = "ArrowExport")]
+#[derive(Debug)]
+pub struct Export {
+    table: Py<Table>,
+    form: Form,
+}
+
+#[pymethods]
+impl Export {
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let table = self.table.get();
+        arrow::stream(py, &table.columns, table.len, self.form)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let table = self.table.get();
+        arrow::schema(py, &table.columns, table.len, self.form)
+    }
+}
+
+/// The values of one field.
+#[pyclass(frozen, module = "taskdiag", sequence)]
+#[derive(Debug)]
+pub struct Column {
+    values: Arc<column::Column>,
+    /// The number of values and the size of one, for those who read them in memory.
+    layout: [isize; 2],
+}
+
+impl Column {
+    fn new(values: Arc<column::Column>) -> Column {
+        Column {
+            layout: [values.len as isize, values.item_size()],
+            values,
+        }
+    }
+
+    /// The values.
+    pub fn values(&self) -> &column::Column {
+        &self.values
+    }
+
+    /// The number of values and the size of one, which live as long as the column.
+    pub fn layout(&self, item_size: isize) -> &[isize; 2] {
+        debug_assert_eq!(item_size, self.layout[1]);
+        &self.layout
+    }
+}
+
+#[pymethods]
+impl Column {
+    fn __len__(&self) -> usize {
+        self.values.len
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let len = self.values.len as isize;
+        let row = if index < 0 { index + len } else { index };
+        if row < 0 || row >= len {
+            return Err(PyIndexError::new_err(format!(
+                "there is no row {index}: the column has {len}"
+            )));
+        }
+        value::value(py, &self.values, row as usize, Look::Native)
+    }
+
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.values.name
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.values.kind.as_str()
+    }
+
+    #[getter]
+    fn absent_count(&self) -> usize {
+        self.values.absent_count()
+    }
+
+    /// Where there are values.
+    #[getter]
+    fn valid(&self) -> Column {
+        let valid: Vec<u8> = (0..self.values.len)
+            .map(|row| u8::from(self.values.reason(row).is_none()))
+            .collect();
+        Column::new(Arc::new(column::Column {
+            name: self.values.name,
+            kind: Kind::Flag,
+            data: Data::Flag(valid.into()),
+            reasons: None,
+            len: self.values.len,
+        }))
+    }
+
+    fn reasons<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let reason = |row| self.values.reason(row).map(|reason| PyString::intern(py, reason));
+        PyList::new(py, (0..self.values.len).map(reason))
+    }
+
+    fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let values = (0..self.values.len).map(|row| value::value(py, &self.values, row, Look::Native));
+        PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// # Safety
+    ///
+    /// Python's own rules for getbufferproc.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: `view` is Python's.
+        unsafe { buffer::export(slf, view, flags) }
+    }
+
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = requested_schema;
+        arrow::capsules(py, &self.values, Form::default())
+    }
+
+    fn __repr__(&self) -> String {
+        let absent = match self.values.absent_count() {
+            0 => String::new(),
+            count => format!(", {count} absent"),
+        };
+        let column = &self.values;
+        format!(
+            "<taskdiag.Column {}: {} ({}{absent})>",
+            column.name,
+            column.kind.as_str(),
+            column.len
+        )
+    }
+}
+
+/// One row of a table. Its values become objects when they are asked for.
+#[pyclass(frozen, module = "taskdiag")]
+#[derive(Debug)]
+pub struct Row {
+    table: Py<Table>,
+    index: usize,
+}
+
+#[pymethods]
+impl Row {
+    /// A field, and otherwise what every object has. Without this, what every object has would be
+    /// looked for first, which takes longer than making most values.
+    fn __getattribute__<'py>(slf: &Bound<'py, Self>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let table = this.table.get();
+        if let Some(&place) = table.places.get(name.to_str()?) {
+            let value = value::value(py, &table.columns[place], this.index, Look::Native)?;
+            return Ok(value.unwrap_or_else(|| py.None().into_bound(py)));
+        }
+        py.get_type::<PyAny>().getattr("__getattribute__")?.call1((slf, name))
+    }
+
+    /// What there is neither a field nor anything else of this name.
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        let columns = self.table.get().columns.iter();
+        Err(errors::no_attribute(name, columns.map(|column| column.name)))
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let column = self.table.get().find(name)?;
+        value::value(py, column, self.index, Look::Native)
+    }
+
+    /// Why values are missing.
+    #[getter]
+    fn absent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let absent = PyDict::new(py);
+        for column in &self.table.get().columns {
+            if let Some(reason) = column.reason(self.index) {
+                absent.set_item(column.name, reason)?;
+            }
+        }
+        Ok(absent)
+    }
+
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let table = self.table.get();
+        table.dict(py, self.index, &table.keys(py))
+    }
+
+    fn __dir__(&self) -> Vec<&'static str> {
+        let mut names: Vec<&'static str> = self.table.get().columns();
+        names.extend(["absent", "to_dict"]);
+        names
+    }
+
+    fn __repr__(&self) -> String {
+        let table = self.table.get();
+        let values = table.columns.iter().map(|column| column.written(self.index));
+        format!("<taskdiag.Row {}>", values.collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// The rows of a table, one after the other.
+#[pyclass(frozen, module = "taskdiag")]
+#[derive(Debug)]
+pub struct Rows {
+    table: Py<Table>,
+    next: std::sync::atomic::AtomicUsize,
+}
+
+#[pymethods]
+impl Rows {
+    fn __iter__(slf: &Bound<'_, Self>) -> Py<Rows> {
+        slf.clone().unbind()
+    }
+
+    fn __next__(&self, py: Python<'_>) -> Option<Row> {
+        let index = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        (index < self.table.get().len).then(|| Row {
+            table: self.table.clone_ref(py),
+            index,
+        })
+    }
+
+    fn __length_hint__(&self) -> usize {
+        let next = self.next.load(std::sync::atomic::Ordering::Relaxed);
+        self.table.get().len.saturating_sub(next)
+    }
+}

@@ -1,0 +1,102 @@
+//! Values as Python objects.
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use crate::column::{Column, Data};
+
+/// How values look in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// As Python has them: masks are numbers, text that is not UTF-8 has surrogates (as in
+    /// os.fsdecode), limits are pairs.
+    Native,
+    /// As the command's JSON has them.
+    Json,
+}
+
+/// The value of a row; `None` if it is missing.
+pub fn value<'py>(py: Python<'py>, column: &Column, row: usize, look: Look) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if column.reason(row).is_some() {
+        return Ok(None);
+    }
+    let is_json = look == Look::Json;
+    Ok(Some(match &column.data {
+        Data::Unsigned(values) => values[row].into_pyobject(py)?.into_any(),
+        Data::Mask(values) if is_json => PyString::new(py, &format!("{:#x}", values[row])).into_any(),
+        Data::Mask(values) => values[row].into_pyobject(py)?.into_any(),
+        Data::Signed(values) => values[row].into_pyobject(py)?.into_any(),
+        Data::Float(values) => values[row].into_pyobject(py)?.into_any(),
+        Data::Flag(values) => (values[row] != 0).into_pyobject(py)?.to_owned().into_any(),
+        Data::Text(texts) => text(py, texts.get(row), look)?,
+        Data::TextLists(offsets, texts) => {
+            let items = range(offsets, row).map(|index| text(py, texts.get(index), look));
+            PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
+        }
+        Data::NumberLists(offsets, numbers) => PyList::new(py, &numbers[range(offsets, row)])?.into_any(),
+        Data::LimitLists(offsets, names, [softs, hards]) => {
+            let limits = PyDict::new(py);
+            for index in range(offsets, row) {
+                let (soft, hard) = (softs[index], hards[index]);
+                if is_json {
+                    let both = PyDict::new(py);
+                    both.set_item("soft", limit(py, soft)?)?;
+                    both.set_item("hard", limit(py, hard)?)?;
+                    limits.set_item(names[index], both)?;
+                } else {
+                    limits.set_item(names[index], (soft, hard))?;
+                }
+            }
+            limits.into_any()
+        }
+    }))
+}
+
+fn range(offsets: &[i32], row: usize) -> std::ops::Range<usize> {
+    offsets[row] as usize..offsets[row + 1] as usize
+}
+
+fn limit(py: Python<'_>, limit: Option<u64>) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match limit {
+        Some(limit) => limit.into_pyobject(py)?.into_any(),
+        None => PyString::new(py, "unlimited").into_any(),
+    })
+}
+
+/// Bytes as text.
+pub fn text<'py>(py: Python<'py>, bytes: &[u8], look: Look) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Ok(PyString::new(py, text).into_any());
+    }
+    if look == Look::Json {
+        let encoded = PyDict::new(py);
+        encoded.set_item("base64", STANDARD.encode(bytes))?;
+        return Ok(encoded.into_any());
+    }
+    let bytes = PyBytes::new(py, bytes);
+    Ok(PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogateescape"))?.into_any())
+}
+
+/// A row as the command's JSON has it.
+pub fn row<'py: 'a, 'a>(
+    py: Python<'py>,
+    columns: impl Iterator<Item = (&'a Column, &'a Bound<'py, PyString>)>,
+    row: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let made = PyDict::new(py);
+    let mut absent: Option<Bound<'py, PyDict>> = None;
+    for (column, key) in columns {
+        match column.reason(row) {
+            // What a row can't have is no missing value: an executable's name of a fork.
+            Some("") => {}
+            Some(reason) => absent.get_or_insert_with(|| PyDict::new(py)).set_item(key, reason)?,
+            None => made.set_item(key, value(py, column, row, Look::Json)?)?,
+        }
+    }
+    if let Some(absent) = absent {
+        made.set_item("absent", absent)?;
+    }
+    Ok(made)
+}
