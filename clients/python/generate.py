@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent / "python" / "taskdiag"
-NUMBERS = {
+TYPES = {
     "number": "int",
     "user id": "int",
     "group id": "int",
@@ -46,20 +46,10 @@ def literal(text: str) -> str:
 def fields_module(fields: list[dict[str, str]]) -> str:
     """The module `_fields`."""
     groups = list(dict.fromkeys(field["group"] for field in fields))
-    names = [field["name"] for field in fields]
-    choices = list(dict.fromkeys([*names, *groups, "all"]))
     lines = [
         '"""The field table. Made by generate.py; change crates/taskdiag-core/src/field/table.rs instead."""',
         "",
         "from taskdiag._info import Info",
-        "",
-        "TYPE_CHECKING = False",
-        "if TYPE_CHECKING:",
-        "    from typing import Literal, TypeAlias",
-        "",
-        "    FieldName: TypeAlias = Literal[",
-        *(f"        {literal(name)}," for name in choices),
-        "    ]",
         "",
         "FIELDS: dict[str, Info] = {",
         *(f"    {literal(field['name'])}: {info(field)}," for field in fields),
@@ -86,7 +76,7 @@ def row_stub(fields: list[dict[str, str]]) -> str:
     lines = []
     for field in fields:
         lines.append("    @property")
-        lines.append(f"    def {field['name']}(self) -> {NUMBERS[field['kind']]} | None:")
+        lines.append(f"    def {field['name']}(self) -> {TYPES[field['kind']]} | None:")
         text = textwrap.wrap(field["meaning"], 92)
         quoted = "\n        ".join(text).replace("\\", "\\\\")
         lines.append(f'        """{quoted}"""' if not quoted.endswith('"') else f'        """{quoted} """')

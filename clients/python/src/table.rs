@@ -8,7 +8,7 @@ use arrow_buffer::Buffer;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyString, PyTuple};
 use taskdiag::Kind;
 
 use crate::arrow::{self, Form};
@@ -278,6 +278,10 @@ impl Column {
             )));
         }
         value::value(py, &self.values, row as usize, Look::Native)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.to_list(py)?.try_iter()
     }
 
     #[getter]

@@ -10,8 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from taskdiag._fields import FieldName
-    from taskdiag._taskdiag import Source, Table
+    from taskdiag._taskdiag import Table, _Source
 
 
 class _Kept(_local):
@@ -24,7 +23,7 @@ class _Kept(_local):
 _kept = _Kept()
 
 
-def _handle(source: Source, socket: str | None) -> Handle:
+def _handle(source: _Source, socket: str | None) -> Handle:
     handle = _kept.handles.get((source, socket))
     if handle is None:
         handle = Handle(source=source, socket=socket)
@@ -33,7 +32,7 @@ def _handle(source: Source, socket: str | None) -> Handle:
 
 
 def processes(
-    fields: Iterable[FieldName] | str | None = None,
+    fields: Iterable[str] | str | None = None,
     *,
     where: str | None = None,
     pids: Iterable[int] | int | None = None,
@@ -41,7 +40,7 @@ def processes(
     descendants_of: int | None = None,
     budget: float | None = None,
     patience: float | None = None,
-    source: Source = "auto",
+    source: _Source = "auto",
     socket: str | None = None,
 ) -> Table:
     """Ask about processes: one row for each, by ascending pid.
@@ -69,12 +68,12 @@ def processes(
 
 
 def threads(
-    fields: Iterable[FieldName] | str | None = None,
+    fields: Iterable[str] | str | None = None,
     *,
     where: str | None = None,
     pids: Iterable[int] | int | None = None,
     patience: float | None = None,
-    source: Source = "auto",
+    source: _Source = "auto",
     socket: str | None = None,
 ) -> Table:
     """Ask about threads: one row for each, by ascending tid. The parameters are those of

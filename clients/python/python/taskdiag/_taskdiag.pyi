@@ -1,29 +1,26 @@
 # What the extension module has. The attributes of Row are those of the field table.
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, final
 
 
-from taskdiag._fields import FieldName
-
-Source: TypeAlias = Literal["auto", "bpf", "procfs", "broker"]
-FieldNames: TypeAlias = Iterable[FieldName | str] | str
-Value: TypeAlias = Any
+_Source: TypeAlias = Literal["auto", "bpf", "procfs", "broker"]
 
 def _before_fork() -> None: ...
 def _after_fork_in_parent() -> None: ...
 def _after_fork_in_child() -> None: ...
 
+@final
 class Handle:
     """Asks about processes, and keeps what it has loaded: keep it. Threads may share it; one at a
     time asks. After fork(2) the child's copy begins afresh."""
 
     def __new__(
-        cls, *, source: Source = "auto", socket: str | None = None, patience: float | None = None
+        cls, *, source: _Source = "auto", socket: str | None = None, patience: float | None = None
     ) -> Self: ...
     def processes(
         self,
-        fields: FieldNames | None = None,
+        fields: Iterable[str] | str | None = None,
         *,
         where: str | None = None,
         pids: Iterable[int] | int | None = None,
@@ -36,7 +33,7 @@ class Handle:
 
     def threads(
         self,
-        fields: FieldNames | None = None,
+        fields: Iterable[str] | str | None = None,
         *,
         where: str | None = None,
         pids: Iterable[int] | int | None = None,
@@ -44,7 +41,7 @@ class Handle:
     ) -> Table:
         """Ask about threads, as taskdiag.threads()."""
 
-    def prepare(self, fields: FieldNames | None = None) -> None:
+    def prepare(self, fields: Iterable[str] | str | None = None) -> None:
         """Load the BPF programs that can answer these fields now. Otherwise that is done once it
         pays off. It fails if they can't be loaded; procfs then answers."""
 
@@ -54,6 +51,7 @@ class Handle:
     def __enter__(self) -> Self: ...
     def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...
 
+@final
 class Table:
     """An answer: a column for each field, a row for each task. It does not change."""
 
@@ -77,7 +75,7 @@ class Table:
     def nbytes(self) -> int:
         """The bytes that the columns take."""
 
-    def column(self, name: FieldName | str, *, absent: float | bool | None = None) -> Column:
+    def column(self, name: str, *, absent: float | bool | None = None) -> Column:
         """A column. `absent` is a number that stands for missing values in it."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -94,12 +92,14 @@ class Table:
     def __getitem__(self, index: int, /) -> Row: ...
     def __iter__(self) -> Iterator[Row]: ...
 
+@final
 class ArrowExport:
     """A table for Arrow, in a form of the caller's choice."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
 
+@final
 class Column:
     """The values of one field. numpy and memoryview read numbers in place, if none is missing."""
 
@@ -125,9 +125,11 @@ class Column:
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
 
+@final
 class Rows(Iterator[Row]):
     """The rows of a table, one after the other."""
 
@@ -135,6 +137,7 @@ class Rows(Iterator[Row]):
     def __next__(self) -> Row: ...
     def __length_hint__(self) -> int: ...
 
+@final
 class Row:
     """One row. Its values are made when they are asked for; a missing one is None."""
 
@@ -145,7 +148,7 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """The row as the command's JSON has it."""
 
-    def __getitem__(self, name: FieldName | str, /) -> Any: ...
+    def __getitem__(self, name: str, /) -> Any: ...
     def __getattr__(self, name: str, /) -> Any: ...
     # Made by generate.py from the field table: begin
     @property

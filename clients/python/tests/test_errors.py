@@ -1,0 +1,164 @@
+"""Errors: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import taskdiag
+from conftest import BROKER, IS_ROOT, NOBODY, in_child, until
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(taskdiag.UnknownField, match=r"near it are: rss_bytes.*taskdiag.FIELDS") as caught:
+        taskdiag.processes(["pid", "rss"])
+    assert (caught.value.field, caught.value.near[0]) == ("rss", "rss_bytes")
+    assert isinstance(caught.value, taskdiag.InvalidInput) and isinstance(caught.value, ValueError)
+    assert caught.value.kind == "invalid input"
+    with pytest.raises(taskdiag.UnknownField):
+        taskdiag.processes("x" * 1_000_000)
+    with pytest.raises(taskdiag.InvalidInput, match="at least one"):
+        taskdiag.processes([])
+    table = taskdiag.processes("pid")
+    with pytest.raises(taskdiag.UnknownField, match="not asked for"):
+        table.column("comm")
+
+
+def test_filters_say_where_they_are_wrong() -> None:
+    with pytest.raises(taskdiag.NotAFilter, match="equality is `==`") as caught:
+        taskdiag.processes(where="pid = 1")
+    assert caught.value.column == 5
+    with pytest.raises(taskdiag.NotAFilter, match="rss_bytes"):
+        taskdiag.processes(where="rss > 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pids": -1}, "-1 is no process id"),
+        ({"pids": [1, 2**40]}, "no process id"),
+        ({"pids": ["1"]}, "no process id"),
+        ({"pids": 1, "children_of": 1}, "only one of"),
+        ({"patience": -1.0}, "patience: -1 is no time"),
+        ({"budget": float("nan")}, "budget"),
+        ({"source": "ebpf"}, "sources are auto, bpf, procfs and broker"),
+    ],
+)
+def test_senseless_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(taskdiag.InvalidInput, match=message):
+        taskdiag.processes("pid", **arguments)
+
+
+def test_wrong_types() -> None:
+    for arguments in ({"fields": 1}, {"where": 1}, {"fields": [1]}, {"absent": 1}):
+        with pytest.raises(TypeError):
+            taskdiag.processes(**arguments)
+    column = taskdiag.processes(["pid", "comm"])
+    for stand_in in ("x", 1.5):
+        with pytest.raises(TypeError):
+            column.column("pid", absent=stand_in)  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        column.column("pid", absent=-1)
+    with pytest.raises(TypeError, match="no numbers"):
+        column.column("comm", absent=1)
+
+
+def test_nobody_is_there() -> None:
+    with pytest.raises(taskdiag.NoSuchProcess, match="no process with pid") as caught:
+        taskdiag.processes("comm", children_of=2**22 + 5)
+    assert isinstance(caught.value, ProcessLookupError)
+
+
+def test_huge_lists_of_pids() -> None:
+    table = taskdiag.processes("pid", pids=range(1, 1_000_000), source="procfs")
+    assert len(table) > 1 and len(table) + len(table.missing) == 999_999
+
+
+def test_no_broker() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/socket"
+        with pytest.raises(taskdiag.Error, match="taskdiagd|broker"):
+            taskdiag.processes("comm", socket=path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            with pytest.raises(taskdiag.Error):
+                taskdiag.processes("comm", socket=path)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="the broker takes root")
+def test_a_broker_that_dies() -> None:
+    """Nobody gets root's processes from it, a dead one is an error, and a new one answers again."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        path = f"{directory}/socket"
+
+        def start() -> subprocess.Popen[bytes]:
+            broker = subprocess.Popen([BROKER, "--socket", path], stderr=subprocess.DEVNULL)
+            probe = taskdiag.Handle(socket=path)
+
+            def answers() -> bool:
+                try:
+                    return len(probe.processes("comm")) > 0
+                except taskdiag.Error:
+                    return False
+
+            until(answers, "the broker answers")
+            return broker
+
+        broker = start()
+        handle = taskdiag.Handle(socket=path)
+        table = handle.processes(["pid", "comm"], pids=os.getpid())
+        assert table.sources == {"base": "broker"} and len(table) == 1
+        own = in_child(lambda: [row.pid for row in taskdiag.processes("pid,comm", socket=path)], NOBODY)
+        assert os.getpid() not in own
+        broker.kill()
+        broker.wait()
+        with pytest.raises(taskdiag.Error):
+            handle.processes(["pid", "comm"])
+        os.unlink(path)
+        broker = start()
+        try:
+            assert len(handle.processes(["pid", "comm"], pids=os.getpid())) == 1
+        finally:
+            broker.terminate()
+            broker.wait()
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="root becomes nobody")
+def test_denied_says_what_is_missing() -> None:
+    def refused() -> str:
+        try:
+            taskdiag.processes("comm", source="bpf")
+        except taskdiag.Denied as error:
+            assert isinstance(error, PermissionError)
+            return str(error)
+        return "answered"
+
+    assert "CAP_BPF" in in_child(refused, NOBODY)
+
+
+def test_the_table_of_fields() -> None:
+    assert taskdiag.FIELDS["rss_bytes"].kind == "bytes"
+    assert taskdiag.GROUPS["tty"] == ("tty_nr", "tpgid")
+    assert set(taskdiag.GROUPS) == {info.group for info in taskdiag.FIELDS.values()}
+    table = taskdiag.processes(list(taskdiag.FIELDS), pids=os.getpid())
+    assert table.columns == list(taskdiag.FIELDS)
+    for name in table.columns:
+        assert table.column(name).kind == taskdiag.FIELDS[name].kind
+    assert "rss_bytes" in repr(taskdiag.FIELDS["rss_bytes"])
+
+
+def test_imports_are_quick() -> None:
+    """Nothing of the standard library that takes long is imported."""
+    script = "import sys; before = set(sys.modules); import taskdiag; print(*(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
+    own = {name for name in run.stdout.split() if not name.startswith("taskdiag")}
+    assert own <= {"__future__", "_thread"}, own
+    assert Path(taskdiag.__file__).with_name("py.typed").exists()

@@ -1,0 +1,210 @@
+"""Forks, threads, the end of the interpreter, and long runs."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import taskdiag
+from conftest import IS_ROOT, SOURCES, handles, in_child, python
+
+FIELDS = ["pid", "comm", "rss_bytes", "cmdline"]
+
+
+def own_row(handle: taskdiag.Handle) -> list[int | None]:
+    """The pid of the caller, as the handle sees it."""
+    return [row.pid for row in handle.processes(FIELDS, pids=os.getpid())]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_child_uses_its_parents_handle(source: str) -> None:
+    """Both get right answers, one after the other, from what each made for itself."""
+    handle = taskdiag.Handle(source=source)  # type: ignore[arg-type]
+    before = handle.processes(FIELDS)
+    for _ in range(3):
+
+        def child() -> tuple[bool, int]:
+            return own_row(handle) == [os.getpid()], len(before.to_dicts())
+
+        assert in_child(child) == (True, len(before))
+        assert own_row(handle) == [os.getpid()]
+
+
+def test_forks_in_the_middle_of_queries() -> None:
+    """Other threads ask all the time: no child waits for ever, and what they answer is right."""
+    stop = threading.Event()
+    asking = [handle for _, handle in handles() for _ in range(2)]
+
+    def ask(handle: taskdiag.Handle) -> int:
+        count = 0
+        while not stop.is_set():
+            assert own_row(handle) == [os.getpid()]
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(len(asking)) as pool:
+        counts = [pool.submit(ask, handle) for handle in asking]
+        try:
+            for _ in range(30):
+                assert in_child(lambda: [own_row(handle) == [os.getpid()] for handle in asking]) == [True] * len(asking)
+        finally:
+            stop.set()
+        assert all(count.result() > 0 for count in counts)
+
+
+def test_a_fork_that_could_not_wait() -> None:
+    """A query that takes longer than a fork waits makes the child say so, and not hang."""
+    script = """
+import os, sys, threading, time, taskdiag
+from taskdiag import _taskdiag
+# As if a query had been under way: the parent's count is not 0 when it forks.
+source = taskdiag.Handle(source="procfs")
+done = threading.Event()
+def long():
+    while not done.is_set():
+        source.threads("all")
+# The hooks run without the fork, so that this does not depend on time.
+_taskdiag._before_fork()
+waits = threading.Thread(target=lambda: source.processes("pid"))
+waits.start()
+time.sleep(0.05)
+assert waits.is_alive(), "a query began while the process was about to fork"
+_taskdiag._after_fork_in_parent()
+waits.join(10)
+assert not waits.is_alive()
+print(len(source.processes("pid")) > 0)
+"""
+    assert python(script).stdout == "True\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(method: str) -> None:
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(count_rows, [["pid"], ["comm"]]) >= [1, 1]
+
+
+def count_rows(fields: list[str]) -> int:
+    """How many processes there are."""
+    return len(taskdiag.processes(fields))
+
+
+def test_threads_share_a_handle() -> None:
+    for _, handle in handles():
+        with ThreadPoolExecutor(8) as pool:
+            rows = list(pool.map(lambda _: own_row(handle), range(200)))
+        assert rows == [[os.getpid()]] * 200
+
+
+def test_the_interpreter_runs_meanwhile() -> None:
+    """A query does not hold the interpreter: another thread runs while it is under way."""
+    handle = taskdiag.Handle(source="procfs")
+    ticks, stop = [0], threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        # Whoever holds the interpreter gives it up after this time, so that a query that held it
+        # would have no tick in it.
+        moved = 0
+        for _ in range(50):
+            before = ticks[0]
+            handle.threads("all")
+            moved += ticks[0] > before + 1
+        assert moved > 5
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_asyncio() -> None:
+    async def ask() -> list[int]:
+        return await asyncio.gather(*(asyncio.to_thread(count_rows, ["pid"]) for _ in range(4)))
+
+    assert min(asyncio.run(ask())) > 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import taskdiag; t = taskdiag.processes('all'); r = iter(t); next(r); c = t.column('pid'); v = memoryview(c)",
+        "import taskdiag, atexit; atexit.register(lambda: taskdiag.processes('comm'))",
+        "import taskdiag, threading\n"
+        "def ask():\n"
+        "    while True: taskdiag.processes('all', source='procfs')\n"
+        "threading.Thread(target=ask, daemon=True).start(); taskdiag.processes()",
+        "import taskdiag, sys; h = taskdiag.Handle(); h.processes(); sys.modules.clear()",
+        "import taskdiag, os, signal; taskdiag.processes('all'); "
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL); os._exit(0)",
+    ],
+)
+def test_the_interpreter_ends(script: str) -> None:
+    assert python(script).returncode == 0
+
+
+def memory() -> int:
+    """The memory that is this process's own, in bytes."""
+    with open("/proc/self/smaps_rollup") as rollup:
+        sums = [int(line.split()[1]) for line in rollup if line.startswith(("Private_Clean", "Private_Dirty"))]
+    return sum(sums) * 1024
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_nothing_leaks(source: str) -> None:
+    """Thousands of queries, with errors among them: memory and descriptors stay the same."""
+    script = f"""
+import gc, os, pyarrow, numpy, taskdiag
+{memory_source()}
+handle = taskdiag.Handle(source={source!r})
+def some(times):
+    for turn in range(times):
+        table = handle.processes({FIELDS!r} + ["groups", "limits"], where="pid < 100000")
+        pyarrow.table(table), numpy.asarray(table.column("pid")), [row.comm for row in table], table.to_dicts()
+        try:
+            handle.processes("rss")
+        except taskdiag.UnknownField:
+            pass
+        if turn % 50 == 0:
+            with taskdiag.Handle(source={source!r}) as other:
+                other.processes("pid", pids=os.getpid())
+some(300)
+gc.collect()
+before, descriptors = memory(), len(os.listdir("/proc/self/fd"))
+some({SOAK})
+gc.collect()
+grown = memory() - before
+assert grown < 3 << 20, grown
+assert len(os.listdir("/proc/self/fd")) <= descriptors, os.listdir("/proc/self/fd")
+"""
+    python(script)
+
+
+# `SOAK=10000 clients/python/test.sh -k leaks` is the whole soak.
+SOAK = int(os.environ.get("SOAK", "700"))
+
+
+def memory_source() -> str:
+    """The source of `memory`, for another interpreter."""
+    import inspect
+
+    return inspect.getsource(memory)
+
+
+def test_handles_are_many() -> None:
+    """Several handles do not disturb each other."""
+    if not IS_ROOT:
+        pytest.skip("programs take root")
+    several = [taskdiag.Handle(source="bpf") for _ in range(5)]
+    for handle in several:
+        handle.prepare(FIELDS)
+    assert all(own_row(handle) == [os.getpid()] for handle in several)
