@@ -117,11 +117,11 @@ def test_the_interpreter_runs_meanwhile() -> None:
         # Whoever holds the interpreter gives it up after this time, so that a query that held it
         # would have no tick in it.
         moved = 0
-        for _ in range(50):
+        for _ in range(10):
             before = ticks[0]
-            handle.threads("all")
+            handle.processes("all")
             moved += ticks[0] > before + 1
-        assert moved > 5
+        assert moved >= 5
     finally:
         stop.set()
         thread.join()
@@ -166,9 +166,10 @@ def test_nothing_leaks(source: str) -> None:
 import gc, os, pyarrow, numpy, taskdiag
 {memory_source()}
 handle = taskdiag.Handle(source={source!r})
+few = [row.pid for row in handle.processes("pid")][-20:] + [os.getpid()]
 def some(times):
     for turn in range(times):
-        table = handle.processes({FIELDS!r} + ["groups", "limits"], where="pid < 100000")
+        table = handle.processes({FIELDS!r} + ["groups", "limits"], pids=few)
         pyarrow.table(table), numpy.asarray(table.column("pid")), [row.comm for row in table], table.to_dicts()
         try:
             handle.processes("rss")
@@ -183,14 +184,14 @@ before, descriptors = memory(), len(os.listdir("/proc/self/fd"))
 some({SOAK})
 gc.collect()
 grown = memory() - before
-assert grown < 3 << 20, grown
+assert grown < 2 << 20, grown
 assert len(os.listdir("/proc/self/fd")) <= descriptors, os.listdir("/proc/self/fd")
 """
     python(script)
 
 
 # `SOAK=10000 clients/python/test.sh -k leaks` is the whole soak.
-SOAK = int(os.environ.get("SOAK", "700"))
+SOAK = int(os.environ.get("SOAK", "1000"))
 
 
 def memory_source() -> str:
