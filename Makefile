@@ -35,7 +35,8 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run test soak soak-broker fuzz fuzz-sanitized mutants matrix matrix-full unit-vm package-vm \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-python-sdist soak soak-broker fuzz fuzz-sanitized \
+	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
 help: ## List the commands
@@ -74,9 +75,24 @@ package-test: deb rpm ## Install both in a small Debian, try them, and remove th
 run: build ## Print this machine's process table, and who answered
 	@target/release/taskdiag ps --stats
 
+python: ## Make the Python client's wheel and source distribution in target/python/dist
+	@dev/setup.sh python
+	@clients/python/build.sh
+
 test: ## Run all tests on this machine's kernel
 	@dev/setup.sh test
 	@dev/test.sh
+	@clients/python/test.sh
+
+test-python: ## Run the tests of the Python client
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@clients/python/test.sh
+
+test-python-sdist: ## The same with a wheel made from the source distribution, as pip makes it
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@SDIST=1 clients/python/test.sh
 
 soak: ## Ask all sources for a quarter of an hour while everything around changes
 	@dev/setup.sh test
@@ -123,15 +139,20 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@dev/setup.sh lint
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml --check
 	@# Fails if fuzz/Cargo.lock is not current.
 	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
+	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
+	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/python/generate.py --check
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
 	@dev/api.sh --check
 	@# Its one line when all is well goes to standard output, and what is wrong to standard error.
 	@$(CARGO) deny --log-level error check licenses bans sources >/dev/null
-	@shellcheck --external-sources dev/*.sh dev/vm/*.sh .ci/run
+	@$(CARGO) deny --log-level error --manifest-path clients/python/Cargo.toml --config deny.toml --target x86_64-unknown-linux-gnu \
+		check licenses bans sources >/dev/null
+	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/python/*.sh .ci/run
 	@dev/msrv.sh
 
 msrv: ## Check that the library and the programs build with the oldest supported Rust
@@ -145,13 +166,15 @@ advisories: ## Check dependencies against the RustSec database, which takes the 
 format: ## Format the code
 	@$(CARGO) fmt --all
 	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml
 
 api: ## Write docs/public-api.txt, the public items of the library
 	@dev/setup.sh build
 	@dev/api.sh
 
-docs: build ## Write docs/fields.md and docs/schema/, from the table of fields and the command
+docs: build ## Write docs/fields.md, docs/schema/ and the Python client's fields, from the table of fields and the command
 	@target/release/taskdiag fields --markdown > docs/fields.md
+	@target/release/taskdiag fields --json | clients/python/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
 
 clean: ## Remove what was built

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the library and the programs build with the oldest supported Rust (`rust-version` in
+# Checks that the library, the programs and the Python client build with the oldest supported Rust (`rust-version` in
 # Cargo.toml).
 #
 # Takes rustup's toolchain of that version, if it is installed. Otherwise it unpacks Debian's
@@ -49,4 +49,5 @@ fi
 [[ $("$RUSTC" --version) == "rustc $version."* ]] || { echo "msrv: $RUSTC is $("$RUSTC" --version)" >&2; exit 1; }
 # The default members of the workspace, without tests: tests and dev/ may need a newer Rust.
 export CARGO_PROFILE_DEV_DEBUG=false # nobody debugs it
-exec cargo check --quiet --locked --target-dir target/msrv
+cargo check --quiet --locked --target-dir target/msrv
+exec cargo check --quiet --locked --target-dir target/msrv --manifest-path clients/python/Cargo.toml

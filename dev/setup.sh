@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint
 #
 # It installs Debian packages, Rust's libraries for arm64, components of Rust and commands of cargo.
 # It prints nothing if all are there. If it can't install packages it prints which are missing and
@@ -11,9 +11,10 @@ cd "$(dirname "$0")/.."
 packages=(gcc clang libbpf-dev) commands=() components=() rust_target=''
 case ${1:-} in
 build) ;;
+python) packages+=(python3 python3-venv) ;;
 package) packages=(debhelper rpm) ;;
 package-test) packages=(mmdebstrap lintian rpm) ;;
-test) packages+=(bpftool procps util-linux lsof iproute2) ;;
+test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv) ;;
 fuzz)
     packages+=(g++)
     commands=(fuzz)
@@ -25,13 +26,13 @@ matrix)
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
 bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop) ;;
 lint)
-    packages+=(shellcheck)
+    packages+=(shellcheck python3)
     commands=(deny)
     components=(rustfmt clippy)
     ;;
 mutants) commands=(mutants) ;;
 *)
-    echo "usage: $0 build|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac

@@ -99,7 +99,7 @@ def main() -> int:
             path.write_text(made[path])
         return 0
     for path in stale:
-        print(f"{path.relative_to(PACKAGE.parents[2].parent)} is stale: 'make python-fields' writes it", file=sys.stderr)
+        print(f"{path.relative_to(PACKAGE.parents[2].parent)} is stale: 'make docs' writes it", file=sys.stderr)
     return 1 if stale else 0
 
 
