@@ -27,7 +27,7 @@ quietly() {
 rm -rf "$work/wheels"
 if [ -n "${SDIST:-}" ]; then
     quietly "$venv/bin/maturin" sdist --out "$work/wheels"
-    MATURIN_PEP517_ARGS=--profile=dev quietly "$venv/bin/pip" wheel --no-deps --no-build-isolation --wheel-dir "$work/wheels" "$work"/wheels/*.tar.gz
+    MATURIN_PEP517_ARGS=--profile=dev quietly "$venv/bin/pip" wheel --no-deps --wheel-dir "$work/wheels" "$work"/wheels/*.tar.gz
 else
     quietly "$venv/bin/maturin" build --locked --profile dev --out "$work/wheels"
 fi

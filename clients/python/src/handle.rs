@@ -7,9 +7,12 @@ use pyo3::prelude::*;
 use taskdiag::{Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
 
 use crate::errors;
+use crate::files::{self, Asked};
 use crate::fork;
 use crate::query::{self, Chosen};
+use crate::rows;
 use crate::table::Table;
+use crate::tree;
 
 /// The fields of processes that a call without any asks for; those of `taskdiag ps --json`.
 const PROCESS_FIELDS: &[Field] = &[
@@ -39,6 +42,20 @@ const THREAD_FIELDS: &[Field] = &[
     Field::StartNs,
     Field::UtimeNs,
     Field::StimeNs,
+    Field::Comm,
+    Field::Cmdline,
+];
+
+/// The fields of a tree, and of memory, that a call without any asks for; those of the command.
+const TREE_FIELDS: &[Field] = &[Field::Pid, Field::Ppid, Field::State, Field::Comm, Field::Cmdline];
+const MEMORY_FIELDS: &[Field] = &[
+    Field::Pid,
+    Field::Euid,
+    Field::RollupSwapBytes,
+    Field::UssBytes,
+    Field::PssBytes,
+    Field::RollupRssBytes,
+    Field::RollupAgeNs,
     Field::Comm,
     Field::Cmdline,
 ];
@@ -159,7 +176,7 @@ impl Handle {
     }
 
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, children_of = None, descendants_of = None,
-                        budget = None, patience = None))]
+                        changed = false, budget = None, patience = None))]
     #[allow(clippy::too_many_arguments)] // They are Python's, each with its name.
     fn processes(
         &self,
@@ -169,11 +186,15 @@ impl Handle {
         pids: Option<&Bound<'_, PyAny>>,
         children_of: Option<&Bound<'_, PyAny>>,
         descendants_of: Option<&Bound<'_, PyAny>>,
+        changed: bool,
         budget: Option<f64>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
         let chosen = Chosen::new(fields, PROCESS_FIELDS)?;
-        let query = about(pids, children_of, descendants_of)?.fields(chosen.set());
+        let mut query = about(pids, children_of, descendants_of)?.fields(chosen.set());
+        if changed {
+            query = query.only_changed();
+        }
         let query = narrowed(query, r#where, patience, query::budget(budget, None, None)?)?;
         self.table(py, &query, &chosen.0)
     }
@@ -194,6 +215,73 @@ impl Handle {
         };
         let query = narrowed(query.fields(chosen.set()), r#where, patience, Budget::default())?;
         self.table(py, &query, &chosen.0)
+    }
+
+    #[pyo3(signature = (pid = None, fields = None, *, r#where = None, patience = None))]
+    fn tree(
+        &self,
+        py: Python<'_>,
+        pid: Option<&Bound<'_, PyAny>>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = Chosen::new(fields, TREE_FIELDS)?;
+        let root = pid.map(query::pid).transpose()?;
+        let query = Query::processes().fields(chosen.set() | Field::Ppid);
+        let query = narrowed(query, r#where, patience, Budget::default())?;
+        let table = self.ask(py, |state| {
+            state.handle.query_into(&query, &mut state.snapshot)?;
+            Ok(tree::table(&state.snapshot, &chosen.0, root))
+        })?;
+        table.ok_or_else(|| {
+            let message = format!(
+                "no process with pid {} (it may have ended, or be hidden from you)",
+                root.unwrap_or(0)
+            );
+            errors::new("NoSuchProcess", message)
+        })
+    }
+
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, budget = None, max_rss_bytes = None,
+                        max_age = None, patience = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn memory(
+        &self,
+        py: Python<'_>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        pids: Option<&Bound<'_, PyAny>>,
+        budget: Option<f64>,
+        max_rss_bytes: Option<u64>,
+        max_age: Option<f64>,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = Chosen::new(fields, MEMORY_FIELDS)?;
+        let query = about(pids, None, None)?.fields(chosen.set());
+        let query = narrowed(query, r#where, patience, query::budget(budget, max_rss_bytes, max_age)?)?;
+        self.table(py, &query, &chosen.0)
+    }
+
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, uses = None, kinds = None, deleted = false,
+                        paths = vec![], patience = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn files(
+        &self,
+        py: Python<'_>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        pids: Option<&Bound<'_, PyAny>>,
+        uses: Option<&Bound<'_, PyAny>>,
+        kinds: Option<&Bound<'_, PyAny>>,
+        deleted: bool,
+        paths: Vec<PathBuf>,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = rows::chosen(fields, &files::KEYS, &files::usual())?;
+        let query = narrowed(about(pids, None, None)?, r#where, patience, Budget::default())?;
+        let asked = Asked::new(query, chosen, [uses, kinds], deleted, &paths)?;
+        self.ask(py, |state| asked.ask(state))
     }
 
     /// Loads the programs that can answer these fields.

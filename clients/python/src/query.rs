@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot};
+use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot, Task};
 
-use crate::column::Builder;
+use crate::column::{Builder, Column};
 use crate::errors;
 use crate::table::{About, Table};
 
@@ -66,12 +66,14 @@ fn named(name: &str) -> PyResult<Vec<Field>> {
     }
 }
 
+/// A process id.
+pub fn pid(pid: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let known = pid.extract::<u32>().ok().filter(|&pid| pid <= i32::MAX as u32);
+    known.ok_or_else(|| errors::invalid(format!("{pid} is no process id")))
+}
+
 /// Process ids: one number, or a list of numbers.
 pub fn pids(pids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-    let pid = |pid: &Bound<'_, PyAny>| {
-        let known = pid.extract::<u32>().ok().filter(|&pid| pid <= i32::MAX as u32);
-        known.ok_or_else(|| errors::invalid(format!("pids: {pid} is no process id")))
-    };
     match pids.try_iter() {
         Ok(list) => list.map(|each| pid(&each?)).collect(),
         Err(_) => Ok(vec![pid(pids)?]),
@@ -118,15 +120,20 @@ pub fn table(handle: &mut Handle, query: &Query, fields: &[Field], snapshot: &mu
 
 /// The columns of these fields.
 pub fn of_snapshot(snapshot: &Snapshot, fields: &[Field]) -> Table {
-    let start = |&field: &Field| Builder::new(field.name(), field.info().kind, snapshot.len());
+    let columns = columns(snapshot.tasks(), snapshot.len(), fields);
+    Table::new(columns, snapshot.len(), about(snapshot))
+}
+
+/// The columns of these fields, of some tasks.
+pub fn columns<'a>(tasks: impl Iterator<Item = Task<'a>>, len: usize, fields: &[Field]) -> Vec<Column> {
+    let start = |&field: &Field| Builder::new(field.name(), field.info().kind, len);
     let mut columns: Vec<Builder> = fields.iter().map(start).collect();
-    for task in snapshot {
+    for task in tasks {
         for (column, &field) in columns.iter_mut().zip(fields) {
             column.push(task.value(field).map_err(Absent::as_str));
         }
     }
-    let columns = columns.into_iter().map(Builder::finish);
-    Table::new(columns.collect(), snapshot.len(), about(snapshot))
+    columns.into_iter().map(Builder::finish).collect()
 }
 
 /// What a snapshot says besides its rows.

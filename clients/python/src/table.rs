@@ -49,6 +49,16 @@ impl Table {
         }
     }
 
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     fn find(&self, name: &str) -> PyResult<&Arc<column::Column>> {
         match self.places.get(name) {
             Some(&place) => Ok(&self.columns[place]),
@@ -315,7 +325,12 @@ impl Column {
     }
 
     fn reasons<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let reason = |row| self.values.reason(row).map(|reason| PyString::intern(py, reason));
+        let reason = |row| {
+            self.values
+                .reason(row)
+                .filter(|reason| !reason.is_empty())
+                .map(|reason| PyString::intern(py, reason))
+        };
         PyList::new(py, (0..self.values.len).map(reason))
     }
 
@@ -365,6 +380,13 @@ pub struct Row {
     index: usize,
 }
 
+impl Row {
+    /// The row at an index of a table, which has it.
+    pub fn new(table: Py<Table>, index: usize) -> Row {
+        Row { table, index }
+    }
+}
+
 #[pymethods]
 impl Row {
     /// A field, and otherwise what every object has. Without this, what every object has would be
@@ -396,7 +418,8 @@ impl Row {
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let absent = PyDict::new(py);
         for column in &self.table.get().columns {
-            if let Some(reason) = column.reason(self.index) {
+            // What such a row can't have is not missing.
+            if let Some(reason) = column.reason(self.index).filter(|reason| !reason.is_empty()) {
                 absent.set_item(column.name, reason)?;
             }
         }

@@ -26,17 +26,22 @@ from taskdiag._errors import (
     UnknownField,
 )
 from taskdiag._fields import FIELDS, GROUPS
-from taskdiag._functions import processes, threads
+from taskdiag._functions import files, memory, processes, threads, tree, watch
 from taskdiag._taskdiag import (
     ArrowExport,
     Column,
+    Events,
     Handle,
     Row,
     Table,
     _after_fork_in_child,
     _after_fork_in_parent,
     _before_fork,
+    cachestat,
+    maps,
+    normalize,
 )
+from taskdiag._taskdiag import Events as events
 
 _os.register_at_fork(
     before=_before_fork,
@@ -52,6 +57,7 @@ __all__ = [
     "Column",
     "Denied",
     "Error",
+    "Events",
     "Forked",
     "Handle",
     "InvalidInput",
@@ -64,6 +70,14 @@ __all__ = [
     "Table",
     "UnknownField",
     "Unsupported",
+    "cachestat",
+    "events",
+    "files",
+    "maps",
+    "memory",
+    "normalize",
     "processes",
     "threads",
+    "tree",
+    "watch",
 ]

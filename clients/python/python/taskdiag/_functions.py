@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from _thread import _local
 
 from taskdiag._taskdiag import Handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from taskdiag._taskdiag import Table, _Source
 
@@ -38,6 +39,7 @@ def processes(
     pids: Iterable[int] | int | None = None,
     children_of: int | None = None,
     descendants_of: int | None = None,
+    changed: bool = False,
     budget: float | None = None,
     patience: float | None = None,
     source: _Source = "auto",
@@ -51,6 +53,7 @@ def processes(
     :param pids: only these; ``Table.missing`` has those that are not there.
     :param children_of: only the children of this process.
     :param descendants_of: only its children, their children, and so on.
+    :param changed: only processes that ran since the last such call of the same thread, or began.
     :param budget: seconds that reading PSS and the like may take; ``math.inf`` for no limit.
     :param patience: seconds that one system call on a process may take; later is absent.
     :param source: who may answer: ``"bpf"``, ``"procfs"``, ``"broker"``, or the best one.
@@ -62,6 +65,7 @@ def processes(
         pids=pids,
         children_of=children_of,
         descendants_of=descendants_of,
+        changed=changed,
         budget=budget,
         patience=patience,
     )
@@ -79,3 +83,110 @@ def threads(
     """Ask about threads: one row for each, by ascending tid. The parameters are those of
     :func:`processes`; ``pids`` are the processes that the threads belong to."""
     return _handle(source, socket).threads(fields, where=where, pids=pids, patience=patience)
+
+
+def tree(
+    pid: int | None = None,
+    fields: Iterable[str] | str | None = None,
+    *,
+    where: str | None = None,
+    patience: float | None = None,
+    source: _Source = "auto",
+    socket: str | None = None,
+) -> Table:
+    """Ask about processes, each row behind that of its parent, with its ``depth``; with ``pid``
+    that process and all below it."""
+    return _handle(source, socket).tree(pid, fields, where=where, patience=patience)
+
+
+def memory(
+    fields: Iterable[str] | str | None = None,
+    *,
+    where: str | None = None,
+    pids: Iterable[int] | int | None = None,
+    budget: float | None = None,
+    max_rss_bytes: int | None = None,
+    max_age: float | None = None,
+    patience: float | None = None,
+    source: _Source = "auto",
+    socket: str | None = None,
+) -> Table:
+    """Ask what memory processes have, with what they share divided among them (PSS).
+
+    The kernel walks page tables for it, and the process waits meanwhile if it wants to change its
+    mappings. What does not fit into the budget is absent as ``over budget``.
+
+    :param budget: seconds that the whole answer may take (5); ``math.inf`` for no limit at all.
+    :param max_rss_bytes: leave out processes with more resident memory (16 GiB).
+    :param max_age: take a value of an earlier call that is no older than these seconds (10).
+    """
+    return _handle(source, socket).memory(
+        fields,
+        where=where,
+        pids=pids,
+        budget=budget,
+        max_rss_bytes=max_rss_bytes,
+        max_age=max_age,
+        patience=patience,
+    )
+
+
+def files(
+    fields: Iterable[str] | str | None = None,
+    *,
+    where: str | None = None,
+    pids: Iterable[int] | int | None = None,
+    uses: Iterable[str] | str | None = None,
+    kinds: Iterable[str] | str | None = None,
+    deleted: bool = False,
+    paths: Iterable[str] = (),
+    patience: float | None = None,
+    source: _Source = "auto",
+) -> Table:
+    """Ask which files processes use: one row for each, process by process.
+
+    :param uses: what for: ``fd``, ``cwd``, ``root``, ``exe``, ``map``, ``all`` (all but ``map``).
+    :param kinds: ``file``, ``dir``, ``char``, ``block``, ``fifo``, ``socket``, ``link``, ``anon``,
+        or one of the objects of the kernel, such as ``epoll``.
+    :param deleted: only files that have no name any more.
+    :param paths: only these files, and what is below these directories.
+    """
+    return _handle(source, None).files(
+        fields,
+        where=where,
+        pids=pids,
+        uses=uses,
+        kinds=kinds,
+        deleted=deleted,
+        paths=list(paths),
+        patience=patience,
+    )
+
+
+def watch(
+    fields: Iterable[str] | str | None = None,
+    *,
+    interval: float = 1.0,
+    count: int | None = None,
+    changed: bool = False,
+    where: str | None = None,
+    pids: Iterable[int] | int | None = None,
+    source: _Source = "auto",
+    socket: str | None = None,
+) -> Iterator[Table]:
+    """Ask about processes again and again: an iterator over tables, the first at once.
+
+    :param interval: seconds from one question to the next.
+    :param count: how many tables; without it there is no end.
+    :param changed: after the first table only processes that ran, or began.
+    """
+    fields = list(fields) if fields is not None and not isinstance(fields, str) else fields
+    pids = list(pids) if pids is not None and not isinstance(pids, int) else pids
+    with Handle(source=source, socket=socket) as handle:
+        due = time.monotonic()
+        while count is None or count > 0:
+            time.sleep(max(0.0, due - time.monotonic()))
+            yield handle.processes(fields, where=where, pids=pids, changed=changed)
+            # Who comes late does not hurry: what was missed is not made up for.
+            due = max(due + interval, time.monotonic())
+            count = None if count is None else count - 1

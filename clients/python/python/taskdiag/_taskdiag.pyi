@@ -1,14 +1,55 @@
 # What the extension module has. The attributes of Row are those of the field table.
 
 from collections.abc import Iterable, Iterator
+from os import PathLike
 from typing import Any, Literal, Self, TypeAlias, final
+
+from typing_extensions import Buffer
 
 
 _Source: TypeAlias = Literal["auto", "bpf", "procfs", "broker"]
 
+_MapsSource: TypeAlias = Literal["auto", "procmap", "bpf", "procfs", "broker"]
+
 def _before_fork() -> None: ...
 def _after_fork_in_parent() -> None: ...
 def _after_fork_in_child() -> None: ...
+
+def maps(
+    pid: int,
+    *,
+    build_ids: bool = False,
+    usage: bool = False,
+    executable: bool = False,
+    file_backed: bool = False,
+    source: _MapsSource = "auto",
+    socket: str | None = None,
+    patience: float | None = None,
+) -> Table:
+    """The mappings of a process, by address.
+
+    `build_ids` adds those of files, `usage` what is in memory, for which the kernel looks at every
+    page. `executable` and `file_backed` leave out others."""
+
+def normalize(
+    pid: int,
+    addresses: Iterable[int] | Buffer,
+    *,
+    build_ids: bool = True,
+    source: _MapsSource = "auto",
+    socket: str | None = None,
+    patience: float | None = None,
+) -> Table:
+    """Where addresses of a process are in files: a row for each, in their order. An address that is
+    in no file has the reason: unmapped, anonymous, vdso or special."""
+
+def cachestat(
+    path: str | PathLike[str],
+    *,
+    one_file_system: bool = False,
+    source: Literal["auto", "cachestat", "mincore"] = "auto",
+) -> Table:
+    """How much of a file, or of each regular file below a directory, is in the page cache."""
 
 @final
 class Handle:
@@ -26,6 +67,7 @@ class Handle:
         pids: Iterable[int] | int | None = None,
         children_of: int | None = None,
         descendants_of: int | None = None,
+        changed: bool = False,
         budget: float | None = None,
         patience: float | None = None,
     ) -> Table:
@@ -41,6 +83,43 @@ class Handle:
     ) -> Table:
         """Ask about threads, as taskdiag.threads()."""
 
+    def tree(
+        self,
+        pid: int | None = None,
+        fields: Iterable[str] | str | None = None,
+        *,
+        where: str | None = None,
+        patience: float | None = None,
+    ) -> Table:
+        """Ask about processes below their parents, as taskdiag.tree()."""
+
+    def memory(
+        self,
+        fields: Iterable[str] | str | None = None,
+        *,
+        where: str | None = None,
+        pids: Iterable[int] | int | None = None,
+        budget: float | None = None,
+        max_rss_bytes: int | None = None,
+        max_age: float | None = None,
+        patience: float | None = None,
+    ) -> Table:
+        """Ask about the memory of processes, as taskdiag.memory()."""
+
+    def files(
+        self,
+        fields: Iterable[str] | str | None = None,
+        *,
+        where: str | None = None,
+        pids: Iterable[int] | int | None = None,
+        uses: Iterable[str] | str | None = None,
+        kinds: Iterable[str] | str | None = None,
+        deleted: bool = False,
+        paths: Iterable[str] = ...,
+        patience: float | None = None,
+    ) -> Table:
+        """Ask about the files that processes use, as taskdiag.files()."""
+
     def prepare(self, fields: Iterable[str] | str | None = None) -> None:
         """Load the BPF programs that can answer these fields now. Otherwise that is done once it
         pays off. It fails if they can't be loaded; procfs then answers."""
@@ -50,6 +129,40 @@ class Handle:
 
     def __enter__(self) -> Self: ...
     def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...
+
+@final
+class Events(Iterator[Row]):
+    """Forks, execs and exits as they happen: an iterator over rows. Its end is close(), and Ctrl-C
+    interrupts it. A child after fork(2) has to open its own."""
+
+    def __new__(
+        cls,
+        kinds: Iterable[str] | str | None = None,
+        *,
+        threads: bool = False,
+        source: Literal["auto", "bpf", "connector"] = "auto",
+        ring_bytes: int | None = None,
+    ) -> Self: ...
+    def read(self, timeout: float | None = None) -> Table | None:
+        """The events that have come, or the first that come within `timeout` seconds; None if none
+        do. They are not in what the iterator has."""
+
+    @property
+    def lost(self) -> int:
+        """How many events were lost since the stream was opened, at least."""
+
+    @property
+    def source(self) -> str:
+        """Where the events come from: bpf or connector."""
+
+    def fileno(self) -> int:
+        """A descriptor that poll(2) says is readable while there are events."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, class_: object, error: object, traceback: object, /) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Row: ...
 
 @final
 class Table:

@@ -1,0 +1,81 @@
+"""The functions of taskdiag for asyncio: each asks in a thread of the loop's executor.
+
+``events`` and ``watch`` are asynchronous iterators. A task that waits for them can be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import taskdiag
+from taskdiag import Events, Row, Table
+
+__all__ = [
+    "cachestat",
+    "events",
+    "files",
+    "maps",
+    "memory",
+    "normalize",
+    "processes",
+    "threads",
+    "tree",
+    "watch",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# How long a thread still waits for events when nobody does any more.
+_SLICE = 0.2
+
+
+def _in_thread(function: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    @wraps(function)
+    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    return asked
+
+
+processes = _in_thread(taskdiag.processes)
+threads = _in_thread(taskdiag.threads)
+tree = _in_thread(taskdiag.tree)
+memory = _in_thread(taskdiag.memory)
+files = _in_thread(taskdiag.files)
+maps = _in_thread(taskdiag.maps)
+normalize = _in_thread(taskdiag.normalize)
+cachestat = _in_thread(taskdiag.cachestat)
+
+
+async def events(*args: Any, **kwargs: Any) -> AsyncIterator[Row]:
+    """Events as they happen. The arguments are those of :class:`taskdiag.Events`."""
+    stream = await asyncio.to_thread(Events, *args, **kwargs)
+    reading: asyncio.Future[Table | None] | None = None
+    try:
+        while True:
+            reading = asyncio.ensure_future(asyncio.to_thread(stream.read, _SLICE))
+            table = await asyncio.shield(reading)
+            for row in table or ():
+                yield row
+    finally:
+        if reading is not None and not reading.done():
+            await asyncio.wait([reading])
+        stream.close()
+
+
+async def watch(*args: Any, interval: float = 1.0, count: int | None = None, **kwargs: Any) -> AsyncIterator[Table]:
+    """Tables as :func:`taskdiag.watch` has them."""
+    tables = taskdiag.watch(*args, interval=0, count=count, **kwargs)
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    try:
+        while (table := await asyncio.to_thread(next, tables, None)) is not None:
+            yield table
+            due = max(due + interval, loop.time())
+            await asyncio.sleep(due - loop.time())
+    finally:
+        tables.close()  # type: ignore[attr-defined]

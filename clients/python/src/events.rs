@@ -1,0 +1,218 @@
+//! Forks, execs and exits as they happen.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use taskdiag::events::{EventField, EventKind, EventSource, Events as Inner, Options};
+use taskdiag::Absent;
+
+use crate::column::Builder;
+use crate::errors;
+use crate::query;
+use crate::table::{About, Row, Table};
+
+/// How often a wait looks whether a signal has come.
+const SLICE: Duration = Duration::from_millis(100);
+/// So many events are in a table at most.
+const MOST: usize = 1 << 16;
+
+/// A stream of events: an iterator over them.
+#[pyclass(frozen, module = "taskdiag")]
+#[derive(Debug)]
+pub struct Events {
+    inner: Mutex<Option<Inner>>,
+    /// What has been read and not been handed out.
+    batch: Mutex<Option<(Py<Table>, usize)>>,
+}
+
+fn kind(name: &str) -> PyResult<EventKind> {
+    let found = EventKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| errors::invalid(format!("kinds: {name:?} is none; kinds are fork, exec and exit")))
+}
+
+fn source(name: &str) -> PyResult<Option<EventSource>> {
+    match name {
+        "auto" => Ok(None),
+        "bpf" => Ok(Some(EventSource::Bpf)),
+        "connector" => Ok(Some(EventSource::Connector)),
+        _ => {
+            let message = format!("source: {name:?} is none; sources are auto, bpf and connector");
+            Err(errors::invalid(message))
+        }
+    }
+}
+
+fn closed() -> PyErr {
+    errors::new(
+        "Closed",
+        "the stream of events is closed: open another taskdiag.events()",
+    )
+}
+
+impl Events {
+    /// The stream. In a child after fork(2) another thread may have had it for ever.
+    fn inner(&self) -> PyResult<MutexGuard<'_, Option<Inner>>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(errors::new("Error", "another thread reads these events")),
+        }
+    }
+
+    /// The events that have come, or `None` if there are none within `slice`.
+    fn slice(&self, py: Python<'_>, slice: Duration) -> PyResult<Option<Table>> {
+        py.detach(|| {
+            let mut inner = self.inner()?;
+            let events = inner.as_mut().ok_or_else(closed)?;
+            let read = events
+                .wait(Some(slice), None)
+                .and_then(|()| table(events))
+                .map_err(|error| errors::of(&error))?;
+            Ok(Some(read).filter(|table| !table.is_empty()))
+        })
+    }
+}
+
+fn table(events: &mut Inner) -> taskdiag::Result<Table> {
+    let start = |field: &EventField| Builder::new(field.name(), field.kind(), 0);
+    let mut columns: Vec<Builder> = EventField::ALL.iter().map(start).collect();
+    let mut len = 0;
+    for event in events.read()?.take(MOST) {
+        for (column, &field) in columns.iter_mut().zip(EventField::ALL) {
+            // Events of this kind do not have the field: there is no reason for that.
+            let value = event
+                .value(field)
+                .map_or(Err(""), |value| value.map_err(Absent::as_str));
+            column.push(value);
+        }
+        len += 1;
+    }
+    let lost = events.lost();
+    let about = About {
+        sources: vec![("events", source_name(events))],
+        counters: vec![("events", len as u64), ("lost", lost.count)],
+        missing: Vec::new(),
+    };
+    Ok(Table::new(
+        columns.into_iter().map(Builder::finish).collect(),
+        len,
+        about,
+    ))
+}
+
+fn source_name(events: &Inner) -> &'static str {
+    match events.source() {
+        EventSource::Connector => "connector",
+        _ => "bpf",
+    }
+}
+
+#[pymethods]
+impl Events {
+    #[new]
+    #[pyo3(signature = (kinds = None, *, threads = false, source = "auto", ring_bytes = None))]
+    fn new(
+        py: Python<'_>,
+        kinds: Option<&Bound<'_, PyAny>>,
+        threads: bool,
+        source: &str,
+        ring_bytes: Option<u32>,
+    ) -> PyResult<Events> {
+        let mut options = Options::default().threads(threads).source(self::source(source)?);
+        if let Some(names) = kinds {
+            let kinds = query::names(names)?
+                .iter()
+                .map(|name| kind(name))
+                .collect::<PyResult<Vec<_>>>()?;
+            options = options.kinds(kinds);
+        }
+        if let Some(bytes) = ring_bytes {
+            options = options.ring_bytes(bytes);
+        }
+        let opened = py.detach(|| Inner::open(&options));
+        Ok(Events {
+            inner: Mutex::new(Some(opened.map_err(|error| errors::of(&error))?)),
+            batch: Mutex::new(None),
+        })
+    }
+
+    /// The events that have come, or come within `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Table>> {
+        let timeout = timeout.map(|timeout| query::seconds("timeout", timeout)).transpose()?;
+        let start = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            let slice = left.map_or(SLICE, |left| left.min(SLICE));
+            if let Some(table) = self.slice(py, slice)? {
+                return Ok(Some(table));
+            }
+            py.check_signals()?;
+            if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> Py<Events> {
+        slf.clone().unbind()
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Row> {
+        loop {
+            {
+                let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((table, next)) = &mut *batch {
+                    let index = *next;
+                    if index < table.get().rows() {
+                        *next += 1;
+                        return Ok(Row::new(table.clone_ref(py), index));
+                    }
+                }
+                *batch = None;
+            }
+            if let Some(table) = self.read(py, None)? {
+                let table = Py::new(py, table)?;
+                *self.batch.lock().unwrap_or_else(PoisonError::into_inner) = Some((table, 0));
+            }
+        }
+    }
+
+    /// How many events were lost, at least.
+    #[getter]
+    fn lost(&self) -> PyResult<u64> {
+        Ok(self.inner()?.as_ref().ok_or_else(closed)?.lost().count)
+    }
+
+    #[getter]
+    fn source(&self) -> PyResult<&'static str> {
+        Ok(source_name(self.inner()?.as_ref().ok_or_else(closed)?))
+    }
+
+    /// A descriptor that is readable while there are events.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.inner()?.as_ref().ok_or_else(closed)?.as_fd().as_raw_fd())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner()?.take();
+        py.detach(|| drop(inner));
+        Ok(())
+    }
+
+    fn __enter__(slf: &Bound<'_, Self>) -> Py<Events> {
+        slf.clone().unbind()
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _class: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+}

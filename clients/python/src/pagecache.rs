@@ -1,0 +1,105 @@
+//! The page cache of files.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Usage, Walk};
+use taskdiag::{Absent, Kind, Value};
+
+use crate::errors;
+use crate::fork;
+use crate::rows::{key, Key, Rows};
+use crate::table::{About, Table};
+
+const KEYS: [Key; 7] = [
+    key("path", Kind::Text),
+    key("size_bytes", Kind::Bytes),
+    key("cached_bytes", Kind::Bytes),
+    key("dirty_bytes", Kind::Bytes),
+    key("writeback_bytes", Kind::Bytes),
+    key("evicted_bytes", Kind::Bytes),
+    key("recently_evicted_bytes", Kind::Bytes),
+];
+
+/// What is known of a file.
+type File = (Vec<u8>, Result<u64, Absent>, Result<Usage, Absent>);
+
+/// The page cache of a file, or of each regular file below a directory, in the order of paths.
+#[pyfunction]
+#[pyo3(signature = (path, *, one_file_system = false, source = "auto"))]
+pub fn cachestat(py: Python<'_>, path: PathBuf, one_file_system: bool, source: &str) -> PyResult<Table> {
+    let source = match source {
+        "auto" => Source::of_this_host(),
+        "cachestat" => Source::Cachestat,
+        "mincore" => Source::Mincore,
+        _ => {
+            let message = format!("source: {source:?} is none; sources are auto, cachestat and mincore");
+            return Err(errors::invalid(message));
+        }
+    };
+    let walk = Walk::new().source(source).one_file_system(one_file_system);
+    let is_cancelled = AtomicBool::new(false);
+    let mut interrupt = None;
+    let answer = fork::ask(py, || {
+        let mut files: Vec<File> = Vec::new();
+        let mut visit = |found: Found<'_>| {
+            match found {
+                Found::File(file) => files.push((file.path.to_vec(), file.size_bytes, file.usage)),
+                // Ctrl-C ends a long walk.
+                Found::Tick(_) => {
+                    if let Err(error) = Python::attach(|py| py.check_signals()) {
+                        interrupt = Some(error);
+                        is_cancelled.store(true, Ordering::Relaxed);
+                        return ControlFlow::Break(());
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let totals = walk.run(&path, &mut Seen::default(), &is_cancelled, &mut visit)?;
+        files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Ok(table(&files, &totals, source))
+    })?;
+    match interrupt {
+        Some(error) => Err(error),
+        None => answer.map_err(|error| errors::of(&error)),
+    }
+}
+
+fn table(files: &[File], totals: &Totals, source: Source) -> Table {
+    const COUNTS: [Quantity; 5] = [
+        Quantity::Cached,
+        Quantity::Dirty,
+        Quantity::Writeback,
+        Quantity::Evicted,
+        Quantity::RecentlyEvicted,
+    ];
+    let mut rows = Rows::new(&KEYS, &[0, 1, 2, 3, 4, 5, 6]);
+    for (path, size_bytes, usage) in files {
+        rows.push(|key| match key {
+            0 => Ok(Value::Text(path)),
+            1 => size_bytes.map(Value::Unsigned).map_err(Absent::as_str),
+            count => {
+                let bytes = usage.and_then(|usage| usage.bytes(COUNTS[count - 2]));
+                bytes.map(Value::Unsigned).map_err(Absent::as_str)
+            }
+        });
+    }
+    let counters = vec![
+        ("files", rows.len() as u64),
+        ("directories", totals.directories),
+        ("gone", totals.gone),
+        ("failed", totals.failed),
+        ("linked", totals.linked),
+        ("again", totals.again),
+        ("other_file_systems", totals.other_file_systems),
+    ];
+    rows.finish(About {
+        sources: vec![("pagecache", source.name())],
+        counters,
+        missing: Vec::new(),
+    })
+}

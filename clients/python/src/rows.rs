@@ -1,0 +1,91 @@
+//! Tables whose rows are not tasks: names and kinds of their columns, and what is put into them.
+
+use taskdiag::{Kind, Value};
+
+use crate::column::Builder;
+use crate::errors;
+use crate::table::{About, Table};
+use pyo3::prelude::*;
+
+/// A column that rows can have.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name, as in the command's JSON.
+    pub name: &'static str,
+    /// What the values are.
+    pub kind: Kind,
+}
+
+/// A column that rows can have.
+pub const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind }
+}
+
+/// A value of a row, or why it is missing.
+pub type Cell<'a> = Result<Value<'a>, &'static str>;
+
+/// A table that is being made, of some of the columns that rows can have.
+#[derive(Debug)]
+pub struct Rows {
+    chosen: Vec<usize>,
+    columns: Vec<Builder>,
+    len: usize,
+}
+
+impl Rows {
+    /// A table without rows, with these of the columns.
+    pub fn new(keys: &[Key], chosen: &[usize]) -> Rows {
+        let builder = |&index: &usize| Builder::new(keys[index].name, keys[index].kind, 0);
+        Rows {
+            columns: chosen.iter().map(builder).collect(),
+            chosen: chosen.to_vec(),
+            len: 0,
+        }
+    }
+
+    /// Appends a row: the value of each chosen column.
+    pub fn push<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) {
+        for (column, &index) in self.columns.iter_mut().zip(&self.chosen) {
+            column.push(cell(index));
+        }
+        self.len += 1;
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The table.
+    pub fn finish(self, about: About) -> Table {
+        let columns = self.columns.into_iter().map(Builder::finish);
+        Table::new(columns.collect(), self.len, about)
+    }
+}
+
+/// The columns that names stand for: those of `usual` without any, all for `all`.
+///
+/// # Errors
+///
+/// `UnknownField`.
+pub fn chosen(names: Option<&Bound<'_, PyAny>>, keys: &[Key], usual: &[usize]) -> PyResult<Vec<usize>> {
+    let Some(names) = names else {
+        return Ok(usual.to_vec());
+    };
+    let mut chosen = Vec::new();
+    for name in crate::query::names(names)? {
+        let found: Vec<usize> = match name.as_str() {
+            "all" => (0..keys.len()).collect(),
+            name => keys.iter().position(|key| key.name == name).into_iter().collect(),
+        };
+        if found.is_empty() {
+            return Err(errors::no_column(&name, keys.iter().map(|key| key.name)));
+        }
+        let is_new: Vec<usize> = found.into_iter().filter(|index| !chosen.contains(index)).collect();
+        chosen.extend(is_new);
+    }
+    if chosen.is_empty() {
+        return Err(errors::invalid("fields: name at least one"));
+    }
+    Ok(chosen)
+}
