@@ -41,12 +41,14 @@ def state_of(pid: int) -> str:
 
 
 class Stopped:
-    """A process that is stopped, so that none of its values changes."""
+    """A process that is stopped, so that none of its values changes: sleep(1), or a command that
+    becomes it."""
 
     def __init__(self, *command: str) -> None:
         self.process = subprocess.Popen(command or ["sleep", "1000"], stdin=subprocess.PIPE)
         self.pid = self.process.pid
-        until(lambda: state_of(self.pid) == "S", "it sleeps")
+        name = Path(f"/proc/{self.pid}/comm")
+        until(lambda: name.read_text() == "sleep\n" and state_of(self.pid) == "S", "it sleeps")
         os.kill(self.pid, signal.SIGSTOP)
         until(lambda: state_of(self.pid) == "T", "it is stopped")
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import taskdiag
-from conftest import IS_ROOT, SOURCES, handles, in_child, python
+from conftest import IS_ROOT, SOURCES, ZOO, handles, in_child, python, until
 
 FIELDS = ["pid", "comm", "rss_bytes", "cmdline"]
 
@@ -58,27 +61,82 @@ def test_forks_in_the_middle_of_queries() -> None:
         assert all(count.result() > 0 for count in counts)
 
 
-def test_a_fork_that_could_not_wait() -> None:
-    """A query that takes longer than a fork waits makes the child say so, and not hang."""
+@pytest.fixture
+def holder() -> Iterator[int]:
+    """A process that keeps the readers of its memory waiting."""
+    process = subprocess.Popen([ZOO, "run", "holds-lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin and process.stdout
+    line = process.stdout.readline()
+    if not line:
+        pytest.skip("this host does not let a process hold its readers")
+    yield int(line.split()[1])
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_process_that_does_not_answer(holder: int) -> None:
+    """It holds nobody up for longer than the patience, and everybody else has values."""
+    began = time.monotonic()
+    table = taskdiag.processes(["pid", "cmdline"], pids=[holder, os.getpid()], patience=0.3, source="procfs")
+    assert 0.3 <= time.monotonic() - began < 10
+    absent = {row.pid: row.absent for row in table}
+    assert absent == {holder: {"cmdline": "no answer"}, os.getpid(): {}}
+
+
+def test_a_fork_in_the_middle_of_a_long_query(holder: int) -> None:
+    """A fork waits two seconds for a query. If that is not enough the child says so, and does not
+    hang; the parent asks on."""
+    handle = taskdiag.Handle(source="procfs")
+    answers: list[taskdiag.Table] = []
+
+    def ask() -> None:
+        answers.append(handle.processes(["pid", "cmdline"], pids=holder, patience=6))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    # It is under way once a reader of ours waits for the process.
+    until(lambda: [row for row in map(read_comm, os.listdir("/proc/self/task")) if row == "taskdiag-reader"], "it asks")
+    time.sleep(0.1)
+
+    def child() -> str:
+        try:
+            taskdiag.processes("pid")
+        except taskdiag.Forked as error:
+            return str(error)
+        return "it asked"
+
+    began = time.monotonic()
+    assert "when this process was forked" in in_child(child)
+    assert 2 <= time.monotonic() - began < 5.5
+    thread.join()
+    assert answers[0][0].absent == {"cmdline": "no answer"}
+    assert own_row(handle) == [os.getpid()]
+    assert in_child(lambda: own_row(handle) == [os.getpid()])
+
+
+def read_comm(thread: str) -> str:
+    """The name of a thread of this process."""
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def test_no_query_begins_while_a_fork_is_near() -> None:
     script = """
-import os, sys, threading, time, taskdiag
+import threading, taskdiag
 from taskdiag import _taskdiag
-# As if a query had been under way: the parent's count is not 0 when it forks.
-source = taskdiag.Handle(source="procfs")
-done = threading.Event()
-def long():
-    while not done.is_set():
-        source.threads("all")
-# The hooks run without the fork, so that this does not depend on time.
+handle = taskdiag.Handle(source="procfs")
 _taskdiag._before_fork()
-waits = threading.Thread(target=lambda: source.processes("pid"))
+waits = threading.Thread(target=lambda: handle.processes("pid"))
 waits.start()
-time.sleep(0.05)
+waits.join(0.1)
 assert waits.is_alive(), "a query began while the process was about to fork"
 _taskdiag._after_fork_in_parent()
 waits.join(10)
 assert not waits.is_alive()
-print(len(source.processes("pid")) > 0)
+print(len(handle.processes("pid")) > 0)
 """
     assert python(script).stdout == "True\n"
 

@@ -1,0 +1,217 @@
+"""Events and watching: what comes, what interrupts them, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import taskdiag
+from conftest import IS_ROOT, Stopped, in_child, until
+from taskdiag import aio
+
+pytestmark = pytest.mark.skipif(not IS_ROOT, reason="events take root")
+
+
+def opened(source: Any) -> taskdiag.Events:
+    """A stream of events, if this machine has the source."""
+    try:
+        return taskdiag.Events(source=source)
+    except (taskdiag.Unsupported, taskdiag.Denied) as error:
+        if source == "bpf":
+            raise
+        pytest.skip(f"no proc connector here: {error}")
+
+
+def about(rows: Iterator[taskdiag.Row], pid: int) -> Iterator[taskdiag.Row]:
+    """The events of one process, up to its end."""
+    for row in rows:
+        if row.pid == pid:
+            yield row
+            if row.event == "exit":
+                return
+
+
+@pytest.mark.parametrize("source", ["bpf", "connector"])
+def test_a_process_comes_and_goes(source: str) -> None:
+    with opened(source) as events:
+        assert events.source == source
+        child = subprocess.Popen(["sh", "-c", "exec true"])
+        assert child.wait() == 0
+        rows = list(about(events, child.pid))
+        assert [row.event for row in rows] == ["fork", "exec", "exec", "exit"]
+        fork, _, last_exec, end = (row.to_dict() for row in rows)
+        assert (fork["ppid"], end["exit_code"]) == (os.getpid(), 0)
+        # What an event can't have is no missing value.
+        assert "filename" not in fork and "filename" not in fork.get("absent", {})
+        if source == "bpf":
+            assert last_exec["filename"].endswith("/true") and rows[0].absent == {}
+        assert events.lost == 0
+    with pytest.raises(taskdiag.Closed):
+        next(events)
+    with pytest.raises(taskdiag.Closed):
+        events.fileno()
+
+
+def test_tables_of_events() -> None:
+    with taskdiag.events(["exit"]) as events:
+        ended = subprocess.Popen(["false"])
+        ended.wait()
+        assert select.select([events.fileno()], [], [], 10)[0]
+        found: dict[int | None, int | None] = {}
+
+        def read() -> bool:
+            table = events.read(1)
+            for row in table or ():
+                found[row.pid] = row.exit_code
+            return ended.pid in found
+
+        until(read, "the end of the process")
+        assert found[ended.pid] == 1
+        began = time.monotonic()
+        while (table := events.read(0.3)) is not None:
+            assert set(table.column("event")) == {"exit"} and table.sources == {"events": "bpf"}
+            began = time.monotonic()
+        assert 0.3 <= time.monotonic() - began < 5
+    for arguments in ({"kinds": "start"}, {"source": "audit"}):
+        with pytest.raises(taskdiag.InvalidInput, match="kinds are|sources are"):
+            taskdiag.Events(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_child_has_to_open_its_own() -> None:
+    events = taskdiag.events()
+
+    def child() -> str:
+        try:
+            events.read(1)
+        except taskdiag.Unsupported as error:
+            return str(error)
+        return "it read"
+
+    assert "a child has to open its own" in in_child(child)
+    assert in_child(lambda: taskdiag.events().source) == "bpf"
+    events.close()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "list(taskdiag.events(['exit'], threads=False, source='auto'))",
+        "taskdiag.events([]).read()",
+        "taskdiag.events([]).read(1000)",
+        "list(taskdiag.watch('pid', interval=1000))",
+    ],
+)
+def test_signals_interrupt(script: str) -> None:
+    """Ctrl-C ends what waits, also where it is ignored to begin with."""
+    source = (
+        "import signal, sys, taskdiag; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"print('waits', flush=True); {script}"
+    )
+    run = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout and run.stdout.readline() == "waits\n"
+    began = time.monotonic()
+
+    def interrupted() -> bool:
+        run.send_signal(signal.SIGINT)
+        try:
+            run.wait(0.2)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    until(interrupted, "it ends")
+    _, errors = run.communicate()
+    assert "KeyboardInterrupt" in errors and time.monotonic() - began < 20
+
+
+def test_handlers_run_while_it_waits() -> None:
+    """A signal handler that does not raise: the wait goes on."""
+    script = """
+import signal, threading, time, os, taskdiag
+came = []
+signal.signal(signal.SIGUSR1, lambda *_: came.append(time.monotonic()))
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+began = time.monotonic()
+taskdiag.events([]).read(1)
+assert len(came) == 1 and came[0] - began < 0.9, (came, began)
+assert time.monotonic() - began >= 1
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_watch(stopped: Stopped) -> None:
+    began = time.monotonic()
+    tables = list(taskdiag.watch(["pid", "state"], interval=0.1, count=3, pids=iter([stopped.pid])))
+    assert [table.to_dicts() for table in tables] == [[{"pid": stopped.pid, "state": "T"}]] * 3
+    assert 0.2 <= time.monotonic() - began < 10
+    assert list(taskdiag.watch(count=0)) == []
+
+
+def test_only_what_changed(stopped: Stopped) -> None:
+    tables = taskdiag.watch(["pid"], interval=0, changed=True)
+    first = set(next(tables).column("pid"))
+    assert {stopped.pid, os.getpid()} <= first
+    until(lambda: stopped.pid not in (seen := set(next(tables).column("pid"))) and os.getpid() in seen, "only we ran")
+    tables.close()  # type: ignore[attr-defined]
+
+
+def run(main: Callable[[], Any]) -> Any:
+    """Runs a coroutine to its end, which does not take long."""
+    return asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_asyncio_events() -> None:
+    async def main() -> tuple[int, str | None]:
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def look() -> None:
+            async for event in aio.events(["exec"]):
+                ready.set()
+                if event.filename and event.filename.endswith("/true") and not found.done():
+                    found.set_result(event.filename)
+
+        ready = asyncio.Event()
+        looking = asyncio.create_task(look())
+        process = None
+        while not found.done():
+            process = await asyncio.create_subprocess_exec("true")
+            await process.wait()
+            await asyncio.sleep(0.02)
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+        assert process
+        return process.pid, found.result()
+
+    pid, filename = run(main)
+    assert pid > 0 and filename
+
+
+def test_asyncio_queries(stopped: Stopped) -> None:
+    async def main() -> None:
+        tables = await asyncio.gather(
+            aio.processes("pid", pids=stopped.pid),
+            aio.threads("tid", pids=stopped.pid),
+            aio.tree(stopped.pid, "pid"),
+            aio.memory("pid,uss_bytes", pids=stopped.pid),
+            aio.files("pid,fd", pids=stopped.pid),
+            aio.maps(stopped.pid),
+            aio.normalize(stopped.pid, [0]),
+            aio.cachestat("/proc/self/exe"),
+        )
+        assert all(len(table) > 0 for table in tables)
+        samples = [table async for table in aio.watch("pid", interval=0.05, count=2, pids=stopped.pid)]
+        assert [len(sample) for sample in samples] == [1, 1]
+        with pytest.raises(taskdiag.UnknownField):
+            await aio.processes("pidd")
+
+    run(main)

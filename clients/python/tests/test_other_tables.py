@@ -1,0 +1,151 @@
+"""Mappings, addresses, files, the page cache, memory and trees are those of the command."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pyarrow
+import pytest
+
+import taskdiag
+from conftest import IS_ROOT, NOBODY, SOURCES, Stopped, in_child
+from test_command import command
+
+
+@pytest.mark.parametrize("source", ["auto", "procmap", "procfs", *(["bpf"] if IS_ROOT else [])])
+def test_maps(source: Any, stopped: Stopped) -> None:
+    try:
+        table = taskdiag.maps(stopped.pid, build_ids=True, source=source)
+    except taskdiag.Unsupported as error:
+        # PROCMAP_QUERY is of Linux 6.11.
+        assert source == "procmap" and "6.11" in str(error)
+        return
+    assert table.to_dicts() == command("maps", str(stopped.pid), "--build-id", "--source", source)
+    lines = Path(f"/proc/{stopped.pid}/maps").read_text().splitlines()
+    assert len(table) == len([line for line in lines if "[vsyscall]" not in line]) > 10
+    assert pyarrow.table(table)["start"].to_pylist() == table.column("start").to_list()
+    executable = taskdiag.maps(stopped.pid, executable=True, file_backed=True)
+    assert 0 < len(executable) < len(table) and all("x" in row.perms for row in executable)
+
+
+def test_usage_of_maps(stopped: Stopped) -> None:
+    table = taskdiag.maps(stopped.pid, usage=True)
+    theirs = command("maps", str(stopped.pid), "-x")
+    assert [row["start"] for row in theirs] == [row["start"] for row in table.to_dicts()]
+    assert sum(table.column("rss_bytes").to_list()) > 0
+
+
+def test_normalize(stopped: Stopped) -> None:
+    spaces = taskdiag.maps(stopped.pid)
+    addresses = [start + 16 for start in spaces.column("start").to_list()] + [1]
+    table = taskdiag.normalize(stopped.pid, addresses)
+    assert table.to_dicts() == command("normalize", str(stopped.pid), *map(hex, addresses))
+    assert taskdiag.normalize(stopped.pid, numpy.array(addresses, dtype="u8")).to_dicts() == table.to_dicts()
+    assert taskdiag.normalize(stopped.pid, spaces.column("start")).column("addr").to_list() == [
+        address - 16 for address in addresses[:-1]
+    ]
+    assert table[-1].absent["name"] == "unmapped"
+    with pytest.raises(taskdiag.InvalidInput, match="no address"):
+        taskdiag.normalize(stopped.pid, [-1])
+    with pytest.raises(taskdiag.NoSuchProcess):
+        taskdiag.maps(2**22 + 5)
+    with pytest.raises(taskdiag.InvalidInput, match="procmap, bpf"):
+        taskdiag.maps(stopped.pid, source="proc")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_files(source: Any) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        held = Path(directory, "held")
+        held.write_bytes(b"x" * 5000)
+        asleep = Stopped("sh", "-c", f"exec sleep 1000 3<{held} 4<{held}")
+        try:
+            held.unlink()
+            table = taskdiag.files(pids=asleep.pid, source=source)
+            assert table.to_dicts() == command("files", str(asleep.pid), "--source", source)
+            assert {row.use for row in table} == {"cwd", "root", "exe", "fd"}
+            ours = taskdiag.files("all", pids=asleep.pid, deleted=True, source=source)
+            (row,) = [row for row in ours if row.fd == 3]
+            assert (row.name, row.size_bytes, row.deleted) == (f"{held} (deleted)", 5000, True)
+            pipes = taskdiag.files(["fd"], pids=asleep.pid, kinds=["fifo"], uses="fd", source=source)
+            assert pipes.columns == ["fd"] and pipes.column("fd").to_list()[0] == 0
+        finally:
+            asleep.end()
+        with pytest.raises(taskdiag.Error):
+            taskdiag.files(paths=[str(held)])
+    for arguments, message in [({"kinds": "pipe"}, "known are file"), ({"uses": "x"}, "known are cwd")]:
+        with pytest.raises(taskdiag.InvalidInput, match=message):
+            taskdiag.files(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(taskdiag.UnknownField, match="the columns are: pid, comm"):
+        taskdiag.files(["inodes"])
+
+
+def test_cachestat() -> None:
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parents[3] / "target") as directory:
+        for name, size in [("a", 4096), ("b", 100_000), ("c/d", 1)]:
+            path = Path(directory, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"x" * size)
+        os.sync()
+        table = taskdiag.cachestat(directory)
+        assert [Path(row.path).name for row in table] == ["a", "b", "d"]
+        theirs = sorted(command("cache", directory), key=lambda row: str(row["path"]))
+        assert table.to_dicts() == theirs
+        assert table.column("size_bytes").to_list() == [4096, 100_000, 1]
+        assert min(table.column("cached_bytes").to_list()) >= 1
+        (file,) = taskdiag.cachestat(Path(directory, "b"))
+        assert file.cached_bytes >= 100_000
+        if IS_ROOT:
+            os.chmod(directory, 0o755)
+            denied = in_child(lambda: [row.absent for row in taskdiag.cachestat(directory)], NOBODY)
+            assert all(set(absent.values()) <= {"denied"} for absent in denied)
+    with pytest.raises(taskdiag.Error, match="No such file"):
+        taskdiag.cachestat(directory)
+
+
+def test_memory(stopped: Stopped) -> None:
+    block = mmap.mmap(-1, 8 << 20)
+    block.write(b"x" * (8 << 20))
+    (row,) = taskdiag.memory(pids=os.getpid(), budget=math.inf, max_age=0)
+    assert row.uss_bytes is not None and row.pss_bytes is not None and row.pss_bytes >= row.uss_bytes > 8 << 20
+    with open("/proc/self/smaps_rollup") as rollup:
+        pss = next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
+    assert abs(pss - row.pss_bytes) < 4 << 20
+    (none,) = taskdiag.memory(["pid", "pss_bytes"], pids=stopped.pid, budget=0)
+    assert none.absent == {"pss_bytes": "over budget"}
+    (large,) = taskdiag.memory(["pid", "pss_bytes"], pids=os.getpid(), max_rss_bytes=1, max_age=0)
+    assert large.absent == {"pss_bytes": "over budget"}
+    ours = taskdiag.memory(["pid", "rollup_rss_bytes", "anonymous_bytes"], pids=stopped.pid)
+    theirs = command("mem", "-p", str(stopped.pid), "-o", "pid,rollup_rss_bytes,anonymous_bytes")
+    assert ours.to_dicts() == theirs
+
+
+def test_tree(zoo: dict[str, int]) -> None:
+    table = taskdiag.tree(os.getpid(), ["pid", "ppid", "comm"], source="procfs")
+    theirs = command("tree", str(os.getpid()), "-o", "pid,ppid,comm", "--source", "procfs")
+    # The command is below us, too.
+    ours = table.to_dicts()
+    assert len(theirs) == len(ours) + 1 and [row for row in theirs if row in ours] == ours
+    assert table[0].pid == os.getpid() and table[0].depth == 0
+    depths = {row.pid: row.depth for row in table}
+    assert set(zoo.values()) <= depths.keys()
+    assert all(depths[row.pid] == depths[row.ppid] + 1 for row in table if row.depth > 0)
+    whole = taskdiag.tree(fields="pid,ppid")
+    assert len(set(whole.column("pid"))) == len(whole) > len(table)
+    with pytest.raises(taskdiag.NoSuchProcess, match="no process with pid"):
+        taskdiag.tree(2**22 + 5)
+
+
+def test_senseless_paths() -> None:
+    with pytest.raises(taskdiag.InvalidInput, match="neither a regular file nor"):
+        taskdiag.cachestat("/dev/null")
+    with pytest.raises(taskdiag.InvalidInput, match="cachestat and mincore"):
+        taskdiag.cachestat("/", source="x")  # type: ignore[arg-type]
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
