@@ -69,7 +69,21 @@ def holder() -> Iterator[int]:
     line = process.stdout.readline()
     if not line:
         pytest.skip("this host does not let a process hold its readers")
-    yield int(line.split()[1])
+    pid = int(line.split()[1])
+
+    def does_hold() -> bool:
+        cat = subprocess.Popen(["cat", f"/proc/{pid}/cmdline"], stdout=subprocess.DEVNULL)
+        try:
+            cat.wait(0.3)
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            cat.kill()
+            cat.wait()
+        return False
+
+    until(does_hold, "it holds its readers")
+    yield pid
     process.stdin.close()
     process.wait()
     process.stdout.close()
@@ -159,30 +173,25 @@ def test_threads_share_a_handle() -> None:
         assert rows == [[os.getpid()]] * 200
 
 
-def test_the_interpreter_runs_meanwhile() -> None:
+def test_the_interpreter_runs_meanwhile(holder: int) -> None:
     """A query does not hold the interpreter: another thread runs while it is under way."""
-    handle = taskdiag.Handle(source="procfs")
-    ticks, stop = [0], threading.Event()
+    stop = threading.Event()
+    ticks: list[float] = []
 
     def tick() -> None:
-        while not stop.is_set():
-            ticks[0] += 1
-            time.sleep(0)
+        while not stop.wait(0.001):
+            ticks.append(time.monotonic())
 
     thread = threading.Thread(target=tick)
     thread.start()
     try:
-        # Whoever holds the interpreter gives it up after this time, so that a query that held it
-        # would have no tick in it.
-        moved = 0
-        for _ in range(10):
-            before = ticks[0]
-            handle.processes("all")
-            moved += ticks[0] > before + 1
-        assert moved >= 5
+        began = time.monotonic()
+        taskdiag.processes(["pid", "cmdline"], pids=holder, patience=1, source="procfs")
+        ended = time.monotonic()
     finally:
         stop.set()
         thread.join()
+    assert ended - began >= 1 and len([when for when in ticks if began + 0.2 < when < ended - 0.2]) > 5
 
 
 def test_asyncio() -> None:
