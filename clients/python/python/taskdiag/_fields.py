@@ -45,7 +45,7 @@ FIELDS: dict[str, Info] = {
     "rt_priority": Info("rt_priority", "cpu", "number", "stat rt_priority", "", "", "Real-time priority: 1 to 99. 0 for other tasks."),
     "policy": Info("policy", "cpu", "number", "stat policy", "", "", "Scheduling policy: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext."),
     "cpu": Info("cpu", "cpu", "number", "stat processor", "", "", "Processor on which the task ran last."),
-    "affinity": Info("affinity", "cpu", "list of processors", "status Cpus_allowed_list", "", "", "Processors on which the task may run."),
+    "affinity": Info("affinity", "cpu", "list of processors", "status Cpus_allowed", "", "", "Processors on which the task may run."),
     "voluntary_switches": Info("voluntary_switches", "cpu", "count", "status voluntary_ctxt_switches", "", "", "Voluntary context switches, of this thread alone."),
     "involuntary_switches": Info("involuntary_switches", "cpu", "count", "status nonvoluntary_ctxt_switches", "", "", "Involuntary context switches, of this thread alone."),
     "guest_ns": Info("guest_ns", "cpu", "nanoseconds", "stat guest_time", "", "", "Time spent running virtual processors, which utime_ns includes. procfs gives whole clock ticks."),

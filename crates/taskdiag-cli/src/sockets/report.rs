@@ -10,7 +10,7 @@ use super::sums::{self, By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::SortBy;
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{say, who_may, Failure, Outcome};
+use crate::outcome::{say, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -247,7 +247,7 @@ impl<'a> Report<'a> {
                 outcome = Outcome::Partial;
             }
         };
-        let may = who_may();
+        let may = WhoMay::see_denied();
         lacks(
             answer.namespaces_denied,
             "network namespace",

@@ -103,7 +103,7 @@ pub fn sorted_by(row: &Row<'_>, socket: &Socket<'_>, field: SocketField) -> Resu
 /// Appends owners as people read them.
 pub fn owners(out: &mut Vec<u8>, socket: &Socket<'_>) {
     match socket.owners {
-        Ok(Some([])) | Ok(None) | Err(_) => out.push(b'-'),
+        Ok(Some([]) | None) | Err(_) => out.push(b'-'),
         Ok(Some(owners)) => {
             let mut plain = Vec::new();
             write_owners(&mut plain, owners, b',');
