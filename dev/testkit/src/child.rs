@@ -126,9 +126,14 @@ pub fn command(test: &str, name: &str, world: World) -> Command {
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(PART, name);
-    // SAFETY: `enter` makes system calls only; it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(move || enter(world)) };
+    in_world(&mut command, world);
     command
+}
+
+/// Lets a command run in a world.
+pub fn in_world(command: &mut Command, world: World) -> &mut Command {
+    // SAFETY: `enter` makes system calls only; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(move || enter(world)) }
 }
 
 /// The name of the test that this is used in.

@@ -6,11 +6,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcsetwinsize, Winsize};
+use taskdiag_testkit::child::{self, Proc, World};
 pub use taskdiag_zoo::copy_program;
 
 /// The result of a run of the binary.
@@ -138,28 +139,17 @@ pub fn check_full_disk(args: &[&str]) {
 
 /// Runs the binary as nobody. `None` if we are not root and so can't become somebody else.
 pub fn run_as_nobody(args: &[&str]) -> Option<Run> {
-    run_copy(|copy| {
-        let mut command = Command::new(copy);
-        command.args(args).uid(65534).gid(65534);
-        command
-    })
+    run_copy(|command| command.args(args).uid(65534).gid(65534))
 }
 
 /// Runs the binary as nobody, but with all that loading BPF programs takes.
 pub fn run_with_two_capabilities(args: &[&str]) -> Option<Run> {
-    run_copy(|copy| {
-        let mut command = Command::new("setpriv");
-        let sets = "-all,+bpf,+perfmon";
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        command.args(["--inh-caps", sets, "--ambient-caps", sets]);
-        command.arg(copy).args(args);
-        command
-    })
+    run_copy(|command| child::in_world(command.args(args), child::nobody(child::BOTH)))
 }
 
-/// Runs a command with a copy of the binary that everybody can execute: the directory of the build
-/// may not be accessible. `None` if we are not root.
-fn run_copy(command: impl FnOnce(&Path) -> Command) -> Option<Run> {
+/// Runs a copy of the binary that everybody can execute: the directory of the build may not be
+/// accessible. `None` if we are not root.
+fn run_copy(prepare: impl FnOnce(&mut Command) -> &mut Command) -> Option<Run> {
     if fs::metadata("/proc/self")
         .map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata))
         .ok()?
@@ -172,17 +162,19 @@ fn run_copy(command: impl FnOnce(&Path) -> Command) -> Option<Run> {
     let copy = std::env::temp_dir().join(name);
     copy_program(env!("CARGO_BIN_EXE_taskdiag").as_ref(), &copy).expect("the binary");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let output = command(&copy).output();
+    let output = prepare(&mut Command::new(&copy)).output();
     fs::remove_file(&copy).expect("it is ours");
     Some(Run::new(output.expect("the binary runs")))
 }
 
-/// Runs the binary where `/proc` is another file system.
+/// Runs the binary where `/proc` is not mounted.
 pub fn run_without_proc(args: &[&str]) -> Run {
-    let mut inside = Command::new("unshare");
-    inside.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /proc && exec \"$@\"", "sh"]);
-    let output = inside.arg(env!("CARGO_BIN_EXE_taskdiag")).args(args).output();
-    Run::new(output.expect("util-linux has unshare"))
+    let world = World {
+        proc: Proc::None,
+        ..World::default()
+    };
+    let output = child::in_world(&mut command(args), world).output();
+    Run::new(output.expect("the binary runs"))
 }
 
 /// A process that waits until it is dropped.
