@@ -34,7 +34,7 @@ fi
 "$venv/bin/pip" install --quiet --force-reinstall --no-deps "$work"/wheels/*.whl
 
 # Errors of types are found as users find them: in the installed package.
-"$venv/bin/mypy" --strict --cache-dir "$work/mypy" --no-error-summary generate.py tests/*.py
+"$venv/bin/mypy" --strict --cache-dir "$work/mypy" --no-error-summary generate.py bench.py examples/*.py tests/*.py
 quietly "$venv/bin/python" -m mypy.stubtest --concise --mypy-config-file pyproject.toml \
     --allowlist tests/stubtest.txt --ignore-unused-allowlist taskdiag
 exec "$venv/bin/python" -m pytest "$@"
