@@ -35,7 +35,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-python-sdist soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -88,6 +88,11 @@ test-python: ## Run the tests of the Python client
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/python/test.sh
+
+conformance: ## Run the cases of conformance/ with each client
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@clients/python/test.sh tests/test_conformance.py
 
 test-python-sdist: ## The same with a wheel made from the source distribution, as pip makes it
 	@dev/setup.sh test
