@@ -25,5 +25,11 @@ target/release/taskdiag-bench --scale all --rounds 5 --markdown target/benchmark
     echo '```'
     make --silent --directory dev/loader-bench
     echo '```'
+    echo
+    echo "## The Python client"
+    echo
+    echo "Eight attributes of all processes, in one interpreter, in turns (\`clients/python/bench.sh\`):"
+    echo
+    clients/python/bench.sh
 } >target/benchmarks-whole.md
 mv target/benchmarks-whole.md "$document"
