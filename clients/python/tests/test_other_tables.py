@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_files(source: Any) -> None:
 
 
 def test_cachestat() -> None:
-    with tempfile.TemporaryDirectory(dir=Path(__file__).parents[3] / "target") as directory:
+    with tempfile.TemporaryDirectory() as directory:
         for name, size in [("a", 4096), ("b", 100_000), ("c/d", 1)]:
             path = Path(directory, name)
             path.parent.mkdir(exist_ok=True)
@@ -111,13 +110,12 @@ def test_cachestat() -> None:
 
 
 def test_memory(stopped: Stopped) -> None:
-    block = mmap.mmap(-1, 8 << 20)
-    block.write(b"x" * (8 << 20))
-    (row,) = taskdiag.memory(pids=os.getpid(), budget=math.inf, max_age=0)
-    assert row.uss_bytes is not None and row.pss_bytes is not None and row.pss_bytes >= row.uss_bytes > 8 << 20
-    with open("/proc/self/smaps_rollup") as rollup:
+    (row,) = taskdiag.memory(pids=stopped.pid, budget=math.inf, max_age=0)
+    assert row.uss_bytes is not None and row.pss_bytes is not None and row.pss_bytes >= row.uss_bytes > 0
+    with open(f"/proc/{stopped.pid}/smaps_rollup") as rollup:
         pss = next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
-    assert abs(pss - row.pss_bytes) < 4 << 20
+    # What others share with it changes.
+    assert abs(pss - row.pss_bytes) < 1 << 20
     (none,) = taskdiag.memory(["pid", "pss_bytes"], pids=stopped.pid, budget=0)
     assert none.absent == {"pss_bytes": "over budget"}
     (large,) = taskdiag.memory(["pid", "pss_bytes"], pids=os.getpid(), max_rss_bytes=1, max_age=0)

@@ -254,7 +254,7 @@ grown = memory() - before
 assert grown < 2 << 20, grown
 assert len(os.listdir("/proc/self/fd")) <= descriptors, os.listdir("/proc/self/fd")
 """
-    python(script)
+    python(script, 120 + SOAK / 5)
 
 
 # `SOAK=10000 clients/python/test.sh -k leaks` is the whole soak.
