@@ -10,6 +10,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, ListArray, PrimitiveArray, RecordBatch, RecordBatchIterator,
     RecordBatchOptions, StringArray, StructArray, UInt64Array,
 };
+use arrow_buffer::ScalarBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -54,6 +55,21 @@ pub fn array(column: &Column, form: Form) -> Result<ArrayRef, ArrowError> {
             ]
             .into();
             let items = StructArray::try_new(fields, vec![Arc::new(names), limits(softs), limits(hards)], None)?;
+            list(Arc::new(items), offsets.clone(), nulls)?
+        }
+        Data::OwnerLists(offsets, owners) => {
+            let comms = text_array(&owners.comms, None, form)?;
+            let numbers = |numbers: &ScalarBuffer<u32>| {
+                PrimitiveArray::<UInt32Type>::try_new(numbers.clone(), None).map(|array| Arc::new(array) as ArrayRef)
+            };
+            let fields: Fields = vec![
+                Field::new("pid", DataType::UInt32, false),
+                Field::new("comm", comms.data_type().clone(), false),
+                Field::new("fd", DataType::UInt32, false),
+            ]
+            .into();
+            let arrays = vec![numbers(&owners.pids)?, comms, numbers(&owners.fds)?];
+            let items = StructArray::try_new(fields, arrays, None)?;
             list(Arc::new(items), offsets.clone(), nulls)?
         }
     })

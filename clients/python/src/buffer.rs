@@ -23,7 +23,9 @@ fn numbers(data: &Data) -> Option<Numbers> {
         Data::Signed(values) => (values.inner().as_ptr(), 8, c"q"),
         Data::Float(values) => (values.inner().as_ptr(), 8, c"d"),
         Data::Flag(values) => (values.inner().as_ptr(), 1, c"?"),
-        Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) => return None,
+        Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) | Data::OwnerLists(..) => {
+            return None
+        }
     };
     Some(Numbers { start, size, format })
 }

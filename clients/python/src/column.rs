@@ -1,6 +1,7 @@
 //! Columns: the values of one field for all rows, and the reasons of those that are missing.
 
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use taskdiag::sockets::Owner;
 use taskdiag::{Absent, Kind, Value};
 
 /// What a column's values are in memory.
@@ -24,6 +25,19 @@ pub enum Data {
     NumberLists(OffsetBuffer<i32>, ScalarBuffer<u32>),
     /// Resource limits: for each row where its limits end, their names, and soft and hard ones.
     LimitLists(OffsetBuffer<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
+    /// Owners of sockets: for each row where its owners end, and these.
+    OwnerLists(OffsetBuffer<i32>, Owners),
+}
+
+/// Owners of sockets one behind the other.
+#[derive(Clone, Debug)]
+pub struct Owners {
+    /// Their processes.
+    pub pids: ScalarBuffer<u32>,
+    /// The names of these.
+    pub comms: Texts,
+    /// The descriptors.
+    pub fds: ScalarBuffer<u32>,
 }
 
 /// Byte strings one behind the other.
@@ -112,6 +126,7 @@ enum Values {
     TextLists(Vec<i32>, TextsBuilder),
     NumberLists(Vec<i32>, Vec<u32>),
     LimitLists(Vec<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
+    OwnerLists(Vec<i32>, Vec<[u32; 2]>, TextsBuilder),
 }
 
 #[derive(Debug)]
@@ -185,6 +200,16 @@ impl Builder {
             Kind::Ids => Values::NumberLists(ends(), Vec::new()),
             Kind::Limits => Values::LimitLists(ends(), Vec::new(), [Vec::new(), Vec::new()]),
         };
+        Builder::with_values(name, kind, values, capacity)
+    }
+
+    /// A column of the owners of sockets.
+    pub fn of_owners(name: &'static str) -> Builder {
+        let values = Values::OwnerLists(vec![0], Vec::new(), TextsBuilder::new(0));
+        Builder::with_values(name, Kind::Texts, values, 0)
+    }
+
+    fn with_values(name: &'static str, kind: Kind, values: Values, capacity: usize) -> Builder {
         Builder {
             name,
             kind,
@@ -195,6 +220,25 @@ impl Builder {
             len: 0,
             capacity,
         }
+    }
+
+    /// Appends the owners of a socket, or the reason why they are missing. It must be a column of
+    /// owners.
+    pub fn push_owners(&mut self, owners: Result<&[Owner], &'static str>) {
+        match (owners, &mut self.values) {
+            (Ok(owners), Values::OwnerLists(ends, numbers, comms)) => {
+                for owner in owners {
+                    numbers.push([owner.pid, owner.fd]);
+                    comms.push(owner.comm.as_deref().unwrap_or_default());
+                }
+                ends.push(numbers.len() as i32);
+                if self.absent > 0 {
+                    self.codes.push(0);
+                }
+            }
+            (owners, _) => self.put_absent(owners.err().unwrap_or(Absent::Unsupported.as_str())),
+        }
+        self.len += 1;
     }
 
     /// Appends a value, or the reason why it is missing.
@@ -262,7 +306,8 @@ impl Builder {
             Values::Float(values) => values.push(0.0),
             Values::Flag(values) => values.push(0),
             Values::Text(texts) => texts.end(),
-            Values::TextLists(ends, _) | Values::NumberLists(ends, _) | Values::LimitLists(ends, ..) => repeat(ends),
+            Values::TextLists(ends, _) | Values::NumberLists(ends, _) => repeat(ends),
+            Values::LimitLists(ends, ..) | Values::OwnerLists(ends, ..) => repeat(ends),
         }
     }
 
@@ -278,6 +323,15 @@ impl Builder {
             Values::TextLists(ends, texts) => Data::TextLists(offsets(ends), texts.finish()),
             Values::NumberLists(ends, numbers) => Data::NumberLists(offsets(ends), shrunk(numbers).into()),
             Values::LimitLists(ends, names, limits) => Data::LimitLists(offsets(ends), names, limits),
+            Values::OwnerLists(ends, numbers, comms) => {
+                let part = |index: usize| numbers.iter().map(|pair| pair[index]).collect::<Vec<u32>>().into();
+                let owners = Owners {
+                    pids: part(0),
+                    comms: comms.finish(),
+                    fds: part(1),
+                };
+                Data::OwnerLists(offsets(ends), owners)
+            }
         };
         let reasons = (self.absent > 0).then(|| Reasons {
             codes: Buffer::from_vec(shrunk(self.codes)),
@@ -300,7 +354,11 @@ impl Column {
         match &self.data {
             Data::Unsigned(_) | Data::Mask(_) | Data::Signed(_) | Data::Float(_) => 8,
             Data::Flag(_) => 1,
-            Data::Text(_) | Data::TextLists(..) | Data::NumberLists(..) | Data::LimitLists(..) => 0,
+            Data::Text(_)
+            | Data::TextLists(..)
+            | Data::NumberLists(..)
+            | Data::LimitLists(..)
+            | Data::OwnerLists(..) => 0,
         }
     }
 
@@ -316,6 +374,7 @@ impl Column {
             Data::TextLists(offsets, values) => offsets.len() * 4 + texts(values),
             Data::NumberLists(offsets, numbers) => offsets.len() * 4 + numbers.inner().len(),
             Data::LimitLists(offsets, names, _) => offsets.len() * 4 + names.len() * 48,
+            Data::OwnerLists(offsets, owners) => offsets.len() * 4 + owners.pids.len() * 8 + texts(&owners.comms),
         };
         data + self.reasons.as_ref().map_or(0, |reasons| reasons.codes.len())
     }
@@ -334,7 +393,10 @@ impl Column {
             Data::Float(values) => format!("{name}={}", values[row]),
             Data::Flag(values) => format!("{name}={}", if values[row] != 0 { "True" } else { "False" }),
             Data::Text(texts) => format!("{name}={}", quoted(texts.get(row))),
-            Data::TextLists(offsets, _) | Data::NumberLists(offsets, _) | Data::LimitLists(offsets, ..) => {
+            Data::TextLists(offsets, _)
+            | Data::NumberLists(offsets, _)
+            | Data::LimitLists(offsets, ..)
+            | Data::OwnerLists(offsets, _) => {
                 format!("{name}=[{}]", offsets[row + 1] - offsets[row])
             }
         }

@@ -11,6 +11,7 @@ use crate::files::{self, Asked};
 use crate::fork;
 use crate::query::{self, Chosen};
 use crate::rows;
+use crate::sockets;
 use crate::table::Table;
 use crate::tree;
 
@@ -281,6 +282,39 @@ impl Handle {
         let chosen = rows::chosen(fields, &files::KEYS, &files::usual())?;
         let query = narrowed(about(pids, None, None)?, r#where, patience, Budget::default())?;
         let asked = Asked::new(query, chosen, [uses, kinds], deleted, &paths)?;
+        self.ask(py, |state| asked.ask(state))
+    }
+
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, kinds = None, states = None, ports = vec![],
+                        listening = false, info = false, own_netns = false, patience = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn sockets(
+        &self,
+        py: Python<'_>,
+        fields: Option<&Bound<'_, PyAny>>,
+        r#where: Option<&str>,
+        pids: Option<&Bound<'_, PyAny>>,
+        kinds: Option<&Bound<'_, PyAny>>,
+        states: Option<&Bound<'_, PyAny>>,
+        ports: Vec<u16>,
+        listening: bool,
+        info: bool,
+        own_netns: bool,
+        patience: Option<f64>,
+    ) -> PyResult<Table> {
+        let chosen = rows::chosen(fields, &sockets::KEYS, &sockets::usual(info))?;
+        let query = about(pids, None, None)?.fields(Field::StartNs | Field::Comm);
+        let query = narrowed(query, None, patience, Budget::default())?;
+        let narrowed = sockets::Narrowed {
+            kinds,
+            states,
+            filter: r#where,
+            ports,
+            listening,
+            owned: pids.is_some(),
+            own_netns,
+        };
+        let asked = sockets::Asked::new(query, chosen, narrowed)?;
         self.ask(py, |state| asked.ask(state))
     }
 

@@ -16,6 +16,7 @@ mod maps;
 mod pagecache;
 mod query;
 mod rows;
+mod sockets;
 mod table;
 mod tree;
 mod value;

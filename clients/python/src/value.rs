@@ -51,6 +51,17 @@ pub fn value<'py>(py: Python<'py>, column: &Column, row: usize, look: Look) -> P
             }
             limits.into_any()
         }
+        Data::OwnerLists(offsets, owners) => {
+            let list = PyList::empty(py);
+            for index in range(offsets, row) {
+                let owner = PyDict::new(py);
+                owner.set_item("pid", owners.pids[index])?;
+                owner.set_item("comm", text(py, owners.comms.get(index), look)?)?;
+                owner.set_item("fd", owners.fds[index])?;
+                list.append(owner)?;
+            }
+            list.into_any()
+        }
     }))
 }
 

@@ -204,6 +204,7 @@ def test_asyncio_queries(stopped: Stopped) -> None:
             aio.tree(stopped.pid, "pid"),
             aio.memory("pid,uss_bytes", pids=stopped.pid),
             aio.files("pid,fd", pids=stopped.pid),
+            aio.sockets("family", kinds="netlink,unix,tcp"),
             aio.maps(stopped.pid),
             aio.normalize(stopped.pid, [0]),
             aio.cachestat("/proc/self/exe"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,32 @@ def test_files(source: Any) -> None:
             taskdiag.files(**arguments)  # type: ignore[arg-type]
     with pytest.raises(taskdiag.UnknownField, match="the columns are: pid, comm"):
         taskdiag.files(["inodes"])
+
+
+def test_sockets() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind(f"\0taskdiag-{os.getpid()}")
+        port = server.getsockname()[1]
+        table = taskdiag.sockets(kinds="tcp", ports=[port], own_netns=True)
+        assert table.to_dicts() == command("sockets", "--tcp", "--port", str(port), "--own-netns")
+        (row,) = table
+        comm = Path("/proc/self/comm").read_text().strip()
+        owner = {"pid": os.getpid(), "comm": comm, "fd": server.fileno()}
+        assert (row.state, row.local_port, row.owners) == ("LISTEN", port, [owner])
+        assert pyarrow.table(table)["owners"].to_pylist() == [[owner]]
+        own = taskdiag.sockets(["inode", "path", "family"], pids=os.getpid(), own_netns=True)
+        inodes = {os.fstat(each.fileno()).st_ino for each in (server, local)}
+        assert inodes <= set(own.column("inode")) and own.columns == ["inode", "path", "family"]
+        named = taskdiag.sockets("inode", where=f"local_port == {port} and pid == {os.getpid()}", states="listen")
+        assert named.column("inode").to_list() == [row.inode]
+        info = taskdiag.sockets(info=True, kinds="tcp", ports=[port], listening=True, own_netns=True)
+        assert info.to_dicts() == command("sockets", "--tcp", "-l", "--port", str(port), "--own-netns", "--info")
+    for arguments, message in [({"kinds": "icmp"}, "known are tcp"), ({"states": "x"}, "known are"),
+                               ({"where": "port == 1"}, "port")]:  # fmt: skip
+        with pytest.raises(taskdiag.InvalidInput, match=message):
+            taskdiag.sockets(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(taskdiag.Unsupported, match="does not answer about sockets"):
+        taskdiag.Handle(source="broker").sockets("family")
 
 
 def test_cachestat() -> None:

@@ -26,7 +26,7 @@ from taskdiag._errors import (
     UnknownField,
 )
 from taskdiag._fields import FIELDS, GROUPS
-from taskdiag._functions import files, memory, processes, threads, tree, watch
+from taskdiag._functions import files, memory, processes, sockets, threads, tree, watch
 from taskdiag._taskdiag import (
     ArrowExport,
     Column,
@@ -77,6 +77,7 @@ __all__ = [
     "memory",
     "normalize",
     "processes",
+    "sockets",
     "threads",
     "tree",
     "watch",

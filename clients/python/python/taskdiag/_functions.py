@@ -163,6 +163,46 @@ def files(
     )
 
 
+def sockets(
+    fields: Iterable[str] | str | None = None,
+    *,
+    where: str | None = None,
+    pids: Iterable[int] | int | None = None,
+    kinds: Iterable[str] | str | None = None,
+    states: Iterable[str] | str | None = None,
+    ports: Iterable[int] = (),
+    listening: bool = False,
+    info: bool = False,
+    own_netns: bool = False,
+    patience: float | None = None,
+    source: _Source = "auto",
+) -> Table:
+    """Ask about the sockets of the machine, in all network namespaces: one row for each, with the
+    processes that have it in ``owners``.
+
+    :param where: an expression over the fields of sockets, and pid, comm and fd of an owner.
+    :param pids: only sockets that these processes have.
+    :param kinds: ``tcp``, ``udp``, ``raw``, ``unix``, ``netlink``, ``packet``, ``vsock``.
+    :param states: as ss(8) names them: ``ESTAB``, ``LISTEN``, ``TIME-WAIT``.
+    :param ports: only sockets of IP with one of these ports, at either end.
+    :param listening: only sockets that wait for a peer.
+    :param info: what TCP knows of connections, too.
+    :param own_netns: only those of the caller's own network namespace.
+    """
+    return _handle(source, None).sockets(
+        fields,
+        where=where,
+        pids=pids,
+        kinds=kinds,
+        states=states,
+        ports=list(ports),
+        listening=listening,
+        info=info,
+        own_netns=own_netns,
+        patience=patience,
+    )
+
+
 def watch(
     fields: Iterable[str] | str | None = None,
     *,

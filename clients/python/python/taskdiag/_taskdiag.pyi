@@ -120,6 +120,22 @@ class Handle:
     ) -> Table:
         """Ask about the files that processes use, as taskdiag.files()."""
 
+    def sockets(
+        self,
+        fields: Iterable[str] | str | None = None,
+        *,
+        where: str | None = None,
+        pids: Iterable[int] | int | None = None,
+        kinds: Iterable[str] | str | None = None,
+        states: Iterable[str] | str | None = None,
+        ports: Iterable[int] = ...,
+        listening: bool = False,
+        info: bool = False,
+        own_netns: bool = False,
+        patience: float | None = None,
+    ) -> Table:
+        """Ask about the sockets of the machine, as taskdiag.sockets()."""
+
     def prepare(self, fields: Iterable[str] | str | None = None) -> None:
         """Load the BPF programs that can answer these fields now. Otherwise that is done once it
         pays off. It fails if they can't be loaded; procfs then answers."""

@@ -21,6 +21,7 @@ __all__ = [
     "memory",
     "normalize",
     "processes",
+    "sockets",
     "threads",
     "tree",
     "watch",
@@ -46,6 +47,7 @@ threads = _in_thread(taskdiag.threads)
 tree = _in_thread(taskdiag.tree)
 memory = _in_thread(taskdiag.memory)
 files = _in_thread(taskdiag.files)
+sockets = _in_thread(taskdiag.sockets)
 maps = _in_thread(taskdiag.maps)
 normalize = _in_thread(taskdiag.normalize)
 cachestat = _in_thread(taskdiag.cachestat)

@@ -1,0 +1,192 @@
+//! The sockets of the machine.
+
+use std::ops::ControlFlow;
+
+use pyo3::prelude::*;
+use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
+use taskdiag::{Absent, Query};
+
+use crate::column::Builder;
+use crate::errors;
+use crate::handle;
+use crate::query;
+use crate::rows::{key, Key};
+use crate::table::{About, Table};
+
+/// What rows can have, as the command's.
+pub const KEYS: [Key; SocketField::ALL.len()] = {
+    let mut keys = [key("", SocketField::ALL[0].kind()); SocketField::ALL.len()];
+    let mut index = 0;
+    while index < keys.len() {
+        keys[index] = key(SocketField::ALL[index].name(), SocketField::ALL[index].kind());
+        index += 1;
+    }
+    keys
+};
+
+/// The columns of a call that names none: all but what TCP knows of connections.
+pub fn usual(info: bool) -> Vec<usize> {
+    let is_usual = |&index: &usize| info || !SocketField::ALL[index].is_info();
+    (0..KEYS.len()).filter(is_usual).collect()
+}
+
+fn kinds(name: &str) -> PyResult<Kinds> {
+    const KINDS: [(&str, Kinds); 7] = [
+        ("tcp", Kinds::TCP),
+        ("udp", Kinds::UDP),
+        ("raw", Kinds::RAW),
+        ("unix", Kinds::UNIX),
+        ("netlink", Kinds::NETLINK),
+        ("packet", Kinds::PACKET),
+        ("vsock", Kinds::VSOCK),
+    ];
+    let found = KINDS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, kinds)| *kinds).ok_or_else(|| {
+        let known = KINDS.map(|(known, _)| known).join(", ");
+        errors::invalid(format!("kinds: {name:?} is none; known are {known}"))
+    })
+}
+
+fn state(name: &str) -> PyResult<State> {
+    let upper = name.to_ascii_uppercase().replace('_', "-");
+    State::ALL
+        .into_iter()
+        .find(|state| state.name() == upper)
+        .ok_or_else(|| {
+            let known = State::ALL.map(State::name).join(", ");
+            errors::invalid(format!("states: {name:?} is none; known are {known}"))
+        })
+}
+
+/// What a call asks for.
+#[derive(Debug)]
+pub struct Asked {
+    /// The processes that may be owners.
+    pub query: Query,
+    request: Request,
+    chosen: Vec<usize>,
+}
+
+/// What narrows an answer down.
+#[derive(Debug, Default)]
+pub struct Narrowed<'a, 'py> {
+    /// The names of kinds.
+    pub kinds: Option<&'a Bound<'py, PyAny>>,
+    /// The names of states.
+    pub states: Option<&'a Bound<'py, PyAny>>,
+    /// An expression.
+    pub filter: Option<&'a str>,
+    /// Ports at either end.
+    pub ports: Vec<u16>,
+    /// Only those that wait for a peer.
+    pub listening: bool,
+    /// Only those that one of the processes has.
+    pub owned: bool,
+    /// Only those of the caller's own network namespace.
+    pub own_netns: bool,
+}
+
+impl Asked {
+    /// What a call asks for, with the processes of `query`.
+    ///
+    /// # Errors
+    ///
+    /// For names that are not known, and a text that is no filter.
+    pub fn new(query: Query, chosen: Vec<usize>, narrowed: Narrowed<'_, '_>) -> PyResult<Asked> {
+        let mut request = Request::default();
+        let has = |is: fn(SocketField) -> bool| chosen.iter().any(|&index| is(SocketField::ALL[index]));
+        request.wants = Wants::empty();
+        request
+            .wants
+            .set(Wants::OWNERS, has(|field| field == SocketField::Owners));
+        request.wants.set(Wants::INFO, has(SocketField::is_info));
+        if let Some(names) = narrowed.kinds {
+            request.kinds = query::names(names)?
+                .iter()
+                .map(|name| kinds(name))
+                .collect::<PyResult<_>>()?;
+        }
+        if let Some(names) = narrowed.states {
+            request.states = query::names(names)?
+                .iter()
+                .map(|name| state(name))
+                .collect::<PyResult<_>>()?;
+        }
+        if let Some(expression) = narrowed.filter {
+            let filter = Filter::parse(expression).map_err(|error| errors::not_a_filter(&error))?;
+            request.filter = Some(filter);
+        }
+        request.ports = narrowed.ports;
+        request.listening = narrowed.listening;
+        request.owned = narrowed.owned;
+        if narrowed.own_netns {
+            request.place = Where::Here;
+        }
+        Ok(Asked { query, request, chosen })
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the library.
+    pub fn ask(&self, state: &mut handle::State) -> taskdiag::Result<Table> {
+        if self.request.has_owners() {
+            state.handle.query_into(&self.query, &mut state.snapshot)?;
+        }
+        let start = |&index: &usize| match SocketField::ALL[index] {
+            SocketField::Owners => Builder::of_owners(KEYS[index].name),
+            _ => Builder::new(KEYS[index].name, KEYS[index].kind, 0),
+        };
+        let mut columns: Vec<Builder> = self.chosen.iter().map(start).collect();
+        let answer = state.handle.sockets(&state.snapshot, &self.request, |socket| {
+            self.push(&mut columns, socket);
+            ControlFlow::Continue(())
+        })?;
+        let missing = if self.request.has_owners() {
+            state.snapshot.missing().to_vec()
+        } else {
+            Vec::new()
+        };
+        let columns = columns.into_iter().map(Builder::finish).collect();
+        Ok(Table::new(columns, answer.sockets as usize, about(&answer, missing)))
+    }
+
+    fn push(&self, columns: &mut [Builder], socket: &Socket<'_>) {
+        /// What such a socket does not have.
+        const NONE: &str = "none";
+        let row = Row::new(socket);
+        for (column, &index) in columns.iter_mut().zip(&self.chosen) {
+            match SocketField::ALL[index] {
+                SocketField::Owners => {
+                    let owners = socket.owners.map_err(Absent::as_str);
+                    column.push_owners(owners.and_then(|owners| owners.ok_or(NONE)));
+                }
+                field => {
+                    let value = row.value(field).map_err(Absent::as_str);
+                    column.push(value.and_then(|value| value.ok_or(NONE)));
+                }
+            }
+        }
+    }
+}
+
+fn about(answer: &Answer, missing: Vec<u32>) -> About {
+    let counters = vec![
+        ("sockets", answer.sockets),
+        ("namespaces", answer.namespaces),
+        ("namespaces_denied", answer.namespaces_denied),
+        ("processes_hidden", answer.processes_hidden),
+        ("processes_denied", answer.processes_denied),
+        ("undecided", answer.undecided),
+        ("interrupted", answer.interrupted),
+        ("failed", answer.failed),
+        ("no_answer", answer.silent),
+        ("malformed", answer.malformed),
+    ];
+    About {
+        sources: answer.unsupported.iter().map(|&list| (list, "unsupported")).collect(),
+        counters,
+        missing,
+    }
+}
