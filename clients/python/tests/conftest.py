@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -84,6 +85,25 @@ def zoo() -> Iterator[dict[str, int]]:
     process.stdin.close()
     process.wait()
     process.stdout.close()
+
+
+@contextmanager
+def a_broker(path: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A broker that answers at this socket, until the end."""
+    broker = subprocess.Popen([BROKER, "--socket", path], stderr=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        try:
+            return len(taskdiag.Handle(socket=path).processes("comm")) > 0
+        except taskdiag.Error:
+            return False
+
+    try:
+        until(answers, "the broker answers")
+        yield broker
+    finally:
+        broker.terminate()
+        broker.wait()
 
 
 def in_child(function: Callable[[], T], as_user: int | None = None) -> T:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import taskdiag
-from conftest import BROKER, IS_ROOT, NOBODY, ZOO, in_child, until
+from conftest import IS_ROOT, NOBODY, ZOO, a_broker, in_child
 from test_command import command
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[3] / "conformance/cases.json").read_text())
@@ -51,18 +51,8 @@ def socket() -> Iterator[str]:
         if not IS_ROOT:
             yield path
             return
-        broker = subprocess.Popen([BROKER, "--socket", path], stderr=subprocess.DEVNULL)
-
-        def answers() -> bool:
-            try:
-                return len(taskdiag.Handle(socket=path).processes("comm")) > 0
-            except taskdiag.Error:
-                return False
-
-        until(answers, "the broker answers")
-        yield path
-        broker.terminate()
-        broker.wait()
+        with a_broker(path):
+            yield path
 
 
 def of_proc(relation: dict[str, Any], pid: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import taskdiag
-from conftest import BROKER, IS_ROOT, NOBODY, in_child, until
+from conftest import IS_ROOT, NOBODY, a_broker, in_child
 
 
 def test_unknown_names() -> None:
@@ -98,36 +98,19 @@ def test_a_broker_that_dies() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         path = f"{directory}/socket"
-
-        def start() -> subprocess.Popen[bytes]:
-            broker = subprocess.Popen([BROKER, "--socket", path], stderr=subprocess.DEVNULL)
-
-            def answers() -> bool:
-                try:
-                    return len(taskdiag.Handle(socket=path).processes("comm")) > 0
-                except taskdiag.Error:
-                    return False
-
-            until(answers, "the broker answers")
-            return broker
-
-        broker = start()
-        handle = taskdiag.Handle(socket=path)
-        table = handle.processes(["pid", "comm"], pids=os.getpid())
-        assert table.sources == {"base": "broker"} and len(table) == 1
-        own = in_child(lambda: [row.pid for row in taskdiag.processes("pid,comm", socket=path)], NOBODY)
-        assert os.getpid() not in own
-        broker.kill()
-        broker.wait()
-        with pytest.raises(taskdiag.Error):
-            handle.processes(["pid", "comm"])
-        os.unlink(path)
-        broker = start()
-        try:
-            assert len(handle.processes(["pid", "comm"], pids=os.getpid())) == 1
-        finally:
-            broker.terminate()
+        with a_broker(path) as broker:
+            handle = taskdiag.Handle(socket=path)
+            table = handle.processes(["pid", "comm"], pids=os.getpid())
+            assert table.sources == {"base": "broker"} and len(table) == 1
+            own = in_child(lambda: [row.pid for row in taskdiag.processes("pid,comm", socket=path)], NOBODY)
+            assert os.getpid() not in own
+            broker.kill()
             broker.wait()
+            with pytest.raises(taskdiag.Error):
+                handle.processes(["pid", "comm"])
+        os.unlink(path)
+        with a_broker(path):
+            assert len(handle.processes(["pid", "comm"], pids=os.getpid())) == 1
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="root becomes nobody")
