@@ -98,7 +98,7 @@ fn open_deleted_file() -> fs::File {
 
 /// The commands that write documents, each with its schema.
 fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
-    let lists: [(&'static str, &[&str]); 28] = [
+    let lists: [(&'static str, &[&str]); 33] = [
         ("tasks", &["ps"]),
         ("tasks", &["ps", "-T"]),
         ("tasks", &["ps", "-o", "all,rollup", "--names"]),
@@ -121,6 +121,11 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
         ("files-by", &["files", "--by", "user"]),
         ("files-by", &["files", "--by", "unit"]),
         ("files-by", &["files", "--by", "path", pid]),
+        ("sockets", &["sockets"]),
+        ("sockets", &["sockets", "--info", "--unix", "--tcp"]),
+        ("sockets", &["sockets", "-o", "all", "--sort", "-inode", "--limit", "3"]),
+        ("sockets-by", &["sockets", "--by", "program"]),
+        ("sockets-by", &["sockets", "--by", "port"]),
         ("normalize", &["normalize", pid, "0x1000", "0xffffffffff600000"]),
         ("cache", &["cache", "-s", "/etc", "/missing"]),
         ("cache", &["cache", "--top", "5", "-o", "all"]),
@@ -137,6 +142,7 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
 fn documents_fit_their_schemas() {
     let sleeper = Sleeper::new("schema \u{1b}[31m");
     let _deleted = open_deleted_file();
+    let _listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     for (name, args) in documents(&sleeper.pid()) {
         let (documents, rows) = (Checker::of_documents(name), Checker::of_rows(name));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -110,7 +110,7 @@
 //!   if these are missing, taskdiag is built without the programs. Without the feature, or the
 //!   programs, procfs and the broker answer, and [`Handle::prepare`] fails with
 //!   [`Unsupported`](ErrorKind::Unsupported).
-//! - `serde`: `Serialize` for tasks, values, absences, events, open files and mappings, in the shape of the
+//! - `serde`: `Serialize` for tasks, values, absences, events, open files, sockets and mappings, in the shape of the
 //!   command's JSON: a row is a map of its values, and of the reasons of missing ones under
 //!   `absent`.
 

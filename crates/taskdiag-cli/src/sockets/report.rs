@@ -10,7 +10,7 @@ use super::sums::{self, By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::SortBy;
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{say, Failure, Outcome, WhoMay};
+use crate::outcome::{say, who_may, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -237,17 +237,11 @@ impl<'a> Report<'a> {
         Ok(output.finish()?)
     }
 
-    /// Says what is missing.
-    pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let mut outcome = Outcome::Complete;
-        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| {
-            if count > 0 {
-                let what = if count == 1 { one } else { many };
-                say(format_args!("{count} {what} {rest}"));
-                outcome = Outcome::Partial;
-            }
-        };
-        let may = WhoMay::see_denied();
+    /// Says what may not be seen. That is not missing if nobody may see it.
+    fn report_denied(&self, answer: &Answer) -> Outcome {
+        let may = who_may();
+        let mut is_partial = false;
+        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| is_partial |= says(count, one, many, rest);
         lacks(
             answer.namespaces_denied,
             "network namespace",
@@ -268,11 +262,29 @@ impl<'a> Report<'a> {
                 &format!("not show their descriptors: owners may be missing ({may})"),
             );
         }
+        if is_partial && WhoMay::see_denied() != WhoMay::Nobody {
+            Outcome::Partial
+        } else {
+            Outcome::Complete
+        }
+    }
+
+    /// Says what is missing.
+    pub(super) fn report(&self, answer: &Answer) -> Outcome {
+        let mut outcome = self.report_denied(answer);
+        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| {
+            if says(count, one, many, rest) {
+                outcome = Outcome::Partial;
+            }
+        };
         lacks(
             answer.undecided,
             "socket",
             "sockets",
-            &format!("left out: what they are filtered by may not be seen ({may}), or did not come in time"),
+            &format!(
+                "left out: what they are filtered by may not be seen ({}), or did not come in time",
+                who_may()
+            ),
         );
         lacks(
             answer.silent,
@@ -312,6 +324,15 @@ impl<'a> Report<'a> {
         }
         outcome
     }
+}
+
+/// Says that something is missing, if it is.
+fn says(count: u64, one: &str, many: &str, rest: &str) -> bool {
+    if count > 0 {
+        let what = if count == 1 { one } else { many };
+        say(format_args!("{count} {what} {rest}"));
+    }
+    count > 0
 }
 
 /// What was counted.

@@ -4,6 +4,8 @@ pub mod diag;
 mod field;
 mod info;
 mod names;
+#[cfg(feature = "serde")]
+mod serialize;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,0 +1,367 @@
+//! `taskdiag sockets` from outside.
+//!
+//! Each test makes its sockets in a network namespace of its own thread, which commands that the
+//! thread starts inherit. That takes root.
+
+mod common;
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+
+use common::{check_closed_pipe, check_full_disk, free_pid, run, run_as_nobody, Run};
+use serde_json::{json, Value};
+
+/// Moves this thread into a new network namespace, in which the loopback interface is up.
+fn enter_new_network() {
+    // SAFETY: a system call without pointers.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(unshared, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the structure is numbers, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *place = *byte as _;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as _;
+    let any = UnixDatagram::unbound().expect("a socket");
+    // SAFETY: the request is of this thread alone, and as the kernel takes it.
+    let set = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sockets of a test.
+struct Network {
+    listener: TcpListener,
+    client: TcpStream,
+    server: TcpStream,
+    unix: UnixListener,
+}
+
+impl Network {
+    fn new() -> Network {
+        enter_new_network();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("the other end");
+        let name = SocketAddr::from_abstract_name("taskdiag \u{1b}[31m").expect("a name");
+        Network {
+            listener,
+            client,
+            server,
+            unix: UnixListener::bind_addr(&name).expect("a socket"),
+        }
+    }
+
+    fn port(&self) -> String {
+        self.listener.local_addr().expect("an address").port().to_string()
+    }
+}
+
+fn own() -> String {
+    std::process::id().to_string()
+}
+
+fn inode(file: &impl std::os::fd::AsRawFd) -> u64 {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::metadata(path).expect("our own socket").ino()
+}
+
+/// Runs it for this network namespace alone, where all can be answered.
+fn complete(args: &[&str]) -> Run {
+    let run = run(&[&["sockets", "--own-netns"], args].concat());
+    assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
+    run
+}
+
+fn rows(args: &[&str]) -> Vec<Value> {
+    let run = complete(&[args, &["--json"]].concat());
+    run.json()["rows"].as_array().expect("rows").clone()
+}
+
+/// The inode numbers of rows, ascending.
+fn inodes(args: &[&str]) -> Vec<u64> {
+    let mut inodes: Vec<u64> = rows(args).iter().filter_map(|row| row["inode"].as_u64()).collect();
+    inodes.sort_unstable();
+    inodes
+}
+
+/// Check a row of each kind, and the owner of a socket.
+#[test]
+fn rows_have_values() {
+    let network = Network::new();
+    let all = rows(&[]);
+    let row = |file: u64| {
+        let found = all.iter().find(|row| row["inode"] == file);
+        found.unwrap_or_else(|| panic!("{file}: {all:#?}"))
+    };
+    let port: u16 = network.port().parse().expect("a port");
+    let listener = row(inode(&network.listener));
+    assert_eq!(
+        [
+            &listener["family"],
+            &listener["type"],
+            &listener["protocol"],
+            &listener["state"]
+        ],
+        [&json!("inet"), &json!("stream"), &json!("tcp"), &json!("LISTEN")]
+    );
+    assert_eq!(
+        (&listener["local_addr"], &listener["local_port"]),
+        (&json!("127.0.0.1"), &json!(port))
+    );
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("our own name");
+    let owner = json!({"pid": std::process::id(), "comm": comm.trim_end(), "fd": network.listener.as_raw_fd()});
+    assert_eq!(listener["owners"], json!([owner]));
+    assert_eq!(listener["absent"]["remote_addr"], "none");
+    let netns = std::fs::metadata("/proc/thread-self/ns/net")
+        .expect("a namespace")
+        .ino();
+    assert_eq!(listener["netns"], netns);
+    let client = row(inode(&network.client));
+    assert_eq!(
+        (&client["state"], &client["remote_port"]),
+        (&json!("ESTAB"), &json!(port))
+    );
+    let unix = row(inode(&network.unix));
+    assert_eq!(
+        (&unix["family"], &unix["path"]),
+        (&json!("unix"), &json!("@taskdiag \u{1b}[31m"))
+    );
+    assert_eq!(unix["absent"]["local_port"], "none");
+}
+
+/// Check that each option chooses, and that several add up as they say.
+#[test]
+fn options_choose_sockets() {
+    let network = Network::new();
+    let [listener, client, server] = [inode(&network.listener), inode(&network.client), inode(&network.server)];
+    let unix = inode(&network.unix);
+    let sorted = |mut inodes: Vec<u64>| {
+        inodes.sort_unstable();
+        inodes
+    };
+    let tcp = sorted(vec![listener, client, server]);
+    let port = network.port();
+    assert_eq!(inodes(&["--tcp"]), tcp);
+    assert_eq!(
+        inodes(&["--tcp", "--unix"]),
+        sorted(vec![listener, client, server, unix])
+    );
+    assert_eq!(inodes(&["--tcp", "--unix", "-l"]), sorted(vec![listener, unix]));
+    assert_eq!(inodes(&["--port", &port]), tcp);
+    assert_eq!(
+        inodes(&["--tcp", "--state", "established"]),
+        sorted(vec![client, server])
+    );
+    assert_eq!(inodes(&["--state", "LISTEN,estab", "--tcp"]), tcp);
+    assert_eq!(
+        inodes(&["--where", &format!("remote_port == {port} and uid == 'root'")]),
+        [client]
+    );
+    assert_eq!(inodes(&["--where", "path ~ '^@taskdiag'"]), [unix]);
+    let by_fd = format!("pid == {} and fd == {}", own(), network.server.as_raw_fd());
+    assert_eq!(inodes(&["--where", &by_fd]), [server]);
+    assert_eq!(inodes(&[&own()]), sorted(vec![listener, client, server, unix]));
+    assert_eq!(inodes(&["-p", &own(), "--tcp"]), tcp);
+    assert!(rows(&["-u", "nobody", "--tcp"]).is_empty());
+    assert_eq!(rows(&["--tcp", "--limit", "2"]).len(), 2);
+    let sorted_by = rows(&["--tcp", "--sort", "-inode", "-o", "inode"]);
+    let order: Vec<u64> = sorted_by.iter().filter_map(|row| row["inode"].as_u64()).collect();
+    assert_eq!(order, tcp.iter().rev().copied().collect::<Vec<u64>>());
+}
+
+/// Check the table: what ss shows, with harmless names, and without the number of the only
+/// namespace.
+#[test]
+fn tables_are_for_people() {
+    let network = Network::new();
+    let port = network.port();
+    let text = complete(&["--tcp", "--unix"]).text();
+    let mut lines = text.lines();
+    let words = |line: &str| {
+        line.split_ascii_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<String>>()
+    };
+    let headings = ["PROTO", "STATE", "RECV-Q", "SEND-Q", "LOCAL", "PEER", "OWNERS"];
+    assert_eq!(words(lines.next().expect("headings")), headings);
+    let rest: Vec<Vec<String>> = lines.map(words).collect();
+    let local = format!("127.0.0.1:{port}");
+    let listener = rest
+        .iter()
+        .find(|line| line[1] == "LISTEN" && line[0] == "tcp")
+        .expect("the listener");
+    assert_eq!((&listener[2][..], &listener[4], &listener[5][..]), ("0", &local, "*"));
+    let fd = network.listener.as_raw_fd();
+    assert!(
+        listener[6].starts_with(&format!("{}/", own())) && listener[6].ends_with(&format!(":{fd}")),
+        "{text}"
+    );
+    assert!(rest.iter().any(|line| line[1] == "ESTAB" && line[5] == local), "{text}");
+    assert!(text.contains("unix/stream") && !text.contains('\u{1b}'), "{text}");
+    let info = complete(&["--tcp", "--info"]).text();
+    assert!(
+        info.lines()
+            .next()
+            .is_some_and(|line| line.contains("RTT") && line.contains("RETRANS")),
+        "{info}"
+    );
+    assert!(info.contains("ms "), "{info}");
+    assert!(!complete(&["--tcp", "--no-header"]).text().contains("PROTO"));
+    assert_eq!(
+        complete(&["--tcp", "-l", "-o", "state,local_port", "--no-header"]).text(),
+        format!("LISTEN {port}\n")
+    );
+}
+
+/// Check CSV and lines of JSON, with owners as one text and as objects.
+#[test]
+fn formats_have_owners() {
+    let network = Network::new();
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("our own name");
+    let owner = format!("{}/{}:{}", own(), comm.trim_end(), network.listener.as_raw_fd());
+    let csv = complete(&["--tcp", "-l", "-o", "state,owners,rtt_ns,path", "--csv"]).text();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("state,owners,rtt_ns,path"));
+    let line = lines.next().expect("a row");
+    assert!(
+        line.starts_with(&format!("LISTEN,{owner},")) && line.ends_with(','),
+        "{csv}"
+    );
+    let jsonl = complete(&["--tcp", "-l", "--jsonl", "-o", "owners"]).text();
+    let row: Value = serde_json::from_str(&jsonl).expect("one line");
+    assert_eq!(row["owners"][0]["fd"], network.listener.as_raw_fd());
+}
+
+/// Check sums by program, port and state, which count a socket once.
+#[test]
+fn sums_count_sockets_once() {
+    let network = Network::new();
+    let copy = network.listener.try_clone().expect("a descriptor");
+    let by = |by: &str| {
+        let document = complete(&["--tcp", "--by", by, "--json"]).json();
+        (
+            document["rows"].as_array().expect("rows").clone(),
+            document["total"].clone(),
+        )
+    };
+    let (programs, total) = by("program");
+    assert_eq!(programs.len(), 1, "{programs:?}");
+    assert_eq!(
+        [
+            &total["sockets_count"],
+            &total["processes_count"],
+            &total["listening_count"],
+            &total["connected_count"]
+        ],
+        [3, 1, 1, 2]
+    );
+    assert_eq!(programs[0]["sockets_count"], 3);
+    assert!(
+        programs[0]["program"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("sockets")),
+        "{programs:?}"
+    );
+    let (ports, _) = by("port");
+    let port: u16 = network.port().parse().expect("a port");
+    let of_port = ports.iter().find(|row| row["local_port"] == port).expect("the port");
+    assert_eq!(
+        (&of_port["protocol"], &of_port["sockets_count"]),
+        (&json!("tcp"), &json!(2))
+    );
+    let (states, _) = by("state");
+    let count = |state: &str| {
+        states
+            .iter()
+            .find(|row| row["state"] == state)
+            .map(|row| row["sockets_count"].clone())
+    };
+    assert_eq!((count("LISTEN"), count("ESTAB")), (Some(json!(1)), Some(json!(2))));
+    let table = complete(&["--tcp", "--by", "state"]).text();
+    assert!(
+        table.lines().last().is_some_and(|line| line.ends_with("total")),
+        "{table}"
+    );
+    drop(copy);
+}
+
+/// Check that other network namespaces are listed, too, and their column is there.
+#[test]
+fn other_namespaces_are_listed() {
+    let network = Network::new();
+    let held = std::fs::File::open("/proc/thread-self/ns/net").expect("a namespace");
+    // This thread leaves its sockets behind.
+    enter_new_network();
+    let listed = run(&["sockets", "--tcp", "--json"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let document = listed.json();
+    assert!(document["counters"]["namespaces"].as_u64() > Some(1));
+    let rows = document["rows"].as_array().expect("rows");
+    let listener = rows
+        .iter()
+        .find(|row| row["inode"] == inode(&network.listener))
+        .expect("the listener");
+    assert_eq!(listener["netns"], inode(&held));
+    assert_eq!(listener["owners"][0]["pid"], std::process::id());
+    let table = run(&["sockets", "--tcp"]).text();
+    assert!(
+        table.lines().next().is_some_and(|line| line.contains("NETNS")),
+        "{table}"
+    );
+    assert!(table.contains(&format!(" {} ", inode(&held))), "{table}");
+}
+
+/// Check what is wrong usage, and what is said then.
+#[test]
+fn wrong_usage_is_named() {
+    for (args, part) in [
+        (&["--state", "open"][..], "TIME-WAIT"),
+        (&["--where", "locl_port == 1"], "local_port"),
+        (&["--where", "state = 'x'"], "equality"),
+        (&["-o", "nosuch"], "unknown field"),
+        (&["--sort", "nosuch"], "unknown field"),
+        (&["--by", "state", "-o", "state"], "--by"),
+        (&["--by", "state", "--sort", "inode"], "unknown key"),
+        (&["--port", "70000"], "70000"),
+        (&["--source", "broker"], "broker"),
+    ] {
+        let run = run(&[&["sockets"], args].concat());
+        assert_eq!(run.code, Some(2), "{args:?}: {run:?}");
+        assert!(run.stderr.contains(part), "{args:?}: {}", run.stderr);
+    }
+    let missing = run(&["sockets", &free_pid()]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+}
+
+/// Check that nobody sees their own namespace, and is told what is missing.
+#[test]
+fn nobody_is_told_what_is_missing() {
+    let network = Network::new();
+    let Some(run) = run_as_nobody(&["sockets", "--tcp", "--json"]) else {
+        return;
+    };
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("do not show their descriptors"), "{}", run.stderr);
+    let document = run.json();
+    let rows = document["rows"].as_array().expect("rows");
+    let listener = rows
+        .iter()
+        .find(|row| row["inode"] == inode(&network.listener))
+        .expect("our own");
+    assert_eq!(
+        (&listener["absent"]["owners"], &listener["absent"]["mark"]),
+        (&json!("denied"), &json!("denied"))
+    );
+    assert!(document["counters"]["processes_denied"].as_u64() > Some(0));
+}
+
+/// Check that closed pipes are silent and full disks are reported.
+#[test]
+fn outputs_can_fail() {
+    let _network = Network::new();
+    check_closed_pipe(&["sockets", "--own-netns", "--json"]);
+    check_full_disk(&["sockets", "--own-netns"]);
+}
