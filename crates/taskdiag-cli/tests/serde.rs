@@ -115,17 +115,14 @@ fn open_files() {
 /// Check the sockets of a process, with all that can be asked for.
 #[test]
 fn sockets() {
-    let listener = std::os::unix::net::UnixListener::bind_addr(
-        &std::os::linux::net::SocketAddrExt::from_abstract_name(format!("taskdiag-serde-{}", std::process::id()))
-            .expect("a name"),
-    );
-    let listener = listener.expect("a socket");
+    let pair = std::os::unix::net::UnixStream::pair().expect("two sockets");
     let own = std::process::id();
     let query = Query::process(own).fields(Field::StartNs | Field::Comm);
     let mut request = taskdiag::sockets::Request::default();
     request.kinds = taskdiag::sockets::Kinds::UNIX;
     request.wants = taskdiag::sockets::Wants::all();
     request.owned = true;
+    request.place = taskdiag::sockets::Where::Here;
     check_equal(|| {
         let mut handle = Handle::new();
         let snapshot = handle.query(&query).expect("the process exists");
@@ -138,10 +135,18 @@ fn sockets() {
         assert!(!library.is_empty());
         [
             Value::Array(library),
-            rows(&["sockets", "--unix", "--json", "-o", "all", &own.to_string()]),
+            rows(&[
+                "sockets",
+                "--own-netns",
+                "--unix",
+                "--json",
+                "-o",
+                "all",
+                &own.to_string(),
+            ]),
         ]
     });
-    drop(listener);
+    drop(pair);
 }
 
 /// Check the events of a process that calls fork and exec and ends.
