@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
 use taskdiag_core::socket::diag::{self, List};
-use taskdiag_core::socket::{Socket, State, States, TcpInfo};
+use taskdiag_core::socket::{Socket, States, TcpInfo};
 use taskdiag_sys::isolated::Failed;
 
 use super::dump::{Dumper, End};
@@ -21,7 +21,9 @@ const MOST_SILENT: usize = 4;
 /// What TCP knows of the connections of a list.
 #[derive(Debug, Default)]
 pub(super) struct Infos {
-    by_cookie: HashMap<u64, Info>,
+    /// What was told of each socket. `None`: the kernel has nothing to tell of one that is only
+    /// bound, or no whole socket any more.
+    by_cookie: HashMap<u64, Option<Info>>,
     /// There was no answer about some.
     is_silent: bool,
 }
@@ -32,9 +34,10 @@ struct Info {
     congestion: Option<Vec<u8>>,
 }
 
-/// Whether TCP knows anything of sockets in this state: others are no whole ones, or only bound.
-fn has_info(state: State) -> bool {
-    !matches!(state, State::TimeWait | State::SynRecv | State::Unconn)
+impl Info {
+    fn as_info(&self) -> TcpInfo<'_> {
+        TcpInfo::new(&self.bytes, self.congestion.as_deref())
+    }
 }
 
 impl Infos {
@@ -60,7 +63,7 @@ impl Infos {
         let mut requests = Vec::new();
         // What does not come to its end here does not come at all.
         let _ = dumper.dump(list, states, false, |_, socket, payload| {
-            if has_info(socket.state) && !self.by_cookie.contains_key(&socket.cookie) {
+            if !self.by_cookie.contains_key(&socket.cookie) {
                 requests.extend(diag::info_request(list, payload));
             }
             ControlFlow::Continue(())
@@ -78,20 +81,17 @@ impl Infos {
     }
 
     fn add(&mut self, socket: &Socket<'_>) {
-        if let Ok(Some(info)) = socket.info {
-            let info = Info {
-                bytes: info.bytes().to_vec(),
-                congestion: info.congestion().map(<[u8]>::to_vec),
-            };
-            self.by_cookie.insert(socket.cookie, info);
-        }
+        let info = socket.info.ok().flatten().map(|info| Info {
+            bytes: info.bytes().to_vec(),
+            congestion: info.congestion().map(<[u8]>::to_vec),
+        });
+        self.by_cookie.insert(socket.cookie, info);
     }
 
     /// What TCP knows of a socket of the list.
     pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo<'_>>, Absent> {
         match self.by_cookie.get(&socket.cookie) {
-            Some(info) => Ok(Some(TcpInfo::new(&info.bytes, info.congestion.as_deref()))),
-            None if !has_info(socket.state) => Ok(None),
+            Some(told) => Ok(told.as_ref().map(Info::as_info)),
             None if self.is_silent => Err(Absent::NoAnswer),
             // It did not exist yet.
             None => Err(Absent::Gone),
