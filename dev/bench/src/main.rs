@@ -20,6 +20,7 @@ mod planner;
 mod procfs_crate;
 mod report;
 mod scale;
+mod sockets;
 mod targets;
 mod tools;
 mod top;
@@ -57,6 +58,8 @@ enum Suite {
     Maps,
     /// Open files
     Files,
+    /// Sockets
+    Sockets,
     /// Proportional sizes of processes
     Mem,
     /// Whose answer the planner chooses
@@ -112,6 +115,9 @@ struct Cli {
     /// Be so many processes with open files
     #[arg(long, hide = true)]
     file_holders: Option<usize>,
+    /// Be so many processes with sockets
+    #[arg(long, hide = true)]
+    socket_holders: Option<usize>,
     /// Be the client of a broker, with so many idle processes
     #[arg(long, hide = true)]
     broker_client: Option<usize>,
@@ -158,7 +164,10 @@ fn run(cli: &Cli) -> Result<()> {
         return mem::hoarder::serve(bytes);
     }
     if let Some(processes) = cli.file_holders {
-        return files::holders::serve(processes);
+        return files::holders::serve(processes, files::holders::open);
+    }
+    if let Some(processes) = cli.socket_holders {
+        return files::holders::serve(processes, sockets::open);
     }
     if let Some(processes) = cli.broker_client {
         return broker::client::serve(processes);
@@ -190,6 +199,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Files) {
         files::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Sockets) {
+        sockets::run(cli.effort(), &tools, &mut report)?;
     }
     if cli.measures(Suite::Mem) {
         mem::run(cli.effort(), &tools, &mut report)?;

@@ -1,4 +1,4 @@
-//! Processes with open files.
+//! Processes with open files or sockets.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -18,10 +18,10 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Starts so many, each with [`EACH`] descriptors.
-    pub fn start(processes: usize) -> Result<Holders> {
+    /// Starts so many: what this program is by an option.
+    pub fn start(option: &str, processes: usize) -> Result<Holders> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--file-holders", &processes.to_string()])
+            .args([option, &processes.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -41,8 +41,8 @@ impl Drop for Holders {
     }
 }
 
-/// Opens what a process has: files, devices, sockets, objects of the kernel.
-fn open() -> Result<()> {
+/// Opens [`EACH`] descriptors, of what a process has: files, devices, sockets, objects of the kernel.
+pub fn open() -> Result<()> {
     for path in [
         "/etc/passwd",
         "/etc/group",
@@ -64,8 +64,8 @@ fn open() -> Result<()> {
     Ok(())
 }
 
-/// The life of their parent.
-pub fn serve(processes: usize) -> Result<()> {
+/// The life of their parent. Each process does `open` and waits.
+pub fn serve(processes: usize, open: fn() -> Result<()>) -> Result<()> {
     let parent = std::process::id();
     for _ in 0..processes {
         // SAFETY: this process has one thread.

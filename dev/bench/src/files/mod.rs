@@ -22,16 +22,17 @@ use holders::{Holders, EACH};
 const PROCESSES: usize = 5_000;
 
 /// What is run in each round.
-type Run = Box<dyn FnMut() -> Result<()>>;
+pub type Run = Box<dyn FnMut() -> Result<()>>;
 
 /// A contender, and its times in milliseconds, round by round.
-struct Entry {
+pub struct Entry {
     name: &'static str,
     run: Run,
     rounds: Vec<f64>,
 }
 
-fn entry(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> Entry {
+/// A contender.
+pub fn entry(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> Entry {
     Entry {
         name,
         run: Box::new(run),
@@ -41,7 +42,7 @@ fn entry(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> Entry
 
 /// Measures all cases.
 pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
-    let holders = Holders::start(PROCESSES)?;
+    let holders = Holders::start("--file-holders", PROCESSES)?;
     let walked = walk(None)?;
     if walked < PROCESSES * EACH {
         return Err(format!("only {walked} descriptors are open").into());
@@ -62,7 +63,7 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     report.table(&table(&one));
     report.heading("Targets for open files");
     report.line("Median of the ratios of each round.");
-    let targets = [
+    let targets: [Target<'_>; 6] = [
         ("all files, times as fast as lsof -nP", &all, "lsof -nP", COMMAND, 15.0),
         ("all files, times as fast as lsfd", &all, "lsfd", COMMAND, 20.0),
         (
@@ -94,8 +95,18 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
             1.0,
         ),
     ];
+    report.table(&targets_table(&targets));
+    Ok(())
+}
+
+/// A target: what is claimed, among which contenders, the slower and the faster one, and how many
+/// times as fast that has to be.
+pub type Target<'a> = (&'a str, &'a [Entry], &'a str, &'a str, f64);
+
+/// A row for each target: the median of the ratios of each round.
+pub fn targets_table(targets: &[Target<'_>]) -> Table {
     let mut table = Table::new(&["target", "wanted", "measured", "min – max of rounds", ""], 1);
-    for (claim, entries, slow, fast, least) in targets {
+    for &(claim, entries, slow, fast, least) in targets {
         let rounds = |name: &str| {
             entries
                 .iter()
@@ -117,8 +128,7 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
             if middle >= least { "met" } else { "NOT met" }.to_owned(),
         ]);
     }
-    report.table(&table);
-    Ok(())
+    table
 }
 
 const COMMAND: &str = "command: taskdiag files --jsonl";
@@ -229,7 +239,7 @@ fn walk(path: Option<&Path>) -> Result<usize> {
 }
 
 /// Runs each contender once in a round, beginning with another one each time.
-fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
+pub fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
     for entry in &mut *entries {
         (entry.run)().map_err(|error| io::Error::other(format!("{}: {error}", entry.name)))?;
     }
@@ -246,7 +256,7 @@ fn measure(entries: &mut [Entry], effort: Effort) -> Result<()> {
 }
 
 /// A row for each contender.
-fn table(entries: &[Entry]) -> Table {
+pub fn table(entries: &[Entry]) -> Table {
     let mut table = Table::new(&["contender", "ms: median (min – max)", ""], 1);
     for entry in entries {
         let least = entry.rounds.iter().copied().fold(f64::INFINITY, f64::min);

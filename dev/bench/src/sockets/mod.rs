@@ -1,0 +1,115 @@
+//! The suite about sockets: those of the machine, with and without their owners.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+
+use taskdiag::sockets::{Kinds, Request, Wants, Where};
+use taskdiag::{Field, Handle, Query, Snapshot};
+
+use crate::files::holders::Holders;
+use crate::files::{entry, measure, table, targets_table, Entry, Target};
+use crate::measure::Effort;
+use crate::tools::{self, Tools};
+use crate::{Report, Result};
+
+/// Processes with sockets: some with many, as servers have, and files besides.
+const PROCESSES: usize = 5_000;
+/// Connections of each process to itself, of which each is two sockets.
+const CONNECTIONS: usize = 2;
+/// Other descriptors of each process.
+const FILES: usize = 9;
+
+/// Opens what a process has.
+pub fn open() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    for _ in 0..CONNECTIONS {
+        let client = TcpStream::connect(listener.local_addr()?)?;
+        std::mem::forget((client, listener.accept()?));
+    }
+    std::mem::forget(listener);
+    for _ in 0..FILES {
+        std::mem::forget(File::open("/dev/null")?);
+    }
+    Ok(())
+}
+
+const OWNERS: &str = "command: taskdiag sockets --tcp";
+const PLAIN: &str = "command: taskdiag sockets --tcp -o state,…";
+
+/// Measures all cases.
+pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
+    let holders = Holders::start("--socket-holders", PROCESSES)?;
+    let mut count = 0;
+    list(&mut Handle::new(), Wants::empty(), Where::Here, &mut count)?;
+    let wanted = PROCESSES * (2 * CONNECTIONS + 1);
+    if count < wanted {
+        return Err(format!("only {count} sockets are there, not {wanted}").into());
+    }
+    let mut all = contenders(tools)?;
+    measure(&mut all, effort)?;
+    drop(holders);
+    let descriptors = PROCESSES * (2 * CONNECTIONS + 1 + FILES);
+    report.heading(&format!(
+        "Sockets: {count} of TCP, {PROCESSES} processes, {descriptors} descriptors"
+    ));
+    report.table(&table(&all));
+    report.heading("Targets for sockets");
+    report.line("Median of the ratios of each round.");
+    let targets: [Target<'_>; 2] = [
+        ("with owners, times as fast as ss -tanp", &all, "ss -tanp", OWNERS, 5.0),
+        ("without owners, times as fast as ss -tan", &all, "ss -tan", PLAIN, 1.0),
+    ];
+    report.table(&targets_table(&targets));
+    Ok(())
+}
+
+fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
+    let taskdiag = tools.taskdiag()?;
+    let command = |name, args: &'static [&'static str]| {
+        let taskdiag = taskdiag.clone();
+        entry(name, move || tools::answer(&taskdiag, args))
+    };
+    let ours = |name, wants, place| {
+        let mut handle = Handle::new();
+        entry(name, move || list(&mut handle, wants, place, &mut 0))
+    };
+    const FIELDS: &str = "state,recv_queue_bytes,send_queue_bytes,local_addr,local_port,remote_addr,remote_port";
+    Ok(vec![
+        ours("taskdiag, this namespace", Wants::empty(), Where::Here),
+        ours("taskdiag, all namespaces", Wants::empty(), Where::Everywhere),
+        ours("taskdiag, all namespaces, owners", Wants::OWNERS, Where::Everywhere),
+        command(OWNERS, &["sockets", "--tcp"]),
+        command(PLAIN, &["sockets", "--tcp", "-o", FIELDS]),
+        command(
+            "command: taskdiag sockets --tcp --jsonl",
+            &["sockets", "--tcp", "--jsonl"],
+        ),
+        command(
+            "command: taskdiag sockets --tcp --own-netns",
+            &["sockets", "--tcp", "--own-netns"],
+        ),
+        entry("ss -tanp", || tools::answer("ss", &["-tanp"])),
+        entry("ss -tan", || tools::answer("ss", &["-tan"])),
+        entry("lsof -nP -iTCP", || tools::answer("lsof", &["-nP", "-w", "-iTCP"])),
+    ])
+}
+
+fn list(handle: &mut Handle, wants: Wants, place: Where, count: &mut usize) -> Result<()> {
+    let processes = if wants.contains(Wants::OWNERS) {
+        handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?
+    } else {
+        Snapshot::default()
+    };
+    let mut request = Request::default();
+    request.kinds = Kinds::TCP;
+    request.place = place;
+    request.wants = wants;
+    handle.sockets(&processes, &request, |socket| {
+        black_box(socket);
+        *count += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
+}
