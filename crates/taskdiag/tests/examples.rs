@@ -141,6 +141,17 @@ fn open_files_finds_who_has_a_path_open() {
     assert_eq!(words, [&own[..], &fd, path.to_str().expect("UTF-8")], "{printed}");
 }
 
+/// Check that `sockets` finds a socket that listens, and who has it.
+#[test]
+fn sockets_finds_who_listens() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = listener.local_addr().expect("an address").port();
+    let printed = run(&mut example("sockets"));
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&listener);
+    let line = format!("tcp 127.0.0.1 {port} {}/{fd}", process::id());
+    assert!(printed.lines().any(|printed| printed == line), "{printed}");
+}
+
 /// Check that `wait_for_exec` notices a program, and by which process.
 #[test]
 fn wait_for_exec_notices_a_program() {

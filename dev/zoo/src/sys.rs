@@ -280,6 +280,25 @@ pub(crate) fn pty_number(master: RawFd) -> io::Result<u32> {
     Ok(number)
 }
 
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    let any = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: the structure is numbers, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *place = *byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one `ifreq`.
+    cvt(unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) }.into()).map(drop)
+}
+
+/// Sends bytes from an address, which the kernel reads: if there is none, the call fails.
+pub(crate) fn send_from(socket: RawFd, at: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the kernel checks the address.
+    cvt(unsafe { libc::send(socket, at as *const libc::c_void, len, libc::MSG_NOSIGNAL) } as c_long).map(drop)
+}
+
 fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     // SAFETY: sigemptyset initializes the set; sigaddset gets valid signal numbers and that set.
     unsafe {

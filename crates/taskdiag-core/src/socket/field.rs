@@ -58,7 +58,7 @@ fields! {
     Interface "interface" Text "The network interface that it is bound to.";
     Path "path" Text "The name of a UNIX socket. An abstract name begins with @, and NULs in it are @, as in /proc/net/unix.";
     PeerInode "peer_inode" Id "The inode number of the UNIX socket at the other end.";
-    Inode "inode" Id "The inode number, as in socket:[N] of descriptors.";
+    Inode "inode" Id "The inode number, which readlink(2) shows of its descriptors.";
     Uid "uid" User "The user who created it.";
     Netns "netns" Id "The inode number of its network namespace.";
     RecvQueueBytes "recv_queue_bytes" Bytes "What was received and not read.";

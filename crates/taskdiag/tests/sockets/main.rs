@@ -543,6 +543,42 @@ fn info_is_that_of_the_socket() {
     });
 }
 
+/// Check that a process that holds the lock of a socket keeps nobody: what TCP knows of that one is
+/// missing, and all else is there, in time.
+#[test]
+fn a_held_socket_blocks_no_list() {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    // Before Linux 6.9, lists wait for each other.
+    if taskdiag_testkit::kernel() < (6, 9) {
+        return;
+    }
+    let holder = taskdiag_testkit::animal("holds-socket");
+    let namespace = std::fs::metadata(format!("/proc/{}/ns/net", holder.pid)).expect("a namespace");
+    let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
+    let mut request = request(Kinds::TCP);
+    let mut handle = Handle::new().with_patience(PATIENCE);
+    for wants in [Wants::empty(), Wants::INFO] {
+        request.wants = wants;
+        let (mut held, mut others) = (0, 0);
+        let start = std::time::Instant::now();
+        let answer = handle.sockets(&taskdiag::Snapshot::default(), &request, |socket| {
+            if socket.netns == namespace {
+                match socket.info {
+                    Err(Absent::NoAnswer) => held += 1,
+                    _ => others += 1,
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        let (answer, taken) = (answer.expect("sockets"), start.elapsed());
+        let expected = if wants.is_empty() { (0, 3) } else { (1, 2) };
+        assert_eq!((held, others), expected, "{answer:?}");
+        assert_eq!((answer.silent, answer.malformed), (0, 0), "{answer:?}");
+        // It is waited for in the list of all, and when it is asked about alone.
+        assert!(taken < 2 * PATIENCE + taskdiag_zoo::margin(), "{taken:?}");
+    }
+}
+
 /// Check that a row has the value of each field, and that its texts are those of the socket.
 #[test]
 fn rows_have_all_fields() {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::thread;
 
@@ -22,6 +23,11 @@ pub(super) const SPECIES: &[Species] = &[
     species("holds-lock-of-nobody", "the same, of the user nobody", |keeper| {
         holds_lock(keeper, Some(NOBODY))
     }),
+    species(
+        "holds-socket",
+        "holds the lock of a socket, in a network namespace of its own: a thread sends a page that never comes",
+        holds_socket,
+    ),
     species(
         "silent-args",
         "maps a file that never answers over its arguments, and memory again, all the time",
@@ -87,6 +93,31 @@ fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
     drop(let_go);
     settle_one_of(facts.pid, 'D')?;
     Ok(facts)
+}
+
+/// Whoever asks what TCP knows of its connection waits.
+fn holds_socket(keeper: &mut Keeper) -> io::Result<Facts> {
+    let dir = keeper.dir()?.to_owned();
+    fork_child(|report| {
+        let mut silent = SilentFile::mount(&dir)?;
+        sys::unshare(libc::CLONE_NEWNET)?;
+        sys::loopback_up()?;
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let client = TcpStream::connect(listener.local_addr()?)?;
+        let server = listener.accept()?;
+        let file = Some((silent.file.as_raw_fd(), 0));
+        sys::map_at(AT, page_size(), PROT_READ, MAP_PRIVATE, file)?;
+        report.facts.comm = Some(b"holds-socket".to_vec());
+        sys::set_comm(b"holds-socket")?;
+        let socket = client.as_raw_fd();
+        thread::Builder::new().spawn(move || loop {
+            // Comes back when the thread is sent a signal.
+            let _ = sys::send_from(socket, AT, page_size());
+        })?;
+        silent.wait_for_reader()?;
+        std::mem::forget((silent, listener, client, server));
+        Ok(())
+    })
 }
 
 fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
