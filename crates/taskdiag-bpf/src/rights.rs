@@ -54,10 +54,10 @@ pub fn bpf_load() -> Fact {
     let missing = missing_capabilities();
     if !missing.is_empty() {
         let verb = if missing.len() == 1 { "is" } else { "are" };
-        return Fact::no(format!("{} {verb} missing", missing.join(" and ")), remedy);
+        return Fact::denied(format!("{} {verb} missing", missing.join(" and ")), remedy);
     }
     if !is_initial_user_namespace() {
-        return Fact::no(
+        return Fact::denied(
             "CAP_BPF and CAP_PERFMON are needed in the initial user namespace",
             "run outside the container",
         );

@@ -10,7 +10,7 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use rustix::termios::isatty;
 use taskdiag::{Field, Handle, Query};
 use taskdiag_core::names;
-use taskdiag_sys::signal;
+use taskdiag_sys::signals;
 
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::{text, Output};
@@ -148,7 +148,7 @@ fn send(handle: &mut Handle, matches: &[Match], number: i32, value: Option<i32>)
         if !is_same(&found) {
             continue;
         }
-        match signal::send(process.as_fd(), number, value) {
+        match signals::send(process.as_fd(), number, value) {
             Ok(()) => reached.push(found),
             Err(Errno::SRCH) => {}
             Err(Errno::PERM) => say(format_args!("pid {}: you may not signal it", found.pid)),

@@ -44,6 +44,8 @@ pub struct Fact {
     pub why: Cow<'static, str>,
     /// What to do about it; empty if nothing can be done.
     pub remedy: Cow<'static, str>,
+    /// Whether it would be so for a caller with more rights.
+    is_denied: bool,
 }
 
 impl Fact {
@@ -53,6 +55,7 @@ impl Fact {
             verdict: Verdict::Yes,
             why: why.into(),
             remedy: Cow::Borrowed(""),
+            is_denied: false,
         }
     }
 
@@ -62,6 +65,16 @@ impl Fact {
             verdict: Verdict::No,
             why: why.into(),
             remedy: remedy.into(),
+            is_denied: false,
+        }
+    }
+
+    /// It is not so for a caller who lacks a right.
+    #[doc(hidden)]
+    pub fn denied(why: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Fact {
+        Fact {
+            is_denied: true,
+            ..Fact::no(why, remedy)
         }
     }
 
@@ -71,6 +84,7 @@ impl Fact {
             verdict: Verdict::Unknown,
             why: why.into(),
             remedy: Cow::Borrowed(""),
+            is_denied: false,
         }
     }
 
@@ -103,10 +117,10 @@ impl fmt::Display for Fact {
     }
 }
 
-/// The kind of error that these facts are the reason for: denied if a capability would help.
+/// The kind of error that these facts are the reason for: denied if a right would help.
 #[doc(hidden)]
 pub fn refusal_kind(facts: &[&Fact]) -> ErrorKind {
-    if facts.iter().any(|fact| fact.why.contains("CAP_")) {
+    if facts.iter().any(|fact| fact.is_denied) {
         ErrorKind::Denied
     } else {
         ErrorKind::Unsupported

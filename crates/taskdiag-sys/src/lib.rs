@@ -15,5 +15,4 @@ pub mod pagecache;
 pub mod pages;
 pub mod procmap;
 pub mod ring;
-pub mod signal;
 pub mod signals;

@@ -157,7 +157,7 @@ fn procfs_complete() -> Fact {
             || (option.starts_with("hidepid=") && !trusted && !matches!(*option, "hidepid=0" | "hidepid=off"))
     };
     match options.split(',').find(hides) {
-        Some(option) if option.starts_with("hidepid") => Fact::no(
+        Some(option) if option.starts_with("hidepid") => Fact::denied(
             format!("/proc is mounted with {option}: tasks of other users are hidden without CAP_SYS_PTRACE"),
             capability_remedy("run as root, or join the group of the mount's gid= option"),
         ),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, setpriority_process, Pid, PidfdFlags};
 use taskdiag::{Field, Filter, Handle, Query};
-use taskdiag_sys::signal;
+use taskdiag_sys::signals;
 
 use super::view::Target;
 
@@ -15,7 +15,7 @@ pub fn send(target: &Target, number: u32) -> Result<(), String> {
     let pid = pid(target.pid)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(said)?;
     check(target)?;
-    signal::send(process.as_fd(), number as i32, None).map_err(said)
+    signals::send(process.as_fd(), number as i32, None).map_err(said)
 }
 
 /// Changes the nice value of the thread; of a process, that of its first thread, as renice(1). There

@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn denied() -> Fact {
-        Fact::no("CAP_BPF is missing", "run as root")
+        Fact::denied("CAP_BPF is missing", "run as root")
     }
 
     fn missing() -> Fact {

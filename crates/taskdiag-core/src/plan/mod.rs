@@ -68,18 +68,6 @@ pub struct Plan {
     pub regret_ns: u64,
 }
 
-/// How a query would be answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    /// Which source reads what.
-    pub plan: Plan,
-    /// The part of the filter that is decided before the rest of a task is read: by the BPF program
-    /// in the kernel, or, with procfs, from the files that this part needs.
-    pub first: Option<String>,
-    /// The whole filter, which is then decided on what was read of the remaining tasks.
-    pub last: Option<String>,
-}
-
 impl Plan {
     /// The source that finds the tasks, and the groups that it answers.
     pub fn first(&self) -> (SourceId, Groups) {

@@ -140,7 +140,7 @@ fn many_tasks_are_worth_loading_a_walk() {
     };
     assert_eq!(way(30_000, old), BpfWay::Pinned);
     let denied = Support {
-        bpf_load: Fact::no("CAP_BPF is missing", "run as root"),
+        bpf_load: Fact::denied("CAP_BPF is missing", "run as root"),
         ..host()
     };
     assert_eq!(way(30_000, denied), BpfWay::Pinned);
@@ -150,7 +150,7 @@ fn many_tasks_are_worth_loading_a_walk() {
 /// forced.
 #[test]
 fn procfs_answers_without_bpf() {
-    let missing = || Fact::no("CAP_BPF is missing", "run as root");
+    let missing = || Fact::denied("CAP_BPF is missing", "run as root");
     let large = || Support {
         tasks: Some(100_000),
         ..host()
@@ -247,7 +247,7 @@ fn bpf_answers_what_procfs_denies() {
 #[test]
 fn the_broker_answers_if_it_shows_as_much() {
     let restricted = |hides: bool| Support {
-        bpf_load: Fact::no("CAP_BPF is missing", ""),
+        bpf_load: Fact::denied("CAP_BPF is missing", ""),
         broker: Fact::yes(""),
         procfs_complete: if hides { Fact::no("hidepid", "") } else { Fact::yes("") },
         ..host()
@@ -452,7 +452,7 @@ fn scopes_have_tasks_or_processes() {
 fn break_even_points_are_exact() {
     let query = Query::processes().fields(Field::Comm | Field::Uid | Field::Cmdline);
     let support = Support {
-        bpf_load: Fact::no("CAP_BPF is missing", ""),
+        bpf_load: Fact::denied("CAP_BPF is missing", ""),
         broker: Fact::yes(""),
         procfs_complete: Fact::no("hidepid", ""),
         processors: 1,
@@ -502,7 +502,7 @@ fn break_even_points_are_exact() {
 fn the_broker_answers_alone() {
     let support = Support {
         procfs: Fact::no("/proc is not mounted", ""),
-        bpf_load: Fact::no("CAP_BPF is missing", ""),
+        bpf_load: Fact::denied("CAP_BPF is missing", ""),
         broker: Fact::yes(""),
         ..host()
     };

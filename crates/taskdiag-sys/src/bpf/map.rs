@@ -173,11 +173,6 @@ impl Map {
         SharedMemory::map(self.fd.as_fd(), 0, len)
     }
 
-    /// Maps `len` bytes from `offset`, a multiple of the page size (Linux 5.5).
-    pub fn share_part(&self, offset: usize, len: usize) -> io::Result<SharedMemory> {
-        SharedMemory::map(self.fd.as_fd(), offset, len)
-    }
-
     fn element(&self, key: &[u8], value: u64) -> MapElementAttr {
         MapElementAttr {
             map_fd: fd_number(self.fd.as_fd()),

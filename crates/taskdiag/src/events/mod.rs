@@ -297,7 +297,9 @@ fn probe() -> EventSupport {
     let load = bpf_load();
     let tracepoints = match (no, load.verdict) {
         (Some(no), _) => no,
-        (None, Verdict::No) if !missing_capabilities().is_empty() => Fact::no(load.why, capability_remedy(REMEDY_BPF)),
+        (None, Verdict::No) if !missing_capabilities().is_empty() => {
+            Fact::denied(load.why, capability_remedy(REMEDY_BPF))
+        }
         (None, Verdict::No) => load,
         (None, _) => Fact::unknown("not tried yet"),
     };
@@ -329,7 +331,7 @@ fn connector() -> Fact {
     let is_old = host::kernel_version().is_some_and(|version| version < (6, 6));
     let may = effective_capabilities().is_some_and(|held| held.contains(CapabilitySet::NET_ADMIN));
     if is_old && !may {
-        Fact::no(
+        Fact::denied(
             "CAP_NET_ADMIN is missing, which the proc connector takes before Linux 6.6",
             capability_remedy(REMEDY_CONNECTOR),
         )

@@ -13,7 +13,6 @@ mod scope;
 mod sources;
 mod supplement;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -516,11 +515,14 @@ fn retain_late(filter: Option<&Filter>, group: Group, snapshot: &mut Snapshot) {
 
 /// The fact that programs can't be loaded.
 fn refused(error: &Error) -> Fact {
-    let remedy = match error.kind() {
-        ErrorKind::Denied => rights::capability_remedy("run as root, or with CAP_BPF and CAP_PERFMON"),
-        _ => "",
-    };
-    Fact::no(format!("{error:#}"), Cow::Borrowed(remedy))
+    let why = format!("{error:#}");
+    match error.kind() {
+        ErrorKind::Denied => {
+            let remedy = rights::capability_remedy("run as root, or with CAP_BPF and CAP_PERFMON");
+            Fact::denied(why, remedy)
+        }
+        _ => Fact::no(why, ""),
+    }
 }
 
 #[cfg(all(test, not(feature = "bpf")))]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskdiag_bpf::pass::{Bpf, PassRequest};
-use taskdiag_core::error::Result;
+use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Fields;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::{Snapshot, SourceId};
@@ -30,7 +30,11 @@ impl Sources {
         match source {
             SourceId::Bpf => Ok(&mut self.bpf),
             SourceId::Broker => Ok(self.broker()?),
-            _ => Ok(self.procfs()?),
+            SourceId::Procfs | SourceId::SmapsRollup | SourceId::Smaps => Ok(self.procfs()?),
+            _ => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("nothing here asks the source {}", source.name()),
+            )),
         }
     }
 
