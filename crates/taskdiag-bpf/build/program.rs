@@ -135,7 +135,8 @@ struct Assembly {
     relocations: Vec<(usize, String)>,
     /// The functions, and the index of the first instruction of each.
     placed: Vec<(usize, Function)>,
-    /// The instructions that refer to subprograms, and where these start in `.text`.
+    /// The instructions that refer to subprograms and wait for these to be placed, the next one last;
+    /// and where the subprograms start in `.text`.
     references: Vec<(usize, usize)>,
     has_callbacks: bool,
 }
@@ -144,8 +145,9 @@ impl<'d> Builder<'d> {
     fn program(&mut self, main: &Function, attach: Attach) -> Result<Program, String> {
         let mut assembly = Assembly::default();
         self.place(main, &mut assembly)?;
-        let mut next = 0;
-        while let Some(&(from, target)) = assembly.references.get(next) {
+        // What a subprogram calls stands right behind it, as libbpf has it, so that the instructions
+        // can be compared.
+        while let Some((from, target)) = assembly.references.pop() {
             let to = match assembly.position(target, main.section) {
                 Some(position) => position,
                 None => {
@@ -155,7 +157,6 @@ impl<'d> Builder<'d> {
             };
             let distance = to as i32 - from as i32 - 1;
             assembly.instructions[from] = with_immediate(assembly.instructions[from], distance);
-            next += 1;
         }
         Ok(Program {
             name: main.name.clone(),
@@ -219,6 +220,7 @@ impl<'d> Builder<'d> {
         let code = self.object.instructions(function)?;
         let in_function = |index: &usize| (function.start..function.start + function.len).contains(index);
         let symbols = self.object.relocations(function.section)?;
+        let waiting = assembly.references.len();
         assembly.instructions.extend(&code);
         for (index, instruction) in code.into_iter().enumerate() {
             let symbol = symbols.get(&(function.start + index));
@@ -235,6 +237,7 @@ impl<'d> Builder<'d> {
                 self.address(symbol, at, assembly)?;
             }
         }
+        assembly.references[waiting..].reverse();
         let section = self.object.section_name(function.section)?.to_owned();
         for record in self.core_records(&section)? {
             if in_function(&record.instruction) {
