@@ -10,7 +10,7 @@ use super::sums::{self, By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::SortBy;
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{say, who_may, Failure, Outcome, WhoMay};
+use crate::outcome::{say, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -239,7 +239,7 @@ impl<'a> Report<'a> {
 
     /// Says what may not be seen. That is not missing if nobody may see it.
     fn report_denied(&self, answer: &Answer) -> Outcome {
-        let may = who_may();
+        let may = WhoMay::see_denied();
         let mut is_partial = false;
         let mut lacks = |count: u64, one: &str, many: &str, rest: &str| is_partial |= says(count, one, many, rest);
         lacks(
@@ -283,7 +283,7 @@ impl<'a> Report<'a> {
             "sockets",
             &format!(
                 "left out: what they are filtered by may not be seen ({}), or did not come in time",
-                who_may()
+                WhoMay::see_denied()
             ),
         );
         lacks(
