@@ -98,6 +98,52 @@ impl<T> SortBy<T> {
     }
 }
 
+/// What sums are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumKey {
+    /// One of the numbers, by its index.
+    Number(usize),
+    /// The name of the group.
+    Name,
+}
+
+/// The keys that `--sort` options name for sums, which have groups called `name` and these numbers.
+/// Without options, the keys are `usual`.
+pub fn sum_keys(
+    lists: &[String],
+    usual: &str,
+    name: &str,
+    numbers: &[&'static str],
+) -> Result<Vec<SortBy<SumKey>>, Failure> {
+    let usual = [usual.to_owned()];
+    let lists = if lists.is_empty() { &usual } else { lists };
+    SortBy::parse(lists, |key| match numbers.iter().position(|number| *number == key) {
+        Some(index) => Ok(SumKey::Number(index)),
+        None if key == name => Ok(SumKey::Name),
+        None => Err(unknown(
+            "key of sums",
+            key,
+            [name].into_iter().chain(numbers.iter().copied()),
+        )),
+    })
+}
+
+/// Sorts sums; those without a value come last, equal ones by their names.
+pub fn sort_sums<N: Ord, S, E: Copy, const COUNT: usize>(
+    sums: &mut [(N, S)],
+    orders: &[SortBy<SumKey>],
+    numbers: impl Fn(&S) -> [Result<u64, E>; COUNT],
+) {
+    sums.sort_by(|(a, a_sum), (b, b_sum)| {
+        let by_key = |by: &SortBy<SumKey>| match by.key {
+            SumKey::Number(index) => by.compare(numbers(a_sum)[index], numbers(b_sum)[index], Ord::cmp),
+            SumKey::Name => by.compare(Ok::<_, E>(a), Ok(b), Ord::cmp),
+        };
+        let order = orders.iter().map(by_key).find(|order| order.is_ne());
+        order.unwrap_or_else(|| a.cmp(b))
+    });
+}
+
 /// Says that a name is unknown, and which there are.
 pub fn unknown<'a>(what: &str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
     let known: Vec<&str> = known.into_iter().collect();

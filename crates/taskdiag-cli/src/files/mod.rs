@@ -10,7 +10,7 @@ use clap::Args as ClapArgs;
 use taskdiag::files::{AnonKind, Filter, Kinds, PathMatch, Request, Uses, Wants};
 use taskdiag::{Field, Fields, Query, Snapshot, Value};
 
-use crate::choice::{Chosen, SortBy};
+use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell;
@@ -147,7 +147,7 @@ enum Shown {
         sort: Vec<SortBy<usize>>,
     },
     /// Sums.
-    Sums(By, Vec<SortBy<sums::SumKey>>),
+    Sums(By, Vec<SortBy<SumKey>>),
 }
 
 /// A column of the table.

@@ -6,9 +6,9 @@ use taskdiag::files::{Answer, OpenFile, Request};
 use taskdiag::{Absent, Handle, Value};
 
 use super::row::{self, Cells, Kept, KEYS};
-use super::sums::{self, By, Name, Sum, Sums};
+use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column, Show};
-use crate::choice::SortBy;
+use crate::choice::{SortBy, SumKey};
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
@@ -183,7 +183,7 @@ impl<'a> Report<'a> {
         handle: &mut Handle,
         format: Format,
         by: By,
-        sort: &[SortBy<sums::SumKey>],
+        sort: &[SortBy<SumKey>],
     ) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
         let mut sums = Sums::new(by);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use taskdiag::{Budget, Field, Fields, Query};
 
-use crate::choice::SortBy;
+use crate::choice::{SortBy, SumKey};
 use crate::listing::{Format, Machine, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Scale, Show};
@@ -137,7 +137,7 @@ enum RowKind {
         fields: Vec<Field>,
         sort: Vec<SortKey>,
     },
-    Sums(By, Vec<SortBy<sums::SumKey>>),
+    Sums(By, Vec<SortBy<SumKey>>),
     Total,
 }
 

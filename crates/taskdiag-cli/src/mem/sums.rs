@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use clap::ValueEnum;
 use taskdiag::{Absent, Field, Task, Value};
 
-use crate::choice::{unknown, SortBy};
+use crate::choice::{self, SortBy, SumKey};
 use crate::outcome::Failure;
 use crate::output::named::Cell;
 
@@ -183,39 +183,14 @@ pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
     sums.into_iter().collect()
 }
 
-/// What sums are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumKey {
-    /// One of the numbers, by its index among [`Sum::keys`].
-    Number(usize),
-    /// The name of the group.
-    Name,
-}
-
 /// The keys that `--sort` options name; without, the largest proportional size comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    let usual = ["-pss_bytes".to_owned()];
-    let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |name| {
-        let keys = Sum::keys();
-        match keys.iter().position(|key| *key == name) {
-            Some(index) => Ok(SumKey::Number(index)),
-            None if name == by.name() => Ok(SumKey::Name),
-            None => Err(unknown("key of sums", name, [by.name()].into_iter().chain(keys))),
-        }
-    })
+    choice::sum_keys(lists, "-pss_bytes", by.name(), &Sum::keys())
 }
 
 /// Sorts sums; those without a value come last, equal ones by their names.
 pub fn sort(sums: &mut [(Name, Sum)], orders: &[SortBy<SumKey>]) {
-    sums.sort_by(|a, b| {
-        let by_key = |by: &SortBy<SumKey>| match by.key {
-            SumKey::Number(index) => by.compare(a.1.numbers()[index], b.1.numbers()[index], Ord::cmp),
-            SumKey::Name => by.compare(Ok::<_, Absent>(&a.0), Ok(&b.0), Ord::cmp),
-        };
-        let order = orders.iter().map(by_key).find(|order| order.is_ne());
-        order.unwrap_or_else(|| a.0.cmp(&b.0))
-    });
+    choice::sort_sums(sums, orders, Sum::numbers);
 }
 
 #[cfg(test)]

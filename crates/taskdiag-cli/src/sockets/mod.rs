@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
 use taskdiag::{Field, Fields, Query, Snapshot};
 
-use crate::choice::{Chosen, SortBy};
+use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{Failure, Outcome};
 use crate::output::named::{self, write_value};
@@ -166,7 +166,7 @@ enum Shown {
         sort: Vec<SortBy<usize>>,
     },
     /// Sums.
-    Sums(By, Vec<SortBy<sums::SumKey>>),
+    Sums(By, Vec<SortBy<SumKey>>),
 }
 
 /// A column of the table.

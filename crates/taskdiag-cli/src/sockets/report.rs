@@ -6,9 +6,9 @@ use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField, Wants};
 use taskdiag::{Handle, Value};
 
 use super::row::{self, Item, KEYS};
-use super::sums::{self, By, Name, Sum, Sums};
+use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column};
-use crate::choice::SortBy;
+use crate::choice::{SortBy, SumKey};
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{say, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
@@ -164,7 +164,7 @@ impl<'a> Report<'a> {
         handle: &mut Handle,
         format: Format,
         by: By,
-        sort: &[SortBy<sums::SumKey>],
+        sort: &[SortBy<SumKey>],
     ) -> Result<Answer, Failure> {
         let head = self.head(handle)?;
         let mut sums = Sums::new(by, self.processes.snapshot());

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use taskdiag::sockets::{Family, Queues, Socket, State};
 use taskdiag::{Absent, Field, Snapshot, Task, Value};
 
-use crate::choice::{unknown, SortBy};
+use crate::choice::{self, SortBy, SumKey};
 use crate::files;
 use crate::outcome::Failure;
 use crate::output::named::Cell;
@@ -247,38 +247,12 @@ impl Sums {
     /// The groups, sorted.
     pub fn sorted(self, orders: &[SortBy<SumKey>]) -> Vec<(Name, Sum)> {
         let mut sums: Vec<(Name, Sum)> = self.groups.into_iter().collect();
-        sums.sort_by(|a, b| {
-            let by_key = |by: &SortBy<SumKey>| match by.key {
-                SumKey::Number(index) => by.compare(
-                    Ok::<_, Absent>(a.1.numbers()[index]),
-                    Ok(b.1.numbers()[index]),
-                    Ord::cmp,
-                ),
-                SumKey::Name => by.compare(Ok::<_, Absent>(&a.0), Ok(&b.0), Ord::cmp),
-            };
-            let order = orders.iter().map(by_key).find(|order| order.is_ne());
-            order.unwrap_or_else(|| a.0.cmp(&b.0))
-        });
+        choice::sort_sums(&mut sums, orders, |sum| sum.numbers().map(Ok::<_, Absent>));
         sums
     }
 }
 
-/// What sums are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumKey {
-    /// One of the numbers, by its index among [`Sum::KEYS`].
-    Number(usize),
-    /// The name of the group.
-    Name,
-}
-
 /// The keys that `--sort` options name; without, the group with the most sockets comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    let usual = ["-sockets_count".to_owned()];
-    let lists = if lists.is_empty() { &usual } else { lists };
-    SortBy::parse(lists, |name| match Sum::KEYS.iter().position(|key| *key == name) {
-        Some(index) => Ok(SumKey::Number(index)),
-        None if name == by.name() => Ok(SumKey::Name),
-        None => Err(unknown("key of sums", name, [by.name()].into_iter().chain(Sum::KEYS))),
-    })
+    choice::sum_keys(lists, "-sockets_count", by.name(), &Sum::KEYS)
 }
