@@ -10,7 +10,7 @@ use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::{SortBy, SumKey};
 use crate::listing::{Answers, Format, Machine};
-use crate::outcome::{say, Failure, Outcome, WhoMay};
+use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -237,85 +237,61 @@ impl<'a> Report<'a> {
         Ok(output.finish()?)
     }
 
-    /// Says what may not be seen. That is not missing if nobody may see it.
-    fn report_denied(&self, answer: &Answer) -> Outcome {
-        let may = WhoMay::see_denied();
-        let mut is_partial = false;
-        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| is_partial |= says(count, one, many, rest);
-        lacks(
-            answer.namespaces_denied,
-            "network namespace",
-            "network namespaces",
-            &format!("left out: you may not enter them ({may})"),
-        );
-        lacks(
-            answer.processes_hidden,
-            "process does",
-            "processes do",
-            &format!("not show which network namespace is theirs: there may be more ({may})"),
-        );
-        if self.request.wants.contains(Wants::OWNERS) {
-            lacks(
-                answer.processes_denied,
-                "process does",
-                "processes do",
-                &format!("not show their descriptors: owners may be missing ({may})"),
-            );
-        }
-        if is_partial && WhoMay::see_denied() != WhoMay::Nobody {
-            Outcome::Partial
-        } else {
-            Outcome::Complete
-        }
-    }
-
     /// Says what is missing.
     pub(super) fn report(&self, answer: &Answer) -> Outcome {
-        let mut outcome = self.report_denied(answer);
-        let mut lacks = |count: u64, one: &str, many: &str, rest: &str| {
-            if says(count, one, many, rest) {
+        let verb = |count: u64, one: &'static str, many: &'static str| if count == 1 { one } else { many };
+        let mut outcome = Outcome::Complete;
+        let (namespaces, hidden) = (answer.namespaces_denied, answer.processes_hidden);
+        if namespaces > 0 {
+            outcome = outcome.and(say_denied(format_args!(
+                "{} left out: you may not enter them",
+                counted(namespaces, "network namespace")
+            )));
+        }
+        if hidden > 0 {
+            outcome = outcome.and(say_denied(format_args!(
+                "{} {} not show which network namespace is theirs: there may be more",
+                counted(hidden, "process"),
+                verb(hidden, "does", "do")
+            )));
+        }
+        let denied = answer.processes_denied;
+        if denied > 0 && self.request.wants.contains(Wants::OWNERS) {
+            outcome = outcome.and(say_denied(format_args!(
+                "{} {} not show their descriptors: owners may be missing",
+                counted(denied, "process"),
+                verb(denied, "does", "do")
+            )));
+        }
+        let undecided = format!(
+            "left out: what they are filtered by may not be seen ({}), or did not come in time",
+            WhoMay::see_denied()
+        );
+        let without_info = format!(
+            "{} no values of TCP: they were not there any more, or did not answer in time",
+            verb(self.without_info, "has", "have")
+        );
+        for (count, one, rest) in [
+            (answer.undecided, "socket", undecided.as_str()),
+            (answer.silent, "list", "did not come in time (--patience waits longer)"),
+            (self.without_info, "socket", &without_info),
+            (answer.failed, "list", "ended with an error: sockets may be missing"),
+            (
+                answer.interrupted,
+                "list",
+                "changed while the kernel made them: sockets may be missing",
+            ),
+            (
+                answer.malformed,
+                "answer",
+                "of the kernel made no sense and were left out: please report this",
+            ),
+        ] {
+            if count > 0 {
+                say(format_args!("{} {rest}", counted(count, one)));
                 outcome = Outcome::Partial;
             }
-        };
-        lacks(
-            answer.undecided,
-            "socket",
-            "sockets",
-            &format!(
-                "left out: what they are filtered by may not be seen ({}), or did not come in time",
-                WhoMay::see_denied()
-            ),
-        );
-        lacks(
-            answer.silent,
-            "list",
-            "lists",
-            "did not come in time (--patience waits longer)",
-        );
-        lacks(
-            self.without_info,
-            "socket has",
-            "sockets have",
-            "no values of TCP: they were not there any more, or did not answer in time",
-        );
-        lacks(
-            answer.failed,
-            "list",
-            "lists",
-            "ended with an error: sockets may be missing",
-        );
-        lacks(
-            answer.interrupted,
-            "list",
-            "lists",
-            "changed while the kernel made them: sockets may be missing",
-        );
-        lacks(
-            answer.malformed,
-            "answer",
-            "answers",
-            "of the kernel made no sense and were left out: please report this",
-        );
+        }
         for name in self.args.asked_and_unsupported(&answer.unsupported) {
             say(format_args!(
                 "{name}: this kernel can't list such sockets ({name}_diag is missing)"
@@ -324,15 +300,6 @@ impl<'a> Report<'a> {
         }
         outcome
     }
-}
-
-/// Says that something is missing, if it is.
-fn says(count: u64, one: &str, many: &str, rest: &str) -> bool {
-    if count > 0 {
-        let what = if count == 1 { one } else { many };
-        say(format_args!("{count} {what} {rest}"));
-    }
-    count > 0
 }
 
 /// What was counted.
