@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`recipe`] | the compiled programs, as the build leaves them |
 //! | [`btf`] | reads the kernel's type information |
-//! | [`relocate`], [`load`] | adapt a recipe to the kernel, and load it |
+//! | `relocate`, `load` | adapt a recipe to the kernel, and load it |
 //! | [`pass`], [`walk`], [`reader`] | passes over tasks |
 //! | [`vma`], [`vma_walk`] | passes over memory mappings |
 //! | [`files`] | passes over open files |
