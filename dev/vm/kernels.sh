@@ -1,6 +1,6 @@
 #!/bin/bash
 # Fetches Debian's kernels into .cache/kernels/<kernel>/ of the repository, with what a machine needs that runs one:
-#   vmlinuz  config  version (package, version)  modules/ (in the order of loading)  busybox  sleep
+#   vmlinuz  config  version (package, version)  modules/ (in the order of loading)  wanted (their names)  busybox  sleep
 # Usage: kernels.sh [--update] [6.1|6.12|arm64-4k|arm64-16k]...     (all without arguments; what is in the cache stays)
 set -euo pipefail
 umask 022
@@ -8,7 +8,7 @@ umask 022
 CACHE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.cache/kernels
 readonly CACHE
 # File systems and the like that tests ask for, where the kernel has them as modules.
-readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag'
+readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag raw_diag netlink_diag af_packet_diag'
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
@@ -74,6 +74,7 @@ fetch() {
   cp kernel/boot/config-* out/config
   for module in $MODULES; do take_module "$module"; done
   printf '%s %s\n' "$image" "$(dpkg-deb -f "$deb" Version)" >out/version
+  echo "$MODULES" >out/wanted
 
   dpkg -x "$(download busybox-static)" programs
   dpkg -x "$(download coreutils)" programs
@@ -99,5 +100,5 @@ mkdir -p "$CACHE"
 exec 9>"$CACHE/.lock"
 flock 9 # two runs at once: the second finds the first one's kernels
 for kernel in "${kernels[@]}"; do
-  if [[ -n $update || ! -s $CACHE/$kernel/version || ! -e $CACHE/$kernel/sleep ]]; then (fetch "$kernel"); fi
+  if [[ -n $update || ! -s $CACHE/$kernel/version || $(cat "$CACHE/$kernel/wanted" 2>/dev/null) != "$MODULES" ]]; then (fetch "$kernel"); fi
 done
