@@ -162,7 +162,9 @@ fn tcp_is_that_of_proc_net() {
             .into_iter()
             .filter(|socket| socket.state != State::Unconn)
             .collect();
-        as_text(&seen, Family::Inet) == text::lines("tcp") && as_text(&seen, Family::Inet6) == text::lines("tcp6")
+        let is_acknowledged = !states.contains(&State::FinWait1);
+        let is_same = |family, name| as_text(&seen, family) == text::lines(name);
+        is_acknowledged && is_same(Family::Inet, "tcp") && is_same(Family::Inet6, "tcp6")
     });
     for state in [
         State::Listen,
