@@ -408,6 +408,12 @@ mod tests {
             ),
             ("uid == 'nobody there'", "no user id has the name", 7),
             ("groups has 'nobody there'", "no group id has the name", 11),
+            ("groups has ", "expected a number, a name in quotes", 11),
+            ("pid == ", "expected a number or another field to compare pid with", 7),
+            ("sig_blocked has ", "expected the name or number of a signal", 16),
+            ("sig_blocked has sys_admin", "is not a signal", 16),
+            ("cap_effective has TERM", "is not a capability", 18),
+            ("uid == 1.x", "no meaning", 8),
             ("uid == 5K", "no unit such as", 7),
             ("uid == 1.5", "fraction", 7),
             ("rss_bytes > 5X", "units of bytes", 12),
@@ -468,6 +474,26 @@ mod tests {
         assert!(message(&deep).contains("nested deeper"));
         let two = Filter::parse("comm == 'é' and uidd == 0").unwrap_err();
         assert_eq!((two.at, two.column()), (17, 17));
+    }
+
+    /// Check that of a long expression only what is near the place is shown, with the mark below it.
+    #[test]
+    fn long_expressions_are_cut_around_the_place() {
+        let near = "0123456789".repeat(6);
+        for (before, begins) in [("", ""), ("x", "…")] {
+            for (behind, ends) in [("", ""), ("x", "…")] {
+                let error = ParseError {
+                    message: "here".to_owned(),
+                    at: before.len() + near.len(),
+                    text: format!("{before}{near}!{near}{behind}"),
+                };
+                let column = before.len() + 61;
+                let line = format!("{begins}{near}!{near}{ends}");
+                let mark = " ".repeat(before.len() + 60) + "^";
+                let shown = format!("column {column}: here\n  {line}\n  {mark}");
+                assert_eq!(error.to_string(), shown);
+            }
+        }
     }
 
     /// Check that the deepest filters are printed so that they can be parsed.

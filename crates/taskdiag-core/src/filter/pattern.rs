@@ -113,6 +113,25 @@ mod tests {
         assert_eq!(glob("[a]b"), (Vec::new(), false));
     }
 
+    /// Check that a bracket that comes first in a class is a member of it.
+    #[test]
+    fn brackets_can_be_members() {
+        for (glob, matching, other) in [
+            ("[]x]y", ["]y", "xy"], ["ay", "y"]),
+            ("[!]x]y", ["ay", "!y"], ["]y", "xy"]),
+            ("[!a]y]", ["by]", "]y]"], ["ay]", "by"]),
+            ("[ab][cd]e", ["ace", "bde"], ["abe", "cde"]),
+        ] {
+            let pattern = Pattern::glob(glob).unwrap();
+            for text in matching {
+                assert!(pattern.regex.is_match(text.as_bytes()), "{glob} {text}");
+            }
+            for text in other {
+                assert!(!pattern.regex.is_match(text.as_bytes()), "{glob} {text}");
+            }
+        }
+    }
+
     proptest! {
         /// Check that every match of a pattern begins with the prefix, and is the prefix if that is
         /// all.
