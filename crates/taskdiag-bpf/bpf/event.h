@@ -30,6 +30,7 @@ struct td_event {
 	__u16 flags;
 	__u64 time_ns;	/* since boot */
 	__u64 start_ns; /* since boot */
+	__u64 cgroup_id; /* in the unified hierarchy; 0 if the kernel has no cgroups */
 	__u32 pid;	/* thread-group id */
 	__u32 tid;
 	__u32 ppid;

@@ -79,6 +79,11 @@ static __always_inline void *reserve_event(__u64 size)
 	return event;
 }
 
+static __always_inline __u64 cgroup_id(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->cgroups) ? task->cgroups->dfl_cgrp->kn->id : 0;
+}
+
 /* Fills in the header of an event. */
 static __always_inline void fill_event(struct td_event *event, __u32 len, __u16 kind, __u16 flags, __u32 pid,
 				       struct task_struct *task)
@@ -92,6 +97,7 @@ static __always_inline void fill_event(struct td_event *event, __u32 len, __u16 
 	event->flags = flags;
 	event->time_ns = bpf_ktime_get_boot_ns() + reader.boottime_ns;
 	event->start_ns = task->start_boottime + reader.boottime_ns;
+	event->cgroup_id = cgroup_id(task);
 	event->pid = pid;
 	event->tid = task_tid_nr(task);
 	event->ppid = task_tgid_nr(task->real_parent);

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,91 @@ fn a_family_is_watched_to_its_end() {
         "{}",
         run.stderr
     );
+}
+
+/// A cgroup, which is removed with its slice when this is dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// A new one, `tdevents<pid>.slice/<name>`. `None` where the unified hierarchy is not mounted.
+    fn new(name: &str) -> Option<Cgroup> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let point = mount.split(' ').nth(4).expect("a mount point");
+        let slice = format!("tdevents{}.slice", std::process::id());
+        let path = PathBuf::from(point).join(slice).join(name);
+        std::fs::create_dir_all(&path).expect("a cgroup");
+        Some(Cgroup(path))
+    }
+
+    /// A shell that enters it, runs a program, and ends.
+    fn run(&self, program: &str) -> u32 {
+        let script = format!("echo $$ >{}/cgroup.procs && {program} && :", self.0.display());
+        let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh exists");
+        assert!(shell.wait().expect("it ends").success());
+        shell.id()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Who has ended may be in it for a moment.
+        let start = Instant::now();
+        while std::fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = std::fs::remove_dir(self.0.parent().expect("a slice"));
+    }
+}
+
+/// Check that events are selected by what their process is in, also where that is new and is gone
+/// when the event is read.
+#[test]
+fn events_are_selected_by_cgroup() {
+    let unit = format!("events{}.service", std::process::id());
+    let Some(before) = Cgroup::new(&unit) else {
+        let systems = std::fs::read_to_string("/proc/filesystems").expect("file systems");
+        println!("no unified cgroups are mounted: {systems}");
+        return;
+    };
+    let path = format!("/tdevents{}.slice", std::process::id());
+    let expression = format!("unit == '{unit}' and uid == 0 and cgroup ~ 'slice'");
+    for selected in [["--unit", &unit], ["--cgroup", &path], ["--where", &expression]] {
+        let watch = Watch::new(&[&selected[..], &["-o", "event,pid,cgroup_id"]].concat());
+        let shell = before.run("/bin/true");
+        let (rest, said, _) = watch.end("-TERM");
+        let id = std::os::unix::fs::MetadataExt::ino(&before.0.metadata().expect("a cgroup"));
+        let rows: Vec<Vec<&str>> = rest.lines().map(|row| row.split(',').collect()).collect();
+        let kinds: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+        assert_eq!(kinds, ["fork", "exec", "exit", "exit"], "{selected:?} {rest} {said}");
+        assert_eq!(rows[3][1], shell.to_string(), "{rest}");
+        assert!(rows.iter().all(|row| row[2] == id.to_string()), "{id} {rest}");
+    }
+}
+
+/// Check that children are watched, and not their parent.
+#[test]
+fn children_are_watched() {
+    let mut parent = Command::new("sh")
+        .args(["-c", "sh -c 'read x; exit 5'; exit 0"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh exists");
+    let pid = parent.id().to_string();
+    let begun = Instant::now();
+    while run(&["ps", "--children", &pid, "-o", "pid", "--no-header"])
+        .stdout
+        .is_empty()
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it has no child");
+    }
+    let watching = start(&["events", "--children", &pid, "-o", "event,ppid,exit_code", "--csv"]);
+    wait_until_it_waits(&watching);
+    drop(parent.stdin.take());
+    let run = Run::new(watching.wait_with_output().expect("it ends with the child"));
+    assert!(parent.wait().expect("it ends").success());
+    let rows = String::from_utf8_lossy(&run.stdout);
+    assert_eq!(rows, format!("event,ppid,exit_code\nexit,{pid},5\n"), "{}", run.stderr);
 }
 
 /// Check the table, and that only the chosen kinds are shown.
@@ -259,6 +345,9 @@ fn wrong_usage_is_refused() {
     for args in [["--for", "-1"], ["--for", "x"], ["--count", "0"], ["--kind", "clone"]] {
         assert_eq!(run(&["events", args[0], args[1]]).code, Some(2), "{args:?}");
     }
+    let absent = run(&["events", "--where", "rss_bytes > 1M"]);
+    assert_eq!(absent.code, Some(2));
+    assert!(absent.stderr.contains("do not have rss_bytes"), "{}", absent.stderr);
     let missing = run(&["events", "-p", &free_pid()]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.stderr.contains("no such process"), "{}", missing.stderr);

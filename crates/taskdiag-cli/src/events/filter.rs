@@ -2,60 +2,98 @@
 
 use std::collections::HashSet;
 
-use rustix::io::Errno;
-use rustix::process::{test_kill_process, Pid};
-use taskdiag::{Event, EventKind};
+use taskdiag::{Absent, Event, EventField, EventKind, Field, Fields, Filter as Expression, Handle, Query, Value};
+use taskdiag_core::filter::HasFields;
 
+use super::cgroups::{Cgroup, Cgroups, IN_CGROUP};
 use super::Args;
 use crate::outcome::{say, Failure, Outcome};
-use crate::selection;
 
 /// Which events are shown.
 #[derive(Debug)]
 pub struct Filter {
     kinds: Vec<EventKind>,
-    users: Vec<u32>,
-    /// The processes to watch and their descendants, as far as they are alive.
+    /// What has to be true of the process.
+    expression: Option<Expression>,
+    /// What is known of the cgroups of processes, if the expression looks at that.
+    cgroups: Option<Cgroups>,
+    /// The processes to watch: at first those of a query.
+    query: Option<Query>,
+    /// These processes and their descendants, as far as they are alive.
     family: Option<HashSet<u32>>,
     /// Whether all processes to watch existed.
     pub outcome: Outcome,
-    /// Events left out because their user is not known.
+    /// Events left out because what the expression looks at is not known.
     pub undecided: u64,
+}
+
+/// What an expression can look at, of an event.
+#[derive(Debug)]
+struct Row<'a> {
+    event: &'a Event<'a>,
+    cgroup: Option<&'a Cgroup>,
+}
+
+impl HasFields for Row<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        match (in_event(field), self.cgroup) {
+            (Some(field), _) => self.event.value(field).unwrap_or(Err(Absent::Unsupported)),
+            (None, Some(cgroup)) => cgroup.value(field),
+            (None, None) => Err(Absent::Gone),
+        }
+    }
+}
+
+/// The field of events that is a field of tasks.
+fn in_event(field: Field) -> Option<EventField> {
+    field.name().parse().ok()
 }
 
 impl Filter {
     /// The filter that the options describe.
     pub fn new(args: &Args) -> Result<Filter, Failure> {
-        let mut filter = Filter {
+        let expression = args.selection.narrow(Query::processes())?.filter;
+        let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
+        for field in looked_at.iter() {
+            if in_event(field).is_none() && !IN_CGROUP.contains(&field) {
+                return Err(Failure::Unanswered(format!(
+                    "--where: events do not have {field}: docs/events.md has what they have"
+                )));
+            }
+        }
+        let needs_cgroup = IN_CGROUP.iter().any(|&field| looked_at.contains(field));
+        Ok(Filter {
             kinds: args.kinds.iter().map(|&kind| kind.into()).collect(),
-            users: selection::users(&args.users)?,
+            expression,
+            cgroups: needs_cgroup.then(Cgroups::new).transpose()?,
+            query: args.selection.scope(false)?.map(|query| query.fields(Field::Pid)),
             family: None,
             outcome: Outcome::Complete,
             undecided: 0,
-        };
-        if !args.pids.is_empty() {
-            let mut family = HashSet::new();
-            for &pid in &args.pids {
-                if exists(pid) {
-                    family.insert(pid);
-                } else {
-                    say(format_args!("pid {pid}: no such process"));
-                    filter.outcome = Outcome::Partial;
-                }
-            }
-            filter.family = Some(family);
-        }
-        Ok(filter)
+        })
     }
 
     /// The kinds to ask for. A family is known only by its forks and exits, so it takes all of
     /// them.
     pub fn kinds_to_watch(&self) -> Vec<EventKind> {
-        if self.kinds.is_empty() || self.family.is_some() {
+        if self.kinds.is_empty() || self.query.is_some() {
             EventKind::ALL.to_vec()
         } else {
             self.kinds.clone()
         }
+    }
+
+    /// Finds the processes to watch. Events have to come already: who is born while this looks is
+    /// found by one of both.
+    pub fn find_family(&mut self) -> Result<(), Failure> {
+        let Some(query) = &self.query else { return Ok(()) };
+        let found = Handle::new().one_shot().query(query)?;
+        for pid in found.missing() {
+            say(format_args!("pid {pid}: no such process"));
+            self.outcome = Outcome::Partial;
+        }
+        self.family = Some(found.tasks().filter_map(|task| task.pid().ok()).collect());
+        Ok(())
     }
 
     /// Whether no process is left to be watched.
@@ -68,14 +106,13 @@ impl Filter {
         if !self.is_of_family(event) || !(self.kinds.is_empty() || self.kinds.contains(&event.kind())) {
             return false;
         }
-        match event.euid() {
-            _ if self.users.is_empty() => true,
-            Ok(euid) => self.users.contains(&euid),
-            Err(_) => {
-                self.undecided += 1;
-                false
-            }
-        }
+        let Some(expression) = &self.expression else {
+            return true;
+        };
+        let cgroup = self.cgroups.as_mut().and_then(|cgroups| cgroups.of(event));
+        let decided = expression.decide(&Row { event, cgroup });
+        self.undecided += u64::from(decided.is_none());
+        decided.unwrap_or(false)
     }
 
     fn is_of_family(&mut self, event: &Event<'_>) -> bool {
@@ -94,9 +131,4 @@ impl Filter {
             family.contains(&pid)
         }
     }
-}
-
-fn exists(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }

@@ -1,5 +1,6 @@
 //! `taskdiag events`.
 
+mod cgroups;
 mod filter;
 mod stop;
 mod writer;
@@ -15,12 +16,17 @@ use crate::listing::Formats;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::{Absences, Output};
 use crate::quantity;
+use crate::selection::Selection;
 use crate::source::{parser, Choices, Only};
 use filter::Filter;
 use stop::Stop;
 use writer::Writer;
 
 /// Show processes as they begin (fork), run another program (exec) and end (exit), until Ctrl-C
+///
+/// With -p, --children or --descendants, only those processes and the descendants they have from
+/// now on; it ends when none of them is left. All other options that select are decided for each
+/// event by the process's values at that moment, also for processes that start later.
 ///
 /// However short-lived a process is, its events are shown or counted as lost: the last line on
 /// standard error says how many were lost, and the exit status is 1 if any were. Rows come out
@@ -38,13 +44,8 @@ pub struct Args {
     /// Events of threads too
     #[arg(short = 'T', long)]
     threads: bool,
-    /// Only these processes and the descendants they have from now on; ends when none of them is
-    /// left
-    #[arg(short = 'p', long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = quantity::pid)]
-    pids: Vec<u32>,
-    /// Only tasks of these effective users, by name or number
-    #[arg(short = 'u', long = "user", value_name = "USER,…", value_delimiter = ',')]
-    users: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
     /// End after this many events
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -118,15 +119,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut filter = Filter::new(&args)?;
     let mut writer = Writer::new(&args, &chosen);
     let stop = Stop::new()?;
-    if filter.has_nobody() {
-        return Ok(Outcome::Partial);
-    }
     let mut events = Events::open(
         &Options::default()
             .kinds(filter.kinds_to_watch())
             .threads(args.threads)
             .source(args.source.0),
     )?;
+    filter.find_family()?;
+    if filter.has_nobody() {
+        return Ok(Outcome::Partial);
+    }
     let end = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let most = args.count.unwrap_or(u64::MAX);
     let mut output = Output::new();
@@ -172,7 +174,7 @@ fn report(told: u64, lost: Lost, source: EventSource, filter: &Filter, absences:
     }
     if filter.undecided > 0 {
         say(format_args!(
-            "{} events left out: their user could not be found out any more",
+            "{} events left out: what selects them could not be found out any more",
             filter.undecided
         ));
         outcome = Outcome::Partial;

@@ -230,6 +230,15 @@ impl<'a> Event<'a> {
         Ok(self.header.euid.get())
     }
 
+    /// The id of its cgroup in the unified (version 2) hierarchy: the inode of the cgroup's directory.
+    pub fn cgroup_id(&self) -> Result<u64, Absent> {
+        self.traced()?;
+        match self.header.cgroup_id.get() {
+            0 => Err(Absent::Unsupported),
+            id => Ok(id),
+        }
+    }
+
     /// The name of the executable or thread. It can have any bytes.
     pub fn comm(&self) -> Result<&'a [u8], Absent> {
         self.known()?;
@@ -414,6 +423,7 @@ fields! {
     Euid euid: User, "Effective user id.", |e| of_all(e.euid());
     Comm comm: Text, "Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name.", |e| of_all(e.comm());
     KernelThread kernel_thread: Flag, "Whether it is a kernel thread.", |e| of_all(e.is_kernel_thread());
+    CgroupId cgroup_id: Id, "Id of its cgroup in the unified (version 2) hierarchy.", |e| of_all(e.cgroup_id());
     CallerPid caller_pid: Id, "For a fork: the process that called it. It is also the parent, unless it called clone(2) with CLONE_PARENT.",
         |e| of_some(e.caller_pid());
     CallerTid caller_tid: Id, "For a fork: the thread that called it.", |e| of_some(e.caller_tid());

@@ -29,7 +29,7 @@ pub const EXIT: u16 = 3;
 crate::wire! {
     /// `struct td_event`.
     Header {
-        len: U32, kind: U16, flags: U16, time_ns: U64, start_ns: U64, pid: U32, tid: U32, ppid: U32, uid: U32, euid: U32,
+        len: U32, kind: U16, flags: U16, time_ns: U64, start_ns: U64, cgroup_id: U64, pid: U32, tid: U32, ppid: U32, uid: U32, euid: U32,
         reserved: U32, comm: [u8; 16],
     }
     /// `struct td_event_fork`, without the header.

@@ -1,0 +1,184 @@
+//! What the cgroups of events are: of its cgroup, an event has the id only.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirEntryExt;
+use std::path::PathBuf;
+
+use taskdiag::{Absent, Event, Field, Fields, Handle, Query, Task, Value};
+use taskdiag_core::cgroup::Runtime;
+use taskdiag_core::derived::{derive, Context, Names};
+use taskdiag_core::filter::HasFields;
+use taskdiag_core::text::process::{cgroup_mounts, unescape};
+
+use crate::outcome::Failure;
+
+/// What follows from the cgroup that a task is in.
+pub const IN_CGROUP: [Field; 8] = [
+    Field::Cgroup,
+    Field::Unit,
+    Field::UserUnit,
+    Field::Slice,
+    Field::ContainerId,
+    Field::ContainerName,
+    Field::ContainerRuntime,
+    Field::PodUid,
+];
+
+/// The values of a cgroup, in the order of [`IN_CGROUP`].
+#[derive(Debug)]
+pub struct Cgroup([Result<Vec<u8>, Absent>; IN_CGROUP.len()]);
+
+impl Cgroup {
+    /// The value of one of the fields.
+    pub fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        let index = IN_CGROUP.iter().position(|&known| known == field);
+        let value = index.map_or(&Err(Absent::NotAsked), |index| &self.0[index]);
+        value.as_deref().map(Value::Text).map_err(|&reason| reason)
+    }
+
+    fn of_task(task: &Task<'_>) -> Cgroup {
+        Cgroup(IN_CGROUP.map(|field| match task.value(field)? {
+            Value::Text(text) => Ok(text.to_vec()),
+            _ => Err(Absent::Unsupported),
+        }))
+    }
+
+    /// What the path tells. Names that container runtimes keep in files of their own are not known.
+    fn of_path(path: &[u8]) -> Cgroup {
+        let context = Context {
+            now_ns: 0,
+            boot_ns: 0,
+            tick_ns: 0,
+            memory_bytes: 0,
+            has_cgroup1: true,
+            names: &Nobody,
+        };
+        Cgroup(IN_CGROUP.map(|field| {
+            let mut value = Vec::new();
+            match field {
+                Field::Cgroup => value.extend_from_slice(path),
+                field => derive(field, &InCgroup(path), &context, &mut value)?,
+            }
+            Ok(value)
+        }))
+    }
+}
+
+/// A task of which nothing but the path of its cgroup is known.
+struct InCgroup<'a>(&'a [u8]);
+
+impl HasFields for InCgroup<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        match field {
+            Field::Cgroup => Ok(Value::Text(self.0)),
+            _ => Err(Absent::Gone),
+        }
+    }
+}
+
+/// Who knows no names.
+struct Nobody;
+
+impl Names for Nobody {
+    fn user(&self, _: u32) -> Result<&[u8], Absent> {
+        Err(Absent::Gone)
+    }
+
+    fn group(&self, _: u32) -> Result<&[u8], Absent> {
+        Err(Absent::Gone)
+    }
+
+    fn terminal(&self, _: u32) -> Result<&[u8], Absent> {
+        Err(Absent::Gone)
+    }
+
+    fn container_runtime(&self, _: &[u8]) -> Result<Runtime, Absent> {
+        Err(Absent::Gone)
+    }
+
+    fn container_name(&self, _: &[u8]) -> Result<&[u8], Absent> {
+        Err(Absent::Gone)
+    }
+}
+
+/// So many cgroups are remembered. There may be a new one for each command of a busy machine.
+const MOST_KNOWN: usize = 1 << 16;
+
+/// The cgroups of events. The kernel gives no id twice, and cgroups of the unified hierarchy keep
+/// their names.
+#[derive(Debug)]
+pub struct Cgroups {
+    handle: Handle,
+    /// `None` for those that had gone before they were looked for.
+    known: HashMap<u64, Option<Cgroup>>,
+}
+
+impl Cgroups {
+    /// No cgroup is known yet.
+    pub fn new() -> Result<Cgroups, Failure> {
+        let mut handle = Handle::new();
+        handle.prepare(fields())?;
+        Ok(Cgroups {
+            handle,
+            known: HashMap::new(),
+        })
+    }
+
+    /// The cgroup of an event. One that is not known yet is asked for: the process, or, if that has
+    /// ended already, the directories of all cgroups.
+    pub fn of(&mut self, event: &Event<'_>) -> Option<&Cgroup> {
+        let id = event.cgroup_id().ok()?;
+        if !self.known.contains_key(&id) {
+            if self.known.len() == MOST_KNOWN {
+                self.known.clear();
+            }
+            let found = self.ask(id, event.pid());
+            let found = found.or_else(|| Some(Cgroup::of_path(&path_of(id)?)));
+            self.known.insert(id, found);
+        }
+        self.known.get(&id)?.as_ref()
+    }
+
+    /// What a process says of its cgroup, if it is in that one.
+    fn ask(&mut self, id: u64, pid: u32) -> Option<Cgroup> {
+        let query = Query::process(pid).fields(fields());
+        let found = self.handle.query(&query).ok()?;
+        let task = found.tasks().next()?;
+        (task.cgroup_id() == Ok(id)).then(|| Cgroup::of_task(&task))
+    }
+}
+
+fn fields() -> Fields {
+    let add = |fields: Fields, field| fields | field;
+    IN_CGROUP.into_iter().fold(Field::CgroupId.into(), add)
+}
+
+/// The path of the cgroup with an id, which is the inode of its directory. Nothing in this file
+/// system waits.
+fn path_of(id: u64) -> Option<Vec<u8>> {
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let mount = OsString::from_vec(unescape(cgroup_mounts(&mounts).next()?).collect());
+    let mount = PathBuf::from(mount);
+    if std::os::unix::fs::MetadataExt::ino(&mount.metadata().ok()?) == id {
+        return Some(b"/".to_vec());
+    }
+    let mut left = vec![mount.clone()];
+    while let Some(directory) = left.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        for entry in entries.filter_map(Result::ok).filter(is_directory) {
+            if entry.ino() == id {
+                let path = entry.path();
+                let below = path.strip_prefix(&mount).ok()?;
+                return Some([b"/", below.as_os_str().as_bytes()].concat());
+            }
+            left.push(entry.path());
+        }
+    }
+    None
+}
