@@ -19,8 +19,9 @@ fi
 
 base=.cache/package-root.tar root=target/package/root
 shopt -s nullglob
-debs=(target/package/taskdiag{,d}_*.deb) rpms=(target/package/*.rpm)
-if [ ${#debs[@]} -ne 2 ] || [ ${#rpms[@]} -ne 2 ]; then
+debs=(target/package/*.deb) rpms=(target/package/*.rpm)
+# The programs, and the line tables of each.
+if [ ${#debs[@]} -ne 4 ] || [ ${#rpms[@]} -ne 4 ]; then
     echo "package-test: found ${#debs[@]} .deb and ${#rpms[@]} .rpm: run make deb and make rpm first" >&2
     exit 2
 fi
@@ -133,6 +134,17 @@ units() {
     [ -z "$said" ] || { echo "$said"; return 1; }
 }
 
+# Debuggers find the line tables of a program by its build id.
+line_tables() {
+    local program id tables
+    for program in usr/bin/taskdiag usr/sbin/taskdiagd; do
+        id=$(readelf --notes "$root/$program" | sed -n 's/.*Build ID: //p')
+        tables=$root/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
+        readelf --sections --wide "$tables" | grep -q ' \.debug_line ' || return 1
+        ! readelf --sections --wide "$root/$program" | grep ' \.debug_line ' || return 1
+    done
+}
+
 # A package gives nobody anything.
 grants_nothing() {
     [ "$(inside systemctl is-enabled taskdiagd.socket || true)" = disabled ] &&
@@ -144,6 +156,7 @@ grants_nothing() {
 
 tried() {
     check "$1: runs" runs
+    check "$1: line tables" line_tables
     check "$1: grants nothing" grants_nothing
     check "$1: the broker answers" answers
     check "$1: manual pages" pages
@@ -160,14 +173,15 @@ check 'deb: lintian' lintian --allow-root --fail-on error target/package/*.chang
 check 'deb: installs' inside sh -c 'dpkg -i /tmp/*.deb'
 tried deb
 check 'deb: zsh' in_zsh
-check 'deb: is removed' inside dpkg --remove taskdiag taskdiagd
-check 'deb: is purged' inside dpkg --purge taskdiag taskdiagd
+packages=(taskdiag taskdiag-dbgsym taskdiagd taskdiagd-dbgsym)
+check 'deb: is removed' inside dpkg --remove "${packages[@]}"
+check 'deb: is purged' inside dpkg --purge "${packages[@]}"
 check 'deb: leaves nothing' unchanged
 
 # The same root: the scripts need a shell, and the programs a C library.
 check 'rpm: installs' rpm --root "$root" --nodeps -i "${rpms[@]}"
 tried rpm
-check 'rpm: is removed' rpm --root "$root" -e taskdiag taskdiagd
+check 'rpm: is removed' rpm --root "$root" -e taskdiag{,d}{,-debuginfo}
 check 'rpm: leaves nothing' unchanged
 
 [ "$failed" -eq 0 ] || { echo "$failed failed"; exit 1; }

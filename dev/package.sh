@@ -11,6 +11,18 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
+# The programs and their line tables in one file again, as the tools of both kinds of packages take
+# them apart.
+join() {
+    local program
+    rm -rf target/package/programs
+    mkdir -p target/package/programs
+    cp target/release/LICENSE-CRATES target/package/programs
+    for program in taskdiag taskdiagd; do
+        eu-unstrip --output="target/package/programs/$program" "target/release/$program" "target/release/$program.debug"
+    done
+}
+
 deb() {
     local work=$source/target/package/deb log=$source/target/package/deb.log
     local name=${DEBFULLNAME:-$(git config user.name || echo unknown)} mail=${DEBEMAIL:-$(git config user.email || echo root@localhost)}
@@ -49,6 +61,7 @@ mkdir -p target/package
 case ${1:-} in
 deb | rpm)
     rm -f target/package/*."$1"
+    join
     "$1"
     ;;
 *)

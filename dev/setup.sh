@@ -12,8 +12,8 @@ packages=(gcc clang libbpf-dev) commands=() components=() rust_target=''
 case ${1:-} in
 build) ;;
 python) packages+=(python3 python3-venv) ;;
-package) packages=(debhelper rpm) ;;
-package-test) packages=(mmdebstrap lintian rpm) ;;
+package) packages=(debhelper rpm elfutils debugedit) ;;
+package-test) packages=(mmdebstrap lintian rpm binutils) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv) ;;
 fuzz)
     packages+=(g++)
