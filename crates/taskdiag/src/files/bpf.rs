@@ -321,7 +321,7 @@ fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>
         (process, procfs::unit(pass, &process, What::These(files)))
     });
     let units = units.collect();
-    let parts = procfs::read_units(units, patience, pass);
+    let parts = procfs::read_units(units, patience, pass)?;
     let found = parts.into_iter().map(|(_, _, found)| Completed { found });
     let completed: HashMap<usize, Completed> = indexes.into_iter().zip(found).collect();
     let needs = pass.request.needs();

@@ -46,6 +46,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bitflags::bitflags;
+use rustix::io::Errno;
 use taskdiag_bpf::files::{FilesWalk, Match};
 use taskdiag_bpf::vma_walk::VmaWalk;
 use taskdiag_bpf::{recipe, rights};
@@ -455,6 +456,7 @@ pub(crate) fn answer(
         request,
         map_others,
         answer,
+        failure: None,
         each,
     };
     // The closure may have ended the pass.
@@ -462,6 +464,9 @@ pub(crate) fn answer(
         (SourceId::Bpf, Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
         _ => procfs::read(&processes, patience, &mut pass),
     };
+    if let Some(failure) = pass.failure {
+        return Err(failure);
+    }
     let mut answer = pass.answer;
     answer.silent.sort_unstable();
     answer.silent.dedup();
@@ -475,10 +480,19 @@ struct Pass<'a> {
     /// Processes that map none of the files that are looked for.
     map_others: HashSet<u32>,
     answer: Answer,
+    /// What has ended the pass.
+    failure: Option<Error>,
     each: &'a mut Each<'a>,
 }
 
 impl Pass<'_> {
+    /// Ends the pass at a process whose files can't be read because we ran out of something.
+    fn fail<T>(&mut self, process: &Process, errno: Errno) -> ControlFlow<(), T> {
+        let pid = process.identity.tid();
+        self.failure = Some(Error::io(format!("can't read the files of process {pid}"), errno));
+        ControlFlow::Break(())
+    }
+
     /// Passes on the files of a process.
     fn deliver(&mut self, process: &Process, files: &Batch) -> ControlFlow<()> {
         files.iter().try_for_each(|file| self.deliver_one(process, &file))

@@ -1,6 +1,7 @@
 //! Open files from each source are equal to the kernel's own text and to stat(2).
 
 mod churn;
+mod exhausted;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -15,6 +15,7 @@ use super::reader::{Reader, STATS};
 use super::{bare, unit, End, What};
 use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Uses, Wants};
 use crate::readers;
+use crate::source::procfs::is_exhausted;
 
 /// The processes whose mapped files were not read. Whoever reads their descriptors, too, counts
 /// them there.
@@ -52,6 +53,7 @@ pub(in crate::files) fn read_mapped(
         match end {
             End::Denied => unseen.denied += 1,
             End::Gone => unseen.gone += 1,
+            End::Exhausted(errno) => pass.fail(process, errno)?,
             _ => {}
         }
         pass.deliver(process, &files)?;
@@ -85,13 +87,13 @@ impl Reader<'_> {
                 continue;
             }
             let link = Name::new(format_args!("map_files/{:x}-{:x}", line.start, line.end));
-            self.read_mapping(directory.as_fd(), &link, line.name);
+            self.read_mapping(directory.as_fd(), &link, line.name)?;
         }
         Ok(())
     }
 
     /// Reads the file of a mapping, if that is still mapped.
-    fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) {
+    fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<(), Errno> {
         let needs = self.unit.needs;
         let mut file = bare(Use::Map);
         if needs.contains(Wants::FLAGS) {
@@ -108,7 +110,8 @@ impl Reader<'_> {
                     self.name[..len].copy_from_slice(&name[..len]);
                     self.read_stat(place.as_fd(), Ok(len), &mut file);
                 }
-                Err(Errno::NOENT | Errno::SRCH) => return,
+                Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
+                Err(errno) if is_exhausted(errno) => return Err(errno),
                 // Following these links takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
                 Err(errno) => {
                     let reason = absent(errno);
@@ -135,5 +138,6 @@ impl Reader<'_> {
             ..file
         };
         self.files.push(&file);
+        Ok(())
     }
 }

@@ -22,6 +22,7 @@ use taskdiag_core::identity::Identity;
 use super::batch::Batch;
 use super::{OpenFile, Pass, Process, Use, Uses, Wants};
 use crate::readers;
+use crate::source::procfs::is_exhausted;
 use reader::Reader;
 
 pub(super) use mapped::read_mapped;
@@ -67,6 +68,8 @@ pub(super) enum End {
     Whole,
     Denied,
     Gone,
+    /// We ran out of something.
+    Exhausted(Errno),
 }
 
 /// Reads the files of processes, and passes them on.
@@ -106,7 +109,7 @@ pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
 pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
     while !units.is_empty() {
         let mut rest = Vec::new();
-        for (process, mut unit, found) in read_units(units, patience, pass) {
+        for (process, mut unit, found) in read_units(units, patience, pass)? {
             let Some(found) = found else {
                 continue;
             };
@@ -119,6 +122,7 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
                 End::Whole => {}
                 End::Denied => pass.answer.denied += 1,
                 End::Gone => pass.answer.gone += 1,
+                End::Exhausted(errno) => return pass.fail(&process, errno),
             }
         }
         units = rest;
@@ -126,18 +130,21 @@ pub(super) fn read_to_end(mut units: Vec<(Process, Unit)>, patience: Duration, p
     ControlFlow::Continue(())
 }
 
-/// Reads a part of each process. `None` if nothing could be read in time.
+/// A part of a process. `None` if nothing could be read in time.
+type Part = (Process, Unit, Option<Found>);
+
+/// Reads a part of each process.
 pub(super) fn read_units(
     units: Vec<(Process, Unit)>,
     patience: Duration,
     pass: &mut Pass<'_>,
-) -> Vec<(Process, Unit, Option<Found>)> {
+) -> ControlFlow<(), Vec<Part>> {
     let read = |units: &[(Process, Unit)]| {
         let about = units.iter().map(|(_, unit)| (unit.identity.tid(), unit.clone()));
         readers::each(about.collect(), readers::FILE_SYSTEMS, patience, read_unit)
     };
     let found = read(&units);
-    let mut parts: Vec<_> = units
+    let mut parts: Vec<Part> = units
         .into_iter()
         .zip(found)
         .map(|((process, unit), found)| (process, unit, found))
@@ -160,13 +167,16 @@ pub(super) fn read_units(
             parts[place].2 = found;
         }
     }
-    for (_, _, found) in &parts {
+    for (process, _, found) in &parts {
         if let Some(found) = found {
             pass.answer.changed += found.changed;
             pass.answer.malformed += found.malformed;
+            if let End::Exhausted(errno) = found.end {
+                pass.fail(process, errno)?;
+            }
         }
     }
-    parts
+    ControlFlow::Continue(parts)
 }
 
 /// Reads one part of a process.
@@ -189,6 +199,7 @@ impl End {
     fn of(errno: Errno) -> End {
         match errno {
             Errno::ACCESS | Errno::PERM => End::Denied,
+            errno if is_exhausted(errno) => End::Exhausted(errno),
             _ => End::Gone,
         }
     }

@@ -13,6 +13,7 @@ use taskdiag_core::text::process;
 
 use crate::files::{Device, Known, OpenFile};
 use crate::readers;
+use crate::source::procfs::is_exhausted;
 
 /// Why a value is missing that a system call did not give.
 pub(super) fn absent(errno: Errno) -> Absent {
@@ -57,13 +58,16 @@ pub(super) fn open_process(identity: Identity) -> Result<OwnedFd, Errno> {
         return Ok(directory);
     }
     // A thread that has ended has no files any more. The others share them.
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| Errno::SRCH)?;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::SRCH))?;
     for thread in threads.flatten() {
         let Some(tid) = process::task_id(thread.file_name().as_encoded_bytes()) else {
             continue;
         };
-        let Ok(thread) = open(Name::new(format_args!("/proc/{pid}/task/{tid}"))) else {
-            continue;
+        let thread = match open(Name::new(format_args!("/proc/{pid}/task/{tid}"))) {
+            Ok(thread) => thread,
+            Err(errno) if is_exhausted(errno) => return Err(errno),
+            Err(_) => continue,
         };
         let has_files = rustix::fs::readlinkat_raw(&thread, c"cwd", &mut text[..]);
         if has_files.is_ok() {
@@ -137,19 +141,21 @@ pub(super) fn stat(place: BorrowedFd<'_>) -> Result<Stat, Errno> {
 }
 
 /// Whether the fdinfo of a descriptor is that of the file that was found there.
-pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&OwnedFd>) -> bool {
-    let Some(place) = place else { return true };
+pub(super) fn is_same(info: &FdInfo<'_>, file: &OpenFile<'_>, place: Option<&OwnedFd>) -> Result<bool, Errno> {
+    let Some(place) = place else { return Ok(true) };
     // With the stat at hand most are decided.
     if info.inode.is_some() && info.inode == file.inode.ok() && info.mnt_id == file.mnt_id.ok() {
-        return true;
+        return Ok(true);
     }
     // Some file systems show other inode numbers than the kernel has.
     let name = Name::new(format_args!("/proc/self/fdinfo/{}", place.as_raw_fd()));
     let mut text = [0; 256];
-    let Ok(len) = read_text(CWD, name.as_c_str(), &mut text) else {
-        return false;
+    let len = match read_text(CWD, name.as_c_str(), &mut text) {
+        Ok(len) => len,
+        Err(errno) if is_exhausted(errno) => return Err(errno),
+        Err(_) => return Ok(false),
     };
-    fdinfo(&text[..len]).is_some_and(|own| (own.inode, own.mnt_id) == (info.inode, info.mnt_id))
+    Ok(fdinfo(&text[..len]).is_some_and(|own| (own.inode, own.mnt_id) == (info.inode, info.mnt_id)))
 }
 
 /// Reads all of a text. An epoll or inotify has a line for each of its targets.

@@ -14,6 +14,7 @@ use super::{bare, End, Unit, What};
 use crate::files::batch::Batch;
 use crate::files::{Kind, Known, OpenFile, Use, Uses, Wants};
 use crate::readers;
+use crate::source::procfs::is_exhausted;
 
 /// So many files of a process are read in one go, so that an answer takes no more memory if one
 /// process has a million.
@@ -136,7 +137,7 @@ impl<'a> Reader<'a> {
             Ok(false) => self.changed += 1,
             // It was closed meanwhile.
             Err(Errno::NOENT | Errno::SRCH) => {}
-            Err(errno @ (Errno::ACCESS | Errno::PERM)) => return Err(errno),
+            Err(errno) if matches!(errno, Errno::ACCESS | Errno::PERM) || is_exhausted(errno) => return Err(errno),
             Err(errno) => {
                 let file = OpenFile {
                     fd: Some(fd),
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
             self.malformed += 1;
             return Ok(true);
         };
-        if !is_same(&info, &file, place.as_ref()) {
+        if !is_same(&info, &file, place.as_ref())? {
             return Ok(false);
         }
         if needs.contains(Wants::FLAGS) {

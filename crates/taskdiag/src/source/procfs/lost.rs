@@ -71,7 +71,12 @@ pub(super) fn reason(errno: Errno) -> Result<Absent, Lost> {
         Errno::ACCESS | Errno::PERM => Ok(Absent::Denied),
         Errno::NAMETOOLONG => Ok(Absent::Truncated),
         Errno::TIMEDOUT => Ok(Absent::NoAnswer),
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(Lost::System(errno)),
+        errno if is_exhausted(errno) => Err(Lost::System(errno)),
         _ => Ok(Absent::Unsupported),
     }
+}
+
+/// Whether an error says that we ran out of something: it tells nothing about the task.
+pub(crate) fn is_exhausted(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }

@@ -34,6 +34,7 @@ use crate::readers::{self, Wait};
 use encode::Plan;
 pub(crate) use kernel::cgroup_id;
 use kernel::{Missing, Mount};
+pub(crate) use lost::is_exhausted;
 use lost::Lost;
 use place::{Listing, Place};
 use spread::{Meant, Part, Spread, Target, PART};

@@ -1,0 +1,84 @@
+//! Running out of descriptors is an error, and not fewer files.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use taskdiag::files::{Request, Uses};
+use taskdiag::{ErrorKind, Field, Query, SourceId};
+use taskdiag_testkit::{child, test_name};
+
+use super::{handle, SOURCES};
+
+/// A process with a few descriptors, which ends with this.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        let mut sleep = Command::new("sleep");
+        Sleeper(
+            sleep
+                .arg("1000")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("sleep"),
+        )
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().expect("our own child");
+        self.0.wait().expect("our own child");
+    }
+}
+
+/// Lets this process open so many descriptors more, and calls `body`.
+fn with_room_for<T>(more: u64, body: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    // The lowest number that is free, as nothing else opens files here.
+    let free = fs::File::open("/dev/null").expect("it exists").as_raw_fd() as u64;
+    let limit = |current| Rlimit {
+        current: Some(current),
+        ..before
+    };
+    setrlimit(Resource::Nofile, limit(free + more)).expect("a lower limit");
+    let result = body();
+    setrlimit(Resource::Nofile, before).expect("the limit from before");
+    result
+}
+
+/// Check that whoever has no descriptors left is told so, whatever is asked: no process seems to
+/// have ended, and no file is left out.
+#[test]
+fn too_few_descriptors_are_an_error() {
+    child::run(test_name!(), "few", child::World::default(), || {
+        let sleeper = Sleeper::new();
+        for source in SOURCES {
+            let mut handle = handle(source);
+            let query = Query::these([sleeper.0.id()]).fields(Field::StartNs);
+            let processes = handle.query(&query).expect("processes");
+            for uses in [Uses::all(), Uses::all().difference(Uses::MAP), Uses::MAP] {
+                let mut request = Request::default();
+                request.filter.uses = uses;
+                let mut ask = || {
+                    let answer = handle.files(&processes, &request, |_, _| ControlFlow::Continue(()));
+                    answer.map(|answer| answer.files).map_err(|error| error.kind())
+                };
+                let all = ask().expect("files");
+                assert!(all > 0);
+                let found: Vec<_> = (0..8).map(|more| with_room_for(more, &mut ask)).collect();
+                let is_told = |found: &Result<u64, ErrorKind>| [Ok(all), Err(ErrorKind::System)].contains(found);
+                assert!(found.iter().all(is_told), "{source} {uses:?}: {all}, {found:?}");
+                // The program needs none, but for mappings.
+                if source == SourceId::Procfs || uses.contains(Uses::MAP) {
+                    assert_eq!(found[0], Err(ErrorKind::System), "{source} {uses:?}");
+                }
+                assert_eq!(found[7], Ok(all), "{source} {uses:?}");
+            }
+        }
+    });
+}
