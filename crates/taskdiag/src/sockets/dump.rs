@@ -50,11 +50,11 @@ impl Dumper {
     }
 
     /// Enters a namespace.
-    pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Absent> {
-        let path = CString::new(namespace.path.as_slice()).map_err(|_| Absent::Gone)?;
+    pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Failed> {
+        let path = CString::new(namespace.path.as_slice()).map_err(|_| Errno::NOENT)?;
         let numbers = [namespace.device, namespace.inode, 0];
-        let entered = self.errands.run(work::enter, numbers, &path, None);
-        let [inode] = errands::numbers(entered.map_err(errands::absent)?).ok_or(Absent::Gone)?;
+        let entered = self.errands.run(work::enter, numbers, &path, None)?;
+        let [inode] = errands::numbers(entered).ok_or(Errno::IO)?;
         self.asking = Some(inode);
         Ok(())
     }

@@ -40,6 +40,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bitflags::bitflags;
+use rustix::io::Errno;
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -47,9 +48,11 @@ use taskdiag_core::field::Field;
 use taskdiag_core::query::Query;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::socket::diag::List;
+use taskdiag_sys::isolated::Failed;
 
 use crate::errands::Errands;
 use crate::files::{self, PathMatch};
+use crate::source::procfs::is_exhausted;
 use crate::Handle;
 use dump::{Dumper, End, Interfaces};
 use info::Infos;
@@ -201,11 +204,15 @@ pub(crate) fn answer(
         owners,
         answer,
         unsupported: Vec::new(),
+        failure: None,
         each,
     };
     let mut dumper = Dumper::new(patience);
     // The closure may have ended the pass.
     let _ = pass.dump_all(&mut dumper, &namespaces);
+    if let Some(failure) = pass.failure {
+        return Err(failure);
+    }
     let mut answer = pass.answer;
     answer.malformed += dumper.malformed;
     answer.interrupted += dumper.interrupted;
@@ -280,6 +287,8 @@ struct Pass<'a> {
     answer: Answer,
     /// Lists that this kernel does not have.
     unsupported: Vec<List>,
+    /// What has ended the pass.
+    failure: Option<Error>,
     each: &'a mut Each<'a>,
 }
 
@@ -292,10 +301,15 @@ impl Pass<'_> {
                     self.answer.namespaces += 1;
                     self.dump_namespace(dumper, namespace, &lists)?;
                 }
-                Err(Absent::Denied) => self.answer.namespaces_denied += 1,
-                Err(Absent::NoAnswer) => self.answer.silent += 1,
+                Err(Failed::Silent) => self.answer.silent += 1,
+                // Nobody can ask about any other one either.
+                Err(Failed::Errno(errno)) if namespace.path.is_empty() || is_exhausted(errno) => {
+                    self.failure = Some(Error::io("can't ask the kernel about sockets (sock_diag)", errno));
+                    return ControlFlow::Break(());
+                }
+                Err(Failed::Errno(Errno::ACCESS | Errno::PERM)) => self.answer.namespaces_denied += 1,
                 // Nothing keeps it alive any more.
-                Err(_) => {}
+                Err(Failed::Errno(_)) => {}
             }
         }
         ControlFlow::Continue(())

@@ -1,0 +1,38 @@
+//! Whoever can't ask is told so: there do not seem to be no sockets.
+
+use std::ops::ControlFlow;
+
+use rustix::process::{setrlimit, Resource, Rlimit};
+use taskdiag::sockets::{Wants, Where};
+use taskdiag::{ErrorKind, Snapshot};
+use taskdiag_testkit::{child, test_name};
+
+use super::{handle, request, Kinds};
+
+/// Check that it is an error if the process that asks the kernel can't be started: because there
+/// are no descriptors for it, or no further process is allowed.
+#[test]
+fn asking_can_fail() {
+    let limits = [
+        ("files", child::World::default(), Resource::Nofile, 3),
+        ("processes", child::nobody(0), Resource::Nproc, 1),
+    ];
+    for (name, world, resource, limit) in limits {
+        child::run(test_name!(), name, world, || {
+            let mut request = request(Kinds::all());
+            request.wants = Wants::empty();
+            request.place = Where::Here;
+            let mut handle = handle();
+            let mut ask = || handle.sockets(&Snapshot::default(), &request, |_| ControlFlow::Continue(()));
+            assert!(ask().expect("sockets").sockets > 0);
+            let lower = Rlimit {
+                current: Some(limit),
+                maximum: Some(limit),
+            };
+            setrlimit(resource, lower).expect("a lower limit");
+            let error = ask().expect_err("it can't ask");
+            assert_eq!(error.kind(), ErrorKind::System, "{error}");
+            assert!(error.to_string().contains("sock_diag"), "{error}");
+        });
+    }
+}
