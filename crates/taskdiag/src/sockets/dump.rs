@@ -14,6 +14,10 @@ use taskdiag_sys::isolated::{Failed, Work};
 use super::namespaces::Namespace;
 use super::work;
 use crate::errands::{self, Errands};
+use crate::source::procfs::is_exhausted;
+
+/// So many ways to a namespace may be denied before none is tried any more.
+const MOST_DENIED: usize = 4;
 
 /// How a list ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +53,32 @@ impl Dumper {
         }
     }
 
-    /// Enters a namespace.
+    /// Enters a namespace, by the first of its ways that leads there.
     pub(super) fn enter(&mut self, namespace: &Namespace) -> Result<(), Failed> {
-        let path = CString::new(namespace.path.as_slice()).map_err(|_| Errno::NOENT)?;
+        if namespace.is_own {
+            return self.enter_by(namespace, b"");
+        }
+        let (mut denied, mut result) = (0, Err(Errno::SRCH.into()));
+        for way in &namespace.ways {
+            match self.enter_by(namespace, way) {
+                Err(Failed::Errno(errno)) if is_exhausted(errno) => return Err(errno.into()),
+                entered @ (Ok(()) | Err(Failed::Silent)) => return entered,
+                Err(Failed::Errno(errno @ (Errno::ACCESS | Errno::PERM))) => {
+                    denied += 1;
+                    result = Err(errno.into());
+                }
+                // It does not lead there any more.
+                Err(Failed::Errno(_)) => {}
+            }
+            if denied == MOST_DENIED {
+                break;
+            }
+        }
+        result
+    }
+
+    fn enter_by(&mut self, namespace: &Namespace, way: &[u8]) -> Result<(), Failed> {
+        let path = CString::new(way).map_err(|_| Errno::NOENT)?;
         let numbers = [namespace.device, namespace.inode, 0];
         let entered = self.errands.run(work::enter, numbers, &path, None)?;
         let [inode] = errands::numbers(entered).ok_or(Errno::IO)?;

@@ -164,7 +164,8 @@ pub struct Answer {
     pub undecided: u64,
     /// How often the kernel said that a list may lack something.
     pub interrupted: u64,
-    /// How many lists ended with an error.
+    /// How many lists ended with an error, or how many namespaces were found again and again and could
+    /// not be entered.
     pub failed: u64,
     /// How many lists, or namespaces, did not come within the patience.
     pub silent: u64,
@@ -173,6 +174,10 @@ pub struct Answer {
     /// Lists that this kernel can't make, by what they are of: `raw`, `vsock`.
     pub unsupported: Vec<&'static str>,
 }
+
+/// How often namespaces are looked for, as long as some are found to which nothing leads when they
+/// are to be entered.
+const ROUNDS: usize = 4;
 
 /// What receives sockets.
 type Each<'e> = dyn FnMut(&Socket<'_>) -> ControlFlow<()> + 'e;
@@ -195,10 +200,6 @@ pub(crate) fn answer(
         None
     };
     let mut namespaces = Namespaces::own();
-    if request.place == Where::Everywhere {
-        find_namespaces(handle, &mut namespaces, patience)?;
-        answer.processes_hidden = namespaces.hidden.len() as u64;
-    }
     let mut pass = Pass {
         request,
         owners,
@@ -208,8 +209,17 @@ pub(crate) fn answer(
         each,
     };
     let mut dumper = Dumper::new(patience);
-    // The closure may have ended the pass.
-    let _ = pass.dump_all(&mut dumper, &namespaces);
+    for round in 0..ROUNDS {
+        if request.place == Where::Everywhere {
+            find_namespaces(handle, &mut namespaces, patience)?;
+            pass.answer.processes_hidden = namespaces.hidden.len() as u64;
+        }
+        let is_last = round + 1 == ROUNDS;
+        // The closure may have ended the pass.
+        if pass.dump_all(&mut dumper, &mut namespaces, is_last).is_break() || !namespaces.forget_ways() {
+            break;
+        }
+    }
     if let Some(failure) = pass.failure {
         return Err(failure);
     }
@@ -230,6 +240,10 @@ pub(crate) fn check(source: Option<SourceId>) -> Result<()> {
             format!("the source {source} does not answer about sockets: leave the choice, or name bpf or procfs for their owners"),
         )),
     }
+}
+
+fn is_denied(errno: Errno) -> bool {
+    matches!(errno, Errno::ACCESS | Errno::PERM)
 }
 
 /// Whether a socket is one that asks.
@@ -260,11 +274,17 @@ fn find_owners(handle: &mut Handle, processes: &Snapshot, answer: &mut Answer) -
 fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, patience: Duration) -> Result<()> {
     let tasks = handle.query(&Query::threads().fields(Field::NsNet | Field::NsMnt))?;
     namespaces.add_of_tasks(&tasks);
-    namespaces.add_of_mounts(&tasks, patience);
-    // Looking for more would only count what can't be entered.
-    if !capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN)) {
-        return Ok(());
+    // Looking for those of descriptors would only count what can't be entered.
+    if capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN)) {
+        find_descriptors(handle, namespaces)?;
     }
+    // The paths of these lead through file systems, which may not answer.
+    namespaces.add_of_mounts(&tasks, patience);
+    Ok(())
+}
+
+/// Finds the network namespaces that processes have descriptors of.
+fn find_descriptors(handle: &mut Handle, namespaces: &mut Namespaces) -> Result<()> {
     let processes = handle.query(&Query::processes().fields(Field::StartNs))?;
     let mut request = files::Request::default();
     request.filter.uses = files::Uses::FD;
@@ -293,23 +313,32 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &Namespaces) -> ControlFlow<()> {
+    /// Passes on the sockets of the namespaces that are not done yet. Those to which no way leads
+    /// any more are left for another round, or counted in the last one.
+    fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces, is_last: bool) -> ControlFlow<()> {
         let lists: Vec<List> = List::of(self.request.kinds).collect();
-        for namespace in &namespaces.found {
-            match dumper.enter(namespace) {
+        for namespace in namespaces.found.iter_mut().filter(|namespace| !namespace.is_done) {
+            // If nothing leads there at all, nothing keeps it alive.
+            namespace.is_done = !namespace.is_own && namespace.ways.is_empty();
+            if namespace.is_done {
+                continue;
+            }
+            let entered = dumper.enter(namespace);
+            namespace.is_done = !matches!(entered, Err(Failed::Errno(errno)) if !is_denied(errno));
+            match entered {
                 Ok(()) => {
                     self.answer.namespaces += 1;
                     self.dump_namespace(dumper, namespace, &lists)?;
                 }
                 Err(Failed::Silent) => self.answer.silent += 1,
                 // Nobody can ask about any other one either.
-                Err(Failed::Errno(errno)) if namespace.path.is_empty() || is_exhausted(errno) => {
+                Err(Failed::Errno(errno)) if namespace.is_own || is_exhausted(errno) => {
                     self.failure = Some(Error::io("can't ask the kernel about sockets (sock_diag)", errno));
                     return ControlFlow::Break(());
                 }
-                Err(Failed::Errno(Errno::ACCESS | Errno::PERM)) => self.answer.namespaces_denied += 1,
-                // Nothing keeps it alive any more.
-                Err(Failed::Errno(_)) => {}
+                Err(Failed::Errno(errno)) if is_denied(errno) => self.answer.namespaces_denied += 1,
+                // Whoever it was a way through has left or ended. Others may be there still.
+                Err(Failed::Errno(_)) => self.answer.failed += u64::from(is_last),
             }
         }
         ControlFlow::Continue(())

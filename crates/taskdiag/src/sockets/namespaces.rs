@@ -11,19 +11,32 @@ use taskdiag_core::text::process;
 
 use crate::readers;
 
-/// A network namespace, and a path that leads to it. Without a path it is the caller's own.
+/// So many ways to a namespace are kept: whoever it is a way through can leave at any time.
+const MOST_WAYS: usize = 32;
+/// So many of them lead through one process, whose threads may all end together.
+const MOST_THREADS: usize = 4;
+/// So many tasks of a mount namespace may end before one tells what is mounted.
+const MOST_TASKS: usize = 8;
+
+/// A network namespace, and paths that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Namespace {
     pub(super) device: u64,
     pub(super) inode: u64,
-    pub(super) path: Vec<u8>,
+    /// It is the caller's own: no way is needed.
+    pub(super) is_own: bool,
+    /// The shortest first, which no file system can block.
+    pub(super) ways: Vec<Vec<u8>>,
+    /// Nothing is left to do about it.
+    pub(super) is_done: bool,
 }
 
 /// The namespaces that were found so far, each once.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     pub(super) found: Vec<Namespace>,
-    seen: HashSet<u64>,
+    /// Where they are in `found`, by inode number.
+    places: HashMap<u64, usize>,
     device: u64,
     /// Processes that do not show which namespace is theirs.
     pub(super) hidden: HashSet<u32>,
@@ -36,7 +49,8 @@ impl Namespaces {
         // Without /proc its number is not known, and it is the only one.
         let own = stat("/proc/thread-self/ns/net").ok();
         namespaces.device = own.as_ref().map_or(0, |own| own.st_dev);
-        namespaces.add(own.map_or(0, |own| own.st_ino), Vec::new());
+        let place = namespaces.place(own.map_or(0, |own| own.st_ino));
+        namespaces.found[place].is_own = true;
         namespaces
     }
 
@@ -45,19 +59,45 @@ impl Namespaces {
         self.device
     }
 
-    pub(super) fn add(&mut self, inode: u64, path: Vec<u8>) {
-        if self.seen.insert(inode) {
-            let device = self.device;
-            self.found.push(Namespace { device, inode, path });
+    /// Where a namespace is in `found`.
+    fn place(&mut self, inode: u64) -> usize {
+        *self.places.entry(inode).or_insert_with(|| {
+            self.found.push(Namespace {
+                device: self.device,
+                inode,
+                is_own: false,
+                ways: Vec::new(),
+                is_done: false,
+            });
+            self.found.len() - 1
+        })
+    }
+
+    fn add(&mut self, inode: u64, way: impl FnOnce() -> Vec<u8>) {
+        let place = self.place(inode);
+        let namespace = &mut self.found[place];
+        if !namespace.is_done && !namespace.is_own && namespace.ways.len() < MOST_WAYS {
+            namespace.ways.push(way());
         }
+    }
+
+    /// Whether something is left to do. The ways to it are forgotten: they did not lead there.
+    pub(super) fn forget_ways(&mut self) -> bool {
+        let left = self.found.iter_mut().filter(|namespace| !namespace.is_done);
+        left.map(|namespace| namespace.ways.clear()).count() > 0
     }
 
     /// Adds those that tasks are in.
     pub(super) fn add_of_tasks(&mut self, tasks: &Snapshot) {
+        let mut of_process: HashMap<(u64, u32), usize> = HashMap::new();
         for task in tasks.tasks() {
             match (task.pid(), task.tid(), task.ns_net()) {
-                (Ok(pid), Ok(tid), Ok(inode)) if !self.seen.contains(&inode) => {
-                    self.add(inode, format!("/proc/{pid}/task/{tid}/ns/net").into_bytes());
+                (Ok(pid), Ok(tid), Ok(inode)) => {
+                    let threads = of_process.entry((inode, pid)).or_default();
+                    *threads += 1;
+                    if *threads <= MOST_THREADS {
+                        self.add(inode, || format!("/proc/{pid}/task/{tid}/ns/net").into_bytes());
+                    }
                 }
                 (Ok(pid), _, Err(Absent::Denied | Absent::NoAnswer)) => {
                     self.hidden.insert(pid);
@@ -69,28 +109,41 @@ impl Namespaces {
 
     /// Adds those that are mounted, in the mount namespace of any of these tasks.
     pub(super) fn add_of_mounts(&mut self, tasks: &Snapshot, patience: Duration) {
-        let mut by_mount_namespace: HashMap<u64, String> = HashMap::new();
-        if let Ok(own) = stat("/proc/thread-self/ns/mnt") {
-            by_mount_namespace.insert(own.st_ino, String::new());
-        }
+        let own = stat("/proc/thread-self/ns/mnt").map_or(0, |own| own.st_ino);
+        // Of this thread, not of a reader.
+        self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
+        let mut by_mount_namespace: HashMap<u64, Vec<(u32, u32)>> = HashMap::new();
         for task in tasks.tasks() {
             if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
-                let task = || format!("/proc/{pid}/task/{tid}");
-                by_mount_namespace.entry(inode).or_insert_with(task);
+                let tasks = by_mount_namespace.entry(inode).or_default();
+                let is_other = tasks.last().is_none_or(|&(last, _)| last != pid);
+                if inode != own && is_other && tasks.len() < MOST_TASKS {
+                    tasks.push((pid, tid));
+                }
             }
         }
-        for task in by_mount_namespace.into_values() {
-            let path = match task.as_str() {
-                "" => "/proc/thread-self/mountinfo".to_owned(),
-                task => format!("{task}/mountinfo"),
-            };
-            let mounts = match task.as_str() {
-                // Of this thread, not of a reader.
-                "" => std::fs::read(path),
-                // Each file system writes a part of it.
-                _ => readers::call(0, 0, patience, move || std::fs::read(path)).unwrap_or(Ok(Vec::new())),
-            };
-            self.add_mounted(&task, &mounts.unwrap_or_default());
+        for (inode, tasks) in by_mount_namespace {
+            for (pid, tid) in tasks {
+                let task = format!("/proc/{pid}/task/{tid}");
+                let path = task.clone();
+                let read = move || {
+                    // Each file system writes a part of it.
+                    let mounts = std::fs::read(format!("{path}/mountinfo"))?;
+                    // The task may be elsewhere by now.
+                    let is_there = stat(format!("{path}/ns/mnt"))?.st_ino == inode;
+                    Ok(is_there.then_some(mounts))
+                };
+                let read: Option<std::io::Result<_>> = readers::call(0, 0, patience, read);
+                match read {
+                    Some(Ok(Some(mounts))) => {
+                        self.add_mounted(&task, &mounts);
+                        break;
+                    }
+                    Some(_) => {}
+                    // The others would not tell in time either.
+                    None => break,
+                }
+            }
         }
     }
 
@@ -102,7 +155,7 @@ impl Namespaces {
                 let root = if task.is_empty() { "" } else { "/root" };
                 let mut path = [task, root].concat().into_bytes();
                 path.extend(process::unescape(mount.point));
-                self.add(inode, path);
+                self.add(inode, || path);
             }
         }
     }
@@ -110,7 +163,7 @@ impl Namespaces {
     /// Adds one that a process has a descriptor of, or of a file, by the name of that.
     pub(super) fn add_of_descriptor(&mut self, pid: u32, fd: u32, name: &[u8]) {
         if let Some(inode) = inode(name) {
-            self.add(inode, format!("/proc/{pid}/fd/{fd}").into_bytes());
+            self.add(inode, || format!("/proc/{pid}/fd/{fd}").into_bytes());
         }
     }
 }
@@ -125,12 +178,12 @@ fn inode(name: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Check that mounted namespaces are found, each once, with the path that leads there.
+    /// Check that mounted namespaces are found, each once, with the paths that lead there.
     #[test]
     fn mounted_namespaces_are_found() {
         let mut namespaces = Namespaces::own();
         let own = namespaces.found[0].clone();
-        assert!(own.inode != 0 && own.device != 0 && own.path.is_empty());
+        assert!(own.inode != 0 && own.device != 0 && own.is_own && own.ways.is_empty());
         let text = b"40 39 0:4 net:[4026532281] /run/netns/a\\040b rw shared:5 - nsfs nsfs rw\n\
                      41 39 0:4 net:[4026532281] /run/netns/c rw - nsfs nsfs rw\n\
                      42 39 0:4 mnt:[4026532282] /run/x rw - nsfs nsfs rw\n\
@@ -138,14 +191,38 @@ mod tests {
         namespaces.add_mounted("", text);
         namespaces.add_mounted("/proc/7/task/8", text);
         namespaces.add_mounted("/proc/7/task/8", b"40 39 0:4 net:[9] /a rw - nsfs nsfs rw\n");
-        let found: Vec<(u64, &[u8])> = namespaces.found[1..]
-            .iter()
-            .map(|namespace| (namespace.inode, namespace.path.as_slice()))
-            .collect();
-        assert_eq!(
-            found,
-            [(4026532281, &b"/run/netns/a b"[..]), (9, b"/proc/7/task/8/root/a")]
-        );
+        let ways = |namespace: &Namespace| -> Vec<String> {
+            let text = |way: &Vec<u8>| String::from_utf8_lossy(way).into_owned();
+            namespace.ways.iter().map(text).collect()
+        };
+        assert_eq!(namespaces.found.len(), 3);
+        let [_, first, second] = &namespaces.found[..] else {
+            unreachable!()
+        };
+        assert_eq!((first.inode, second.inode), (4026532281, 9));
+        let paths = ["/run/netns/a b", "/run/netns/c"];
+        let elsewhere = paths.map(|path| format!("/proc/7/task/8/root{path}"));
+        assert_eq!(ways(first), [paths.map(str::to_owned), elsewhere].concat());
+        assert_eq!(ways(second), ["/proc/7/task/8/root/a"]);
+    }
+
+    /// Check that there are not too many ways to a namespace, that none is looked for to one that is
+    /// done, and that what is left to do is known.
+    #[test]
+    fn ways_are_bounded() {
+        let mut namespaces = Namespaces::own();
+        namespaces.found[0].is_done = true;
+        for fd in 0..100 {
+            namespaces.add_of_descriptor(7, fd, b"net:[11]");
+        }
+        assert_eq!(namespaces.found[1].ways.len(), MOST_WAYS);
+        assert!(namespaces.forget_ways());
+        namespaces.add_of_descriptor(7, 3, b"net:[11]");
+        assert_eq!(namespaces.found[1].ways, [b"/proc/7/fd/3"]);
+        namespaces.found[1].is_done = true;
+        assert!(!namespaces.forget_ways());
+        namespaces.add_of_descriptor(7, 4, b"net:[11]");
+        assert_eq!(namespaces.found[1].ways.len(), 1);
     }
 
     /// Check that a descriptor counts by its name.
@@ -157,6 +234,6 @@ mod tests {
             namespaces.add_of_descriptor(7, 4, name);
         }
         assert_eq!(namespaces.found.len(), 2);
-        assert_eq!(namespaces.found[1].path, b"/proc/7/fd/3");
+        assert_eq!(namespaces.found[1].ways, [b"/proc/7/fd/3"]);
     }
 }

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::mpsc::{channel, Sender};
+use std::sync::mpsc::{channel, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use taskdiag::sockets::{Kinds, Where};
@@ -106,6 +106,42 @@ fn descriptors_keep_namespaces_alive() {
     drop(listener);
     drop(descriptor);
     goes(namespace);
+}
+
+/// Check that whoever goes in and out of a namespace hides nothing of those who stay in it.
+#[test]
+fn visitors_hide_nobody() {
+    let (tell, told) = channel::<Option<File>>();
+    let (ready, is_ready) = channel();
+    // It has begun first, so it is found first.
+    let visitor = std::thread::spawn(move || {
+        let own = File::open("/proc/thread-self/ns/net").expect("our own");
+        let other = told.recv().expect("the test lives").expect("a namespace");
+        while matches!(told.try_recv(), Err(TryRecvError::Empty)) {
+            for namespace in [&other, &own] {
+                // SAFETY: a system call without pointers.
+                let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+                assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
+            }
+        }
+    });
+    let resident = held_by(move || {
+        network::enter_new();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        ready.send(inode(&listener)).expect("the test lives");
+        // For as long as the test runs.
+        std::mem::forget(listener);
+        network::own_namespace()
+    });
+    let listener = is_ready.recv().expect("the thread lives");
+    let path = format!("/proc/self/task/{}/ns/net", resident.tid);
+    tell.send(Some(File::open(path).expect("our own"))).expect("it lives");
+    for _ in 0..20 {
+        let seen = everywhere();
+        assert_eq!(by_inode(&seen, listener).netns, resident.namespace);
+    }
+    drop(tell);
+    visitor.join().expect("it does not fail");
 }
 
 /// A socket that listens in a namespace.
