@@ -40,6 +40,8 @@ pub(super) struct Dumper {
     asking: Option<u64>,
     pub(super) malformed: u64,
     pub(super) interrupted: u64,
+    /// In how many parts the last list came.
+    pub(super) parts: u64,
 }
 
 impl Dumper {
@@ -50,6 +52,7 @@ impl Dumper {
             asking: None,
             malformed: 0,
             interrupted: 0,
+            parts: 0,
         }
     }
 
@@ -131,6 +134,7 @@ impl Dumper {
         with_info: bool,
         mut each: impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), End> {
+        self.parts = 0;
         let numbers = [work::packed(list, with_info), states.bits().into(), 0];
         let mut received = self.take(work::start, numbers, c"");
         loop {
@@ -178,8 +182,9 @@ impl Dumper {
         each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), Option<End>> {
         let mut messages = Messages::new(&self.datagram);
-        let mut end = None;
+        let (mut end, mut has_sockets) = (None, false);
         for message in messages.by_ref() {
+            has_sockets |= matches!(message, Message::Socket(_));
             match message {
                 Message::Socket(payload) => match diag::socket(list, payload) {
                     Some(socket) => each(&mut self.errands, socket, payload)?,
@@ -192,6 +197,7 @@ impl Dumper {
                 Message::Other => {}
             }
         }
+        self.parts += u64::from(has_sockets);
         self.interrupted += u64::from(messages.is_interrupted);
         // The kernel sends no empty datagram: nothing would follow.
         if self.datagram.is_empty() {

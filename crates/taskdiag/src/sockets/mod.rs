@@ -27,8 +27,8 @@
 //! namespace takes `CAP_SYS_ADMIN`: without it the caller's own is answered, and the others that
 //! were found are counted. Seeing the descriptors of a process takes the right to trace it.
 //!
-//! A list is not one moment. A socket that exists all the time is in it, unless its state changes
-//! while the list is made: then it may be missing, or be there twice.
+//! A list is not one moment. A socket that exists all the time is in it, unless it is one of TCP
+//! whose state changes while the list is made: then it may be missing. No socket is there twice.
 
 mod dump;
 mod info;
@@ -36,6 +36,7 @@ mod namespaces;
 mod owners;
 mod work;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -354,9 +355,12 @@ impl Pass<'_> {
             let infos = wants_info.then(|| Infos::read(dumper, list, self.states(), namespace));
             let states = self.states();
             let is_known = self.unsupported.contains(&list);
+            let mut seen = HashSet::new();
             let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
                 socket.netns = namespace.inode;
-                if !self.may_want(&socket) || is_ours(&socket, own) {
+                // The text has no cookies.
+                let is_new = socket.cookie == 0 || seen.insert(socket.cookie);
+                if !is_new || !self.may_want(&socket) || is_ours(&socket, own) {
                     return ControlFlow::Continue(());
                 }
                 self.complete(socket, errands, &mut interfaces, infos.as_ref())
@@ -365,6 +369,9 @@ impl Pass<'_> {
             let mut end = End::Unsupported;
             if !is_known {
                 end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
+                if end == End::Whole && dumper.parts > 1 && list.is_of_chains() {
+                    end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
+                }
             }
             if end == End::Unsupported && list.has_text() {
                 end = dumper.dump_text(list, |errands, socket| each(errands, socket, &own))?;

@@ -3,6 +3,7 @@
 //!
 //! Each test makes its sockets in a network namespace of its own, which takes root.
 
+mod churn;
 mod exhausted;
 mod namespaces;
 mod network;

@@ -86,6 +86,14 @@ impl List {
         self.name() == "raw"
     }
 
+    /// Whether the kernel keeps these sockets in few and long chains. It makes a list in parts, and
+    /// begins each part after so many sockets of a chain. If some before that were closed
+    /// meanwhile, it skips others. Connections of TCP have so many chains that there is nearly
+    /// always one socket in a chain, and are many themselves.
+    pub fn is_of_chains(self) -> bool {
+        !matches!(self.name(), "tcp" | "mptcp")
+    }
+
     /// Whether TCP knows something of its sockets.
     pub fn is_tcp(self) -> bool {
         self.protocol == libc::IPPROTO_TCP as u16

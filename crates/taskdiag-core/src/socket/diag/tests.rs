@@ -324,6 +324,7 @@ fn kinds_have_lists() {
     }
     assert_eq!(List::of(Kinds::all()).count(), 14);
     assert!(List::of(Kinds::RAW).all(|list| list.name() == "raw"));
+    assert!(List::of(Kinds::all()).all(|list| list.is_of_chains() != List::of(Kinds::TCP).any(|tcp| tcp == list)));
     assert_eq!(
         List::of(Kinds::UNIX | Kinds::VSOCK).map(List::name).collect::<Vec<_>>(),
         ["unix", "vsock"]
