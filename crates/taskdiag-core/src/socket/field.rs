@@ -177,6 +177,7 @@ impl<'a> Row<'a> {
             SocketField::PeerInode => long(socket.peer_inode),
             SocketField::Inode => long(socket.inode),
             SocketField::Uid => Ok(Some(socket.uid?.into())),
+            SocketField::Netns if socket.netns == 0 => Err(Absent::Unsupported),
             SocketField::Netns => long(Some(socket.netns)),
             SocketField::RecvQueueBytes | SocketField::SendQueueBytes => self.data(field),
             SocketField::BacklogCount | SocketField::BacklogLimitCount => self.backlog(field),
@@ -332,6 +333,7 @@ mod tests {
         );
         assert_eq!(row.value(SocketField::Pid), Err(Absent::NotAsked));
         assert_eq!(row.value(SocketField::Uid), Err(Absent::Unsupported));
+        assert_eq!(row.value(SocketField::Netns), Err(Absent::Unsupported));
         socket.info = Err(Absent::NoAnswer);
         assert_eq!(Row::new(&socket).value(SocketField::RttNs), Err(Absent::NoAnswer));
     }

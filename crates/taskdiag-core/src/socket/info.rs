@@ -58,9 +58,9 @@ impl<'a> TcpInfo<'a> {
         self.word(32)
     }
 
-    /// The round trip time, smoothed, in nanoseconds.
+    /// The round trip time, smoothed, in nanoseconds. `None` before the first one.
     pub fn rtt_ns(&self) -> Option<u64> {
-        self.microseconds(68)
+        self.microseconds(68).filter(|&time| time != 0)
     }
 
     /// How much the round trip time varies, in nanoseconds.
@@ -185,6 +185,7 @@ mod tests {
         }
         let mut long = vec![0; 152];
         long[148..].copy_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(TcpInfo::new(&long, None).min_rtt_ns(), None);
+        let info = TcpInfo::new(&long, None);
+        assert_eq!((info.min_rtt_ns(), info.rtt_ns()), (None, None));
     }
 }

@@ -423,7 +423,8 @@ pub struct Socket<'a> {
     pub inode: Option<u64>,
     /// The user who created it. [`Absent::Unsupported`] where the kernel does not tell.
     pub uid: Known<u32>,
-    /// The inode number of its network namespace.
+    /// The inode number of its network namespace. It is 0 if it is the caller's own and there is no
+    /// `/proc` that tells the number.
     pub netns: u64,
     /// What waits in it.
     pub queues: Known<Queues>,

@@ -151,6 +151,10 @@ fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
             socket.cgroup_id = Ok(None);
         }
     }
+    // There is no connection. The kernel has zeros, and its backlog in place of unconfirmed packets.
+    if socket.state == State::Listen {
+        info = info.map(|_| &[][..]);
+    }
     socket.info = Ok(info.map(|info| TcpInfo::new(info, congestion)));
 }
 

@@ -110,6 +110,22 @@ fn listeners_have_a_backlog() {
     assert_eq!(socket.info, Ok(None));
 }
 
+/// Check that TCP knows nothing of a connection where there is none: where others have packets that
+/// are not confirmed, the kernel has the backlog.
+#[test]
+fn listeners_have_no_connection() {
+    let mut bytes = tcp(10);
+    bytes.extend(attribute(2, &[3; 232]));
+    bytes.extend(attribute(4, b"cubic\0"));
+    let socket = socket(TCP, &bytes).expect("a socket");
+    let info = socket.info.expect("asked for").expect("TCP");
+    assert_eq!(info.congestion(), Some(&b"cubic"[..]));
+    assert_eq!(
+        (info.unacked_count(), info.rtt_ns(), info.cwnd_count()),
+        (None, None, None)
+    );
+}
+
 /// Check that a socket in TIME-WAIT has no inode, no user and no cgroup.
 #[test]
 fn time_wait_has_no_owner() {
