@@ -150,7 +150,7 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
-	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/python/generate.py --check
+	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/generate.py --check
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
 	@dev/api.sh --check
 	@# Its one line when all is well goes to standard output, and what is wrong to standard error.
@@ -177,9 +177,9 @@ api: ## Write docs/public-api.txt, the public items of the library
 	@dev/setup.sh build
 	@dev/api.sh
 
-docs: build ## Write docs/fields.md, docs/schema/ and the Python client's fields, from the table of fields and the command
+docs: build ## Write docs/fields.md, docs/schema/ and what the clients have of fields, from the table of fields and the command
 	@target/release/taskdiag fields --markdown > docs/fields.md
-	@target/release/taskdiag fields --json | clients/python/generate.py
+	@target/release/taskdiag fields --json | clients/generate.py
 	@for name in $$(target/release/taskdiag schema); do target/release/taskdiag schema $$name > docs/schema/$$name.json || exit; done
 
 clean: ## Remove what was built

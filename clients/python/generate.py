@@ -1,16 +1,10 @@
-#!/usr/bin/env python3
-"""Writes what the client has of the field table: generate.py [--check] <FIELDS
-
-FIELDS is what `taskdiag fields --json` prints. With --check nothing is written, and a file that
-would change makes it fail.
-"""
+"""What the Python client has of the field table. `../generate.py` writes it."""
 
 import json
-import sys
 import textwrap
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent / "python" / "taskdiag"
+PACKAGE = Path(__file__).resolve().parent / "python" / "taskdiag"
 TYPES = {
     "number": "int",
     "user id": "int",
@@ -83,25 +77,12 @@ def row_stub(fields: list[dict[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Writes or checks the files."""
-    fields = json.load(sys.stdin)["rows"]
+def made(fields: list[dict[str, str]]) -> dict[Path, str]:
+    """The files and what they have."""
     stub = PACKAGE / "_taskdiag.pyi"
     before, rest = stub.read_text().split(BEGIN)
     _, after = rest.split(END)
-    made = {
+    return {
         PACKAGE / "_fields.py": fields_module(fields),
         stub: before + BEGIN + row_stub(fields) + END + after,
     }
-    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
-    if "--check" not in sys.argv[1:]:
-        for path in stale:
-            path.write_text(made[path])
-        return 0
-    for path in stale:
-        print(f"{path.relative_to(PACKAGE.parents[2].parent)} is stale: 'make docs' writes it", file=sys.stderr)
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

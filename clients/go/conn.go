@@ -1,0 +1,371 @@
+package taskdiag
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// connection is a connection to the broker, on which one request is answered after the other.
+type connection struct {
+	socket *net.UnixConn
+	path   string
+	seq    uint32
+	bits   brokerBits
+	// An answer was not received to its end: the connection can't be used any more.
+	isBroken bool
+}
+
+// Limits of an answer: any program may listen at the broker's path.
+const (
+	// How long to wait for a packet, and for an answer, with a second more for each minRate bytes.
+	patience = 30 * time.Second
+	minRate  = 1 << 20
+	// The longest packet that comes with an opened file, or in its place.
+	maxFilePacket = 4 << 10
+	// The most packets of the answer about bits. The broker sends one.
+	maxBitsPackets = 4
+	// How long a refusal, which was sent before the connection ended, may take to be received.
+	refusalPatience = 100 * time.Millisecond
+)
+
+// errEnded: the broker ended the connection without a reason. It may do that at any time.
+var errEnded = errors.New("the broker ended the connection")
+
+// dial connects, and asks which bits there are.
+func dial(ctx context.Context, path string) (*connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var dialer net.Dialer
+	socket, err := dialer.DialContext(ctx, "unixpacket", path)
+	if err != nil {
+		if err := ctx.Err(); err != nil {
+			return nil, stopped(path, err)
+		}
+		return nil, noBroker(path, err)
+	}
+	c := &connection{socket: socket.(*net.UnixConn), path: path}
+	err = c.run(ctx, c.askBits)
+	if err == nil && c.bits.version != recordVersion {
+		err = failf(ErrVersion, "the broker at %s sends records of version %d, but this client reads version %d: "+
+			"install both in the same version", path, c.bits.version, recordVersion)
+	}
+	if err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// stopped says that the context ended. errors.Is finds its error.
+func stopped(path string, cause error) error {
+	return &failure{nil, "the broker at " + path + " was asked", cause}
+}
+
+// run runs what asks, and stops it when the context ends.
+func (c *connection) run(ctx context.Context, ask func() error) error {
+	if err := ctx.Err(); err != nil {
+		return stopped(c.path, err)
+	}
+	if ctx.Done() == nil {
+		return ask()
+	}
+	end, ended := make(chan struct{}), make(chan bool)
+	go func() {
+		select {
+		case <-ctx.Done():
+			c.socket.Close()
+			ended <- true
+		case <-end:
+			ended <- false
+		}
+	}()
+	err := ask()
+	close(end)
+	if <-ended {
+		c.isBroken = true
+		if err != nil {
+			return stopped(c.path, ctx.Err())
+		}
+	}
+	return err
+}
+
+// answeredErrno is an error that the broker sent, unlike one of this process's own system calls.
+type answeredErrno struct{ errno syscall.Errno }
+
+func (a answeredErrno) Error() string { return a.errno.Error() }
+
+func (a answeredErrno) Unwrap() error { return a.errno }
+
+// send sends a request and returns its number.
+func (c *connection) send(show uint64, which strategy, pid uint32) (uint32, error) {
+	c.seq++
+	if c.seq == 0 {
+		c.seq = 1
+	}
+	packet := request{c.seq, show, which, pid}.encode()
+	if err := c.socket.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, errEnded
+	}
+	if _, err := c.socket.Write(packet[:]); err != nil {
+		if isEnd(err) {
+			return 0, c.refusal()
+		}
+		return 0, err
+	}
+	return c.seq, nil
+}
+
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// refusal returns why the broker ended the connection, if it refused this client and sent that.
+func (c *connection) refusal() error {
+	packet := make([]byte, maxFilePacket)
+	if err := c.socket.SetReadDeadline(time.Now().Add(refusalPatience)); err != nil {
+		return errEnded
+	}
+	// The first call reports the end (ECONNRESET), if the broker left a request unread.
+	for i := 0; i < 2; i++ {
+		if n, err := c.socket.Read(packet); err == nil {
+			return refused(packet[:n])
+		}
+	}
+	return errEnded
+}
+
+// refused returns the error in the packet that a refused client gets.
+func refused(packet []byte) error {
+	if m, _, err := nextMessage(packet, 0, 0); err == nil && m.kind == messageErr {
+		return answeredErrno{m.errno}
+	}
+	return errEnded
+}
+
+// receive appends a packet to bytes.
+func (c *connection) receive(bytes []byte) ([]byte, error) {
+	if cap(bytes)-len(bytes) <= maxPacket {
+		grown := make([]byte, len(bytes), 2*cap(bytes)+2*maxPacket)
+		copy(grown, bytes)
+		bytes = grown
+	}
+	// One byte more than a packet has shows a longer one.
+	n, err := c.socket.Read(bytes[len(bytes) : len(bytes)+maxPacket+1])
+	switch {
+	case errors.Is(err, syscall.ECONNRESET):
+		return bytes, c.refusal()
+	case err != nil && isEnd(err), err == nil && n == 0:
+		return bytes, errEnded
+	case err != nil:
+		return bytes, err
+	case n > maxPacket:
+		return bytes, malformed("a packet that is too long")
+	}
+	return bytes[:len(bytes)+n], nil
+}
+
+func (c *connection) askBits() error {
+	seq, err := c.send(showBits, allProcesses, 0)
+	if err != nil {
+		return c.explain(err, 0)
+	}
+	var packet []byte
+	for i := 0; i < maxBitsPackets; i++ {
+		if packet, err = c.receive(packet[:0]); err != nil {
+			return c.explain(err, 0)
+		}
+		done, err := c.takeBits(packet, seq)
+		if err != nil || done {
+			return c.explain(err, 0)
+		}
+	}
+	return c.explain(malformed("an answer without end"), 0)
+}
+
+func (c *connection) takeBits(packet []byte, seq uint32) (bool, error) {
+	for at := 0; at < len(packet); {
+		m, next, err := nextMessage(packet, at, seq)
+		if err != nil {
+			// The error that a refused client gets has no request's number.
+			if refusal := refused(packet); refusal != errEnded {
+				return false, refusal
+			}
+			return false, err
+		}
+		switch m.kind {
+		case messageDone:
+			if c.bits.version == 0 {
+				return false, malformed("an answer without bits")
+			}
+			return true, nil
+		case messageErr:
+			return false, answeredErrno{m.errno}
+		}
+		if told, found := decodeBits(findWire(m.attributes, wireBits)); found {
+			c.bits = told
+		}
+		at = next
+	}
+	return false, nil
+}
+
+// ask appends the answer to a request to a table.
+func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) error {
+	seq, err := c.send(show, which, pid)
+	if err != nil {
+		return c.explain(err, pid)
+	}
+	began, first := time.Now(), len(t.bytes)
+	for {
+		start := len(t.bytes)
+		if t.bytes, err = c.receive(t.bytes); err != nil {
+			return c.explain(err, pid)
+		}
+		done, err := t.take(start, seq)
+		if err != nil || done {
+			return c.explain(err, pid)
+		}
+		earned := time.Duration(len(t.bytes)-first) * (time.Second / minRate)
+		switch {
+		case len(t.bytes) > maxAnswer || uint64(len(t.bytes)) > memory()/4:
+			return c.explain(malformed("an answer that is larger than a quarter of this machine's memory"), pid)
+		case time.Since(began) > patience+earned:
+			return c.explain(os.ErrDeadlineExceeded, pid)
+		}
+		if err := c.socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return c.explain(errEnded, pid)
+		}
+	}
+}
+
+// memory returns how many bytes of memory this machine has.
+func memory() uint64 {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 1 << 30
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
+}
+
+// askFile asks for an opened file of /proc. It is nil if the process has no memory.
+func (c *connection) askFile(show uint64, pid uint32, name string) (*os.File, error) {
+	seq, err := c.send(show, oneProcess, pid)
+	if err != nil {
+		return nil, c.explain(err, pid)
+	}
+	packet, control := make([]byte, maxFilePacket), make([]byte, syscall.CmsgSpace(4))
+	n, controls, flags, _, err := c.socket.ReadMsgUnix(packet, control)
+	if err != nil {
+		if errors.Is(err, syscall.ECONNRESET) {
+			err = c.refusal()
+		} else if isEnd(err) {
+			err = errEnded
+		}
+		return nil, c.explain(err, pid)
+	}
+	file := received(control[:controls], name)
+	opened, err := wasOpened(packet[:n], seq, show)
+	switch {
+	case n == 0:
+		err = errEnded
+	case flags&syscall.MSG_TRUNC != 0:
+		err = malformed("a packet that is too long")
+	case err == nil && opened && file == nil:
+		err = malformed("an answer without its file")
+	}
+	if err != nil || !opened {
+		if file != nil {
+			file.Close()
+		}
+		return nil, c.explain(err, pid)
+	}
+	return file, nil
+}
+
+// received returns the file that came with a packet; the last if there are several.
+func received(control []byte, name string) *os.File {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	var file *os.File
+	for i := range messages {
+		descriptors, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, descriptor := range descriptors {
+			if file != nil {
+				file.Close()
+			}
+			file = os.NewFile(uintptr(descriptor), name)
+		}
+	}
+	return file
+}
+
+// wasOpened says whether a packet, which has to be a whole answer, tells that the file comes with it.
+func wasOpened(packet []byte, seq uint32, show uint64) (bool, error) {
+	opened := false
+	for at := 0; at < len(packet); {
+		m, next, err := nextMessage(packet, at, seq)
+		if err != nil {
+			return false, err
+		}
+		switch m.kind {
+		case messageDone:
+			return opened, nil
+		case messageErr:
+			return false, answeredErrno{m.errno}
+		}
+		if payload := findWire(m.attributes, wireOpened); len(payload) == 8 {
+			opened = opened || order.Uint64(payload) == show
+		}
+		at = next
+	}
+	return false, malformed("an answer without end")
+}
+
+// explain makes an error for people of one of this connection. After any but those that the broker
+// sent the connection is broken.
+func (c *connection) explain(err error, pid uint32) error {
+	var answered answeredErrno
+	var bad malformed
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &answered) {
+		c.isBroken = true
+		switch {
+		case errors.Is(err, errEnded):
+			return err
+		case errors.As(err, &bad):
+			return &failure{ErrMalformed, "the broker at " + c.path + " is none that this client understands", err}
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return failf(ErrNoBroker, "the broker at %s does not answer", c.path)
+		}
+		return noBroker(c.path, err)
+	}
+	f := &failure{nil, "the broker at " + c.path, err}
+	switch answered.errno {
+	case syscall.ESRCH:
+		f.kind = ErrNoProcess
+		f.message = noProcess(int(pid)).(*failure).message
+	case syscall.EPERM:
+		f.kind = ErrDenied
+		f.message += " can't tell what this process may see, and shows it nothing: docs/protocol.md has the cases"
+	case syscall.EACCES:
+		f.kind = ErrDenied
+		f.message = "this process may see the other one, but not trace it (its user may, or CAP_SYS_PTRACE)"
+	case syscall.EBUSY:
+		f.kind = ErrBusy
+		f.message += " is busy with this user's other requests: try again"
+	}
+	return f
+}

@@ -1,0 +1,3 @@
+module github.com/taskdiag/taskdiag/clients/go
+
+go 1.19

@@ -1,0 +1,442 @@
+package taskdiag
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// The broker does not send what is in the memory of processes, nor texts that only /proc has. This
+// process reads them from its own /proc, with its own rights.
+//
+// A process can keep its reader waiting for as long as it likes. So each reader is watched: one that
+// makes no progress is given up, the value is absent as NoAnswer, and another reader goes on with the
+// next process. The reader that was given up holds a thread until the process lets go of it; there
+// are never more than mostHeld of those, and a process that holds one is not read again meanwhile.
+
+const (
+	defaultPatience = 200 * time.Millisecond
+	// Readers at work, and readers of the whole program that may be held.
+	mostReaders = 4
+	mostHeld    = 32
+	// The longest text that is taken. The kernel limits arguments and environments to 6 MiB.
+	mostText = 16 << 20
+)
+
+// ownGroups are the groups that this process reads itself.
+const ownGroups = groupArgs | groupEnv | groupRollup | groupText
+
+// ownFile is a file of /proc/PID whose content becomes an attribute.
+type ownFile struct {
+	attr uint8
+	name string
+	// make makes the payload of the text, or says why there is none.
+	make func(directory string, text []byte) ([]byte, Absent)
+}
+
+var ownFiles = [...]ownFile{
+	{attrArgs, "cmdline", asItIs},
+	{attrEnv, "environ", asItIs},
+	{attrWchan, "wchan", wchan},
+	{attrSecurityLabel, "attr/current", securityLabel},
+	{attrRollup, "smaps_rollup", rollup},
+}
+
+// held are the processes that hold readers of this program, and how many each.
+var held = struct {
+	sync.Mutex
+	pids  map[uint32]int
+	count int
+}{pids: map[uint32]int{}}
+
+// ownReader reads the files of the rows of a table.
+type ownReader struct {
+	table    *Table
+	files    []ownFile
+	threads  bool
+	tick     uint64
+	patience time.Duration
+	next     int64 // the next row; atomic
+	stop     int32 // nobody waits any more; atomic
+
+	lock sync.Mutex // of what follows, and of the table's memory
+	live int
+	ends chan struct{}
+}
+
+// worker is a reader: what it is doing, for those who watch it.
+type worker struct {
+	row   int64  // atomic; -1 if none
+	beats uint64 // atomic: grows with each system call
+	// Under the lock of the ownReader: it was given up, and must not change anything any more.
+	isLost bool
+}
+
+// readOwn reads what the broker does not send.
+func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads bool) error {
+	r := &ownReader{table: t, threads: threads, patience: patience, tick: uint64(time.Second / clockTicks)}
+	for _, file := range ownFiles {
+		if t.slots[file.attr] != 0 {
+			r.files = append(r.files, file)
+		}
+	}
+	if len(r.files) == 0 || len(t.rows) == 0 {
+		return nil
+	}
+	r.ends = make(chan struct{}, 1)
+	workers := make([]*worker, 0, mostReaders)
+	for len(workers) < mostReaders && len(workers) < runtime.GOMAXPROCS(0) && len(workers) <= len(t.rows)/32 {
+		workers = append(workers, r.start())
+	}
+	return r.watch(ctx, workers)
+}
+
+// watch waits until all rows are read, and gives up readers that make no progress.
+func (r *ownReader) watch(ctx context.Context, workers []*worker) error {
+	const looks = 4
+	period := r.patience/looks + time.Millisecond
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	type sight struct {
+		beats uint64
+		since time.Time
+	}
+	sights := make([]sight, len(workers))
+	for {
+		select {
+		case <-r.ends:
+			return nil
+		case <-ctx.Done():
+			atomic.StoreInt32(&r.stop, 1)
+			r.abandon(workers)
+			return stopped("a process of /proc", ctx.Err())
+		case now := <-timer.C:
+			for i, w := range workers {
+				beats := atomic.LoadUint64(&w.beats)
+				if beats != sights[i].beats || sights[i].since.IsZero() {
+					sights[i] = sight{beats, now}
+				} else if now.Sub(sights[i].since) >= r.patience && r.giveUp(w) {
+					workers[i], sights[i] = r.start(), sight{}
+				}
+			}
+			timer.Reset(period)
+		}
+	}
+}
+
+// start starts a reader.
+func (r *ownReader) start() *worker {
+	w := &worker{row: -1}
+	r.lock.Lock()
+	r.live++
+	r.lock.Unlock()
+	go r.work(w)
+	return w
+}
+
+// giveUp gives up a reader; false if it has come back meanwhile.
+func (r *ownReader) giveUp(w *worker) bool {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	row := atomic.LoadInt64(&w.row)
+	if row < 0 || w.isLost {
+		return false
+	}
+	w.isLost = true
+	r.live--
+	for _, file := range r.files {
+		r.table.setAbsent(int(row), file.attr, NoAnswer)
+	}
+	hold(r.table.pid(int(row)), 1)
+	return true
+}
+
+// abandon gives up all readers: nobody waits for them.
+func (r *ownReader) abandon(workers []*worker) {
+	for _, w := range workers {
+		r.giveUp(w)
+	}
+}
+
+// hold notes that a process holds so many readers more.
+func hold(pid uint32, more int) {
+	held.Lock()
+	defer held.Unlock()
+	held.count += more
+	if held.pids[pid] += more; held.pids[pid] == 0 {
+		delete(held.pids, pid)
+	}
+}
+
+// isHeld says whether a process must not be read now.
+func isHeld(pid uint32) bool {
+	held.Lock()
+	defer held.Unlock()
+	return held.pids[pid] > 0 || held.count >= mostHeld
+}
+
+// work reads rows until there are no more.
+func (r *ownReader) work(w *worker) {
+	var text []byte
+	values := make([][]byte, len(r.files))
+	reasons := make([]Absent, len(r.files))
+	for atomic.LoadInt32(&r.stop) == 0 {
+		row := int(atomic.AddInt64(&r.next, 1) - 1)
+		if row >= len(r.table.rows) {
+			break
+		}
+		pid := r.table.pid(row)
+		if isHeld(pid) {
+			for i := range reasons {
+				values[i], reasons[i] = nil, NoAnswer
+			}
+		} else {
+			atomic.StoreInt64(&w.row, int64(row))
+			text = r.readRow(w, row, text[:0], values, reasons)
+		}
+		if !r.put(w, row, values, reasons) {
+			hold(pid, -1)
+			return
+		}
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.live--; r.live == 0 {
+		r.ends <- struct{}{}
+	}
+}
+
+// put puts what was read of a row into the table; false if the reader was given up.
+func (r *ownReader) put(w *worker, row int, values [][]byte, reasons []Absent) bool {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if w.isLost {
+		return false
+	}
+	atomic.StoreInt64(&w.row, -1)
+	for i, file := range r.files {
+		if reasons[i] != 0 || !r.table.setOwn(row, file.attr, values[i]) {
+			if reasons[i] == 0 {
+				reasons[i] = Truncated
+			}
+			r.table.setAbsent(row, file.attr, reasons[i])
+		}
+	}
+	return true
+}
+
+func (t *Table) pid(row int) uint32 { return order.Uint32(t.bytes[t.rows[row].record+8:]) }
+
+func (t *Table) setAbsent(row int, attr uint8, reason Absent) {
+	t.places[row*t.width+int(t.slots[attr])-1] = uint32(reason)
+}
+
+// setOwn adds a payload as an attribute; false if there is no more room.
+func (t *Table) setOwn(row int, attr uint8, payload []byte) bool {
+	if len(t.own)+len(payload) > maxAnswer {
+		return false
+	}
+	var header [attrHeader]byte
+	order.PutUint32(header[:], uint32(len(payload)))
+	order.PutUint16(header[4:], uint16(attr))
+	// The first places mean absences.
+	for len(t.own) < firstPlace {
+		t.own = append(t.own, 0)
+	}
+	t.own = append(t.own, header[:]...)
+	t.places[row*t.width+int(t.slots[attr])-1] = uint32(len(t.own)) | inOwn
+	t.own = append(t.own, payload...)
+	return true
+}
+
+// readRow reads the files of a row.
+func (r *ownReader) readRow(w *worker, row int, text []byte, values [][]byte, reasons []Absent) []byte {
+	const tries = 3
+	record := r.table.record(row)
+	hasNoMemory := order.Uint32(record[4:])&flagNoMM != 0
+	directory := "/proc/" + strconv.FormatUint(uint64(order.Uint32(record[8:])), 10)
+	if r.threads {
+		directory += "/task/" + strconv.FormatUint(uint64(order.Uint32(record[12:])), 10)
+	}
+	started := order.Uint64(record[16:]) / r.tick
+	for i, file := range r.files {
+		if hasNoMemory && (file.attr == attrArgs || file.attr == attrEnv || file.attr == attrRollup) {
+			values[i], reasons[i] = nil, NoMemory
+			continue
+		}
+		// If another thread than the first executes a program, the files that were open are of a task
+		// that is gone. So what seems to be gone is read again.
+		for try := 0; try < tries; try++ {
+			begin := len(text)
+			text, reasons[i] = readFile(w, directory, file, started, text)
+			if reasons[i] == 0 {
+				values[i], reasons[i] = file.make(directory, text[begin:len(text):len(text)])
+			}
+			if reasons[i] != Gone {
+				break
+			}
+		}
+	}
+	return text
+}
+
+// readFile appends the content of a file of a task. The file is opened first; if the task that then
+// has the number is the one that started then, and the file can still be read, it is that task's.
+func readFile(w *worker, directory string, file ownFile, started uint64, text []byte) ([]byte, Absent) {
+	beat := func() { atomic.AddUint64(&w.beats, 1) }
+	beat()
+	descriptor, err := open(directory + "/" + file.name)
+	if err != nil {
+		return text, reasonOf(err, file.name)
+	}
+	defer syscall.Close(descriptor)
+	beat()
+	now, size, found := statOf(directory)
+	if !found || now != started {
+		return text, Gone
+	}
+	begin := len(text)
+	for {
+		const piece = 4096
+		if cap(text)-len(text) < piece {
+			text = append(text, make([]byte, piece)...)[:len(text)]
+		}
+		beat()
+		n, err := syscall.Read(descriptor, text[len(text):cap(text)])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return text[:begin], reasonOf(err, file.name)
+		}
+		if n <= 0 {
+			break
+		}
+		if text = text[:len(text)+n]; len(text)-begin > mostText {
+			return text[:begin], Truncated
+		}
+	}
+	if len(text) == begin && (file.attr == attrArgs || file.attr == attrEnv) {
+		// Tasks that have given up their memory have none of these, and others may have emptied them.
+		// The size of the memory tells: memory that is gone does not come back.
+		if now, size, found = statOf(directory); !found || now != started {
+			return text, Gone
+		}
+		if size == 0 {
+			return text, NoMemory
+		}
+	}
+	return text, 0
+}
+
+func open(path string) (int, error) {
+	for {
+		descriptor, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+		if err != syscall.EINTR {
+			return descriptor, err
+		}
+	}
+}
+
+// reasonOf returns what an error means for a value.
+func reasonOf(err error, name string) Absent {
+	switch err {
+	case syscall.EACCES, syscall.EPERM:
+		return Denied
+	case syscall.ENOENT:
+		// The task is gone, or this kernel has no such file.
+		if syscall.Access("/proc/self/"+name, 0) == syscall.ENOENT && syscall.Access("/proc/self/stat", 0) == nil {
+			return Unsupported
+		}
+		return Gone
+	case syscall.ESRCH:
+		return Gone
+	}
+	return Unsupported
+}
+
+// clockTicks is USER_HZ, which is 100 on all machines that Go runs on.
+const clockTicks = 100
+
+// statOf returns when a task started, in clock ticks, and the size of its memory.
+func statOf(directory string) (started, size uint64, found bool) {
+	var text [1024]byte
+	descriptor, err := open(directory + "/stat")
+	if err != nil {
+		return 0, 0, false
+	}
+	defer syscall.Close(descriptor)
+	n, err := syscall.Read(descriptor, text[:])
+	if err != nil {
+		return 0, 0, false
+	}
+	// The name may have any bytes.
+	end := bytes.LastIndexByte(text[:n], ')')
+	words := bytes.Fields(text[end+1 : n])
+	const startAt, sizeAt = 22 - 3, 23 - 3
+	if end < 0 || len(words) <= sizeAt {
+		return 0, 0, false
+	}
+	started, errStarted := strconv.ParseUint(string(words[startAt]), 10, 64)
+	size, errSize := strconv.ParseUint(string(words[sizeAt]), 10, 64)
+	return started, size, errStarted == nil && errSize == nil
+}
+
+func asItIs(_ string, text []byte) ([]byte, Absent) { return text, 0 }
+
+// wchan returns the name. The kernel prints 0 for a task that does not wait, and for one that the
+// caller may not trace. Links of namespaces tell which, with the same check.
+func wchan(directory string, text []byte) ([]byte, Absent) {
+	text = bytes.TrimRight(text, " \n\t")
+	if string(text) != "0" && len(text) > 0 {
+		return text, 0
+	}
+	var target [64]byte
+	_, err := syscall.Readlink(directory+"/ns/cgroup", target[:])
+	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+		return nil, Denied
+	}
+	return nil, 0
+}
+
+func securityLabel(_ string, text []byte) ([]byte, Absent) {
+	return bytes.TrimRight(text, "\n\x00"), 0
+}
+
+// rollupLines are the lines of smaps_rollup, in the order of struct td_rollup.
+var rollupLines = [...]string{
+	"Rss", "Pss", "Pss_Dirty", "Pss_Anon", "Pss_File", "Pss_Shmem", "Shared_Clean", "Shared_Dirty",
+	"Private_Clean", "Private_Dirty", "Referenced", "Anonymous", "KSM", "LazyFree", "AnonHugePages",
+	"ShmemPmdMapped", "FilePmdMapped", "Shared_Hugetlb", "Private_Hugetlb", "Swap", "SwapPss", "Locked",
+}
+
+// rollup makes the attribute of the text of smaps_rollup. A line that is not there is all ones.
+func rollup(_ string, text []byte) ([]byte, Absent) {
+	payload := bytes.Repeat([]byte{0xff}, 8*(len(rollupLines)+1))
+	found := false
+	for _, line := range bytes.Split(text, []byte{'\n'}) {
+		words := bytes.Fields(line)
+		if len(words) != 3 || string(words[2]) != "kB" {
+			continue
+		}
+		for i, name := range rollupLines {
+			if string(words[0]) == name+":" {
+				if kilobytes, err := strconv.ParseUint(string(words[1]), 10, 54); err == nil {
+					order.PutUint64(payload[i*8:], kilobytes<<10)
+					found = true
+				}
+			}
+		}
+	}
+	if !found {
+		// A process without memory has an empty file.
+		return nil, NoMemory
+	}
+	return payload, 0
+}

@@ -1,0 +1,534 @@
+package taskdiag
+
+import (
+	"math"
+	"math/bits"
+	"sort"
+	"unsafe"
+)
+
+// Table is an answer: a row for each process or thread. It does not change, and does not need its
+// client any more. Goroutines may share it.
+//
+// The bytes of the answer are kept as they came, and values are read in place. So a text keeps the
+// whole answer in memory: those who keep few texts for long copy them (strings.Clone).
+type Table struct {
+	fields []Field
+	asked  [4]uint64
+	groups uint32 // those that the broker was asked for
+	// The packets, and what this process read itself, as attributes of records.
+	bytes, own []byte
+	rows       []place
+	// Of each row: where the payloads of attributes are, by the slot of the attribute.
+	places []uint32
+	slots  [maxAttr]uint8
+	width  int
+	// Counters of what could not be read.
+	malformed, gone int
+	missing         []int
+}
+
+// place is where the record of a row is.
+type place struct{ record, tid uint32 }
+
+const (
+	// No attribute of a greater type has fields.
+	maxAttr = attrSecurityLabel + 1
+	// A bit of a place: it is in Table.own.
+	inOwn = 1 << 31
+	// What is less than this in a place is no place, but why there is none: an Absent.
+	firstPlace = 16
+	// The longest answer that places can point into.
+	maxAnswer = inOwn - maxPacket
+)
+
+// newTable makes a table without rows. How long answers were before says how much memory to take.
+func newTable(fields []Field, size shape) *Table {
+	t := &Table{
+		fields: append([]Field(nil), fields...),
+		bytes:  make([]byte, 0, size.bytes+size.bytes/8+2*maxPacket),
+		rows:   make([]place, 0, size.rows+size.rows/8+64),
+	}
+	for _, field := range fields {
+		t.asked[field/64] |= 1 << (field % 64)
+		info := &fieldTable[field]
+		t.addSlot(info.attr)
+		switch info.form {
+		case formComm:
+			t.addSlot(attrName)
+		}
+	}
+	t.addSlot(attrAbsent)
+	return t
+}
+
+func (t *Table) addSlot(attr uint8) {
+	if attr != 0 && t.slots[attr] == 0 {
+		t.width++
+		t.slots[attr] = uint8(t.width)
+	}
+}
+
+// take makes rows of a packet: the messages from start on. It returns whether the answer ends with
+// it.
+func (t *Table) take(start int, seq uint32) (bool, error) {
+	for at := start; at < len(t.bytes); {
+		m, next, err := nextMessage(t.bytes, at, seq)
+		if err != nil {
+			return false, err
+		}
+		switch m.kind {
+		case messageDone:
+			return true, nil
+		case messageErr:
+			return true, answeredErrno{m.errno}
+		}
+		for at := 0; ; {
+			kind, payload, next := nextWire(m.attributes, at)
+			if payload == nil {
+				break
+			}
+			if kind == wireRecord {
+				t.add(payload, m.at+at+nlattrHeader)
+			}
+			at = next
+		}
+		at = next
+	}
+	return false, nil
+}
+
+// add makes the row of a record, which is at a place in bytes.
+func (t *Table) add(record []byte, at int) {
+	if !isRecord(record) {
+		t.malformed++
+		return
+	}
+	switch flags := order.Uint32(record[4:]); {
+	case flags&flagAgain != 0:
+		// While it was read, its number became another task's, as in an execve(2) by a thread.
+		t.gone++
+	case flags&flagNoReader != 0:
+		t.malformed++
+	default:
+		t.rows = append(t.rows, place{uint32(at), order.Uint32(record[12:])})
+	}
+}
+
+type byTID []place
+
+func (r byTID) Len() int           { return len(r) }
+func (r byTID) Less(i, j int) bool { return r[i].tid < r[j].tid }
+func (r byTID) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+
+// index sorts the rows, and finds the attributes that have the fields.
+func (t *Table) index() {
+	if !sort.IsSorted(byTID(t.rows)) {
+		sort.Stable(byTID(t.rows))
+	}
+	t.places = make([]uint32, len(t.rows)*t.width)
+	for i := range t.rows {
+		at := int(t.rows[i].record)
+		record := t.record(i)
+		places := t.places[i*t.width : (i+1)*t.width]
+		for next := recordHeader; ; {
+			kind, payload, after := nextAttr(record, next)
+			if after == 0 {
+				break
+			}
+			if kind < maxAttr {
+				if slot := t.slots[kind]; slot != 0 && places[slot-1] == 0 {
+					places[slot-1] = uint32(at + payload)
+				}
+			}
+			next = after
+		}
+	}
+}
+
+// record returns the record of a row.
+func (t *Table) record(i int) []byte {
+	at := t.rows[i].record
+	length := order.Uint32(t.bytes[at:])
+	return t.bytes[at : at+length : at+length]
+}
+
+// Len returns the number of rows.
+func (t *Table) Len() int { return len(t.rows) }
+
+// Row returns a row; the first is 0. Rows are in the order of their thread ids. It panics if there
+// is no such row.
+func (t *Table) Row(i int) Row {
+	_ = t.rows[i]
+	return Row{t, i}
+}
+
+// All returns an iterator over the rows and their numbers: for i, row := range table.All(), from Go
+// 1.23 on.
+func (t *Table) All() func(yield func(int, Row) bool) {
+	return func(yield func(int, Row) bool) {
+		for i := range t.rows {
+			if !yield(i, Row{t, i}) {
+				return
+			}
+		}
+	}
+}
+
+// Fields returns the fields that were asked for.
+func (t *Table) Fields() []Field { return append([]Field(nil), t.fields...) }
+
+// Missing returns the pids that were asked for and have no row: the processes have ended, or are
+// hidden from this process.
+func (t *Table) Missing() []int { return append([]int(nil), t.missing...) }
+
+// Lost returns how many processes are not in the table although they are there, or were: those whose
+// numbers changed hands while they were read, and records that could not be decoded.
+func (t *Table) Lost() int { return t.gone + t.malformed }
+
+// Find returns the row of a process or thread, and whether there is one.
+func (t *Table) Find(tid int) (Row, bool) {
+	i := sort.Search(len(t.rows), func(i int) bool { return int64(t.rows[i].tid) >= int64(tid) })
+	if i < len(t.rows) && int64(t.rows[i].tid) == int64(tid) {
+		return Row{t, i}, true
+	}
+	return Row{}, false
+}
+
+// Uint64s appends the values of a field to a list, one for each row. absent stands for those that
+// are missing: Row.Absent has the reasons. Of a field whose values are no numbers all are missing.
+func (t *Table) Uint64s(list []uint64, field Field, absent uint64) []uint64 {
+	for i := range t.rows {
+		value, reason := Row{t, i}.uint64(field)
+		if reason != 0 {
+			value = absent
+		}
+		list = append(list, value)
+	}
+	return list
+}
+
+// Row is a process or a thread of a table. It has a method for each field, which returns the value,
+// or the reason why there is none.
+type Row struct {
+	table *Table
+	i     int
+}
+
+// Absent returns why a field has no value; 0 if it has one.
+func (r Row) Absent(field Field) Absent {
+	_, reason := r.Value(field)
+	return reason
+}
+
+func (r Row) flags() uint32 { return order.Uint32(r.table.bytes[r.table.rows[r.i].record+4:]) }
+
+// payload returns the bytes of an attribute, or why there is none.
+func (t *Table) payload(i int, attr uint8) ([]byte, Absent, bool) {
+	slot := int(t.slots[attr])
+	if slot == 0 {
+		return nil, 0, false
+	}
+	at := t.places[i*t.width+slot-1]
+	if at < firstPlace {
+		return nil, Absent(at), false
+	}
+	bytes := t.bytes
+	if at&inOwn != 0 {
+		bytes, at = t.own, at&^inOwn
+	}
+	length := order.Uint32(bytes[at-attrHeader:])
+	return bytes[at : at+length : at+length], 0, true
+}
+
+// read returns the bytes of the attribute that has a field: at least size of them.
+func (r Row) read(field Field, size int) ([]byte, Absent) {
+	t := r.table
+	if t.asked[field/64]>>(field%64)&1 == 0 {
+		return nil, NotAsked
+	}
+	if r.flags()&flagHasAbsent != 0 {
+		if reason := r.ownReason(field); reason != 0 {
+			return nil, reason
+		}
+	}
+	bytes, reason, found := t.payload(r.i, fieldTable[field].attr)
+	switch {
+	case !found && reason != 0:
+		return nil, reason
+	case !found:
+		return nil, r.reason(field)
+	case len(bytes) < size:
+		return nil, Truncated
+	}
+	return bytes, 0
+}
+
+// ownReason returns the reason that the record has for the absence of a field; 0 if it has none.
+func (r Row) ownReason(field Field) Absent {
+	list, _, _ := r.table.payload(r.i, attrAbsent)
+	for ; len(list) >= 4; list = list[4:] {
+		if order.Uint16(list) == uint16(field) {
+			return absentFromWire(order.Uint16(list[2:]))
+		}
+	}
+	return 0
+}
+
+// reason says why the attribute of a field is missing.
+func (r Row) reason(field Field) Absent {
+	info := &fieldTable[field]
+	hasNoMemory := r.flags()&flagNoMM != 0
+	switch {
+	case info.form == formDerived || 1<<info.group&r.table.groups == 0:
+		return Unsupported
+	case hasNoMemory && (field.needsMemory() || info.form == formExecutable):
+		return NoMemory
+	}
+	return Gone
+}
+
+// uint64 reads any field that is a number, and signed ones as two's complement.
+func (r Row) uint64(field Field) (uint64, Absent) {
+	t, info := r.table, &fieldTable[field]
+	switch info.form {
+	case formHeader32, formHeader64, formKernelThread:
+		return r.header(field)
+	case formUserTime, formSystemTime:
+		user, system, reason := r.times(field)
+		if info.form == formSystemTime {
+			return system, reason
+		}
+		return user, reason
+	case formResident:
+		return r.sum(field, memRSSAnonBytes, memRSSFileBytes, memRSSShmemBytes)
+	case formUnique:
+		return r.unique(field)
+	}
+	size := info.form.size()
+	if size == 0 {
+		if t.asked[field/64]>>(field%64)&1 == 0 {
+			return 0, NotAsked
+		}
+		return 0, Unsupported
+	}
+	bytes, reason := r.read(field, int(info.offset)+size)
+	if reason != 0 {
+		return 0, reason
+	}
+	bytes = bytes[info.offset:]
+	var value uint64
+	switch info.form {
+	case formUnsigned64, formMaybe64, formNamespace:
+		value = order.Uint64(bytes)
+	case formSigned32:
+		value = uint64(int64(int32(order.Uint32(bytes))))
+	case formLetter:
+		value = uint64(bytes[0])
+	default:
+		value = uint64(order.Uint32(bytes))
+	}
+	switch {
+	case info.form == formMaybe64 && value == math.MaxUint64, info.form == formMaybe32 && value == math.MaxUint32:
+		return 0, Unsupported
+	case info.form == formNamespace && value == 0:
+		return 0, Gone
+	}
+	return value, 0
+}
+
+// size returns how many bytes a number of this form has; 0 for what is no number.
+func (f form) size() int {
+	switch f {
+	case formUnsigned64, formMaybe64, formNamespace:
+		return 8
+	case formUnsigned32, formMaybe32, formSigned32:
+		return 4
+	case formLetter:
+		return 1
+	}
+	return 0
+}
+
+// header reads a field that the header of the record has.
+func (r Row) header(field Field) (uint64, Absent) {
+	t, info := r.table, &fieldTable[field]
+	if t.asked[field/64]>>(field%64)&1 == 0 {
+		return 0, NotAsked
+	}
+	if r.flags()&flagHasAbsent != 0 {
+		if reason := r.ownReason(field); reason != 0 {
+			return 0, reason
+		}
+	}
+	record := t.bytes[t.rows[r.i].record:]
+	switch info.form {
+	case formHeader64:
+		return order.Uint64(record[info.offset:]), 0
+	case formKernelThread:
+		return uint64(order.Uint32(record[4:]) & flagKernelThread), 0
+	}
+	return uint64(order.Uint32(record[info.offset:])), 0
+}
+
+// sum adds numbers of an attribute. Any broker may have written them, so it does not overflow.
+func (r Row) sum(field Field, offsets ...int) (uint64, Absent) {
+	bytes, reason := r.read(field, offsets[len(offsets)-1]+8)
+	if reason != 0 {
+		return 0, reason
+	}
+	total := uint64(0)
+	for _, offset := range offsets {
+		total = saturated(total, order.Uint64(bytes[offset:]))
+	}
+	return total, 0
+}
+
+func saturated(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+// unique adds up what no other process has mapped, as smem does.
+func (r Row) unique(field Field) (uint64, Absent) {
+	bytes, reason := r.read(field, rollupPrivateHugetlbBytes+8)
+	if reason != 0 {
+		return 0, reason
+	}
+	total := uint64(0)
+	for _, at := range [...]int{rollupPrivateCleanBytes, rollupPrivateDirtyBytes, rollupPrivateHugetlbBytes} {
+		part := order.Uint64(bytes[at:])
+		switch {
+		case part != math.MaxUint64:
+			total = saturated(total, part)
+		case at != rollupPrivateHugetlbBytes:
+			return 0, Unsupported
+		}
+	}
+	return total, 0
+}
+
+// times returns user and system time as the kernel reports them. This is cputime_adjust() of
+// kernel/sched/cputime.c: the exact run time is divided into user and system time as the ticks
+// were, and neither part may decrease.
+func (r Row) times(field Field) (user, system uint64, reason Absent) {
+	bytes, reason := r.read(field, cpuPrevStime+8)
+	if reason != 0 {
+		return 0, 0, reason
+	}
+	prevUser, prevSystem := order.Uint64(bytes[cpuPrevUtime:]), order.Uint64(bytes[cpuPrevStime:])
+	runtime := order.Uint64(bytes[cpuSumExecRuntime:])
+	if saturated(prevUser, prevSystem) >= runtime {
+		return prevUser, prevSystem, 0
+	}
+	user, system = order.Uint64(bytes[cpuUtimeNS:]), order.Uint64(bytes[cpuStimeNS:])
+	switch {
+	case system == 0:
+	case user == 0:
+		system = runtime
+	default:
+		system = share(system, user, runtime)
+	}
+	if system > runtime {
+		system = runtime
+	}
+	if system < prevSystem {
+		system = prevSystem
+	}
+	user = 0
+	if system < runtime {
+		user = runtime - system
+	}
+	if user < prevUser {
+		return prevUser, runtime - prevUser, 0
+	}
+	return user, system, 0
+}
+
+// share returns part * whole / (part + rest), with the numbers in between as long as they get.
+func share(part, rest, whole uint64) uint64 {
+	sum, carry := bits.Add64(part, rest, 0)
+	high, low := bits.Mul64(part, whole)
+	if carry != 0 {
+		// Halves of all: no process has run for so long, but any broker can say so.
+		low, high = low>>1|high<<63, high>>1
+		sum = sum>>1 | 1<<63
+	}
+	if high >= sum {
+		return math.MaxUint64
+	}
+	quotient, _ := bits.Div64(high, low, sum)
+	return quotient
+}
+
+func (r Row) int64(field Field) (int64, Absent) {
+	value, reason := r.uint64(field)
+	return int64(value), reason
+}
+
+func (r Row) flag(field Field) (bool, Absent) {
+	value, reason := r.uint64(field)
+	return value != 0, reason
+}
+
+func (r Row) letter(field Field) (byte, Absent) {
+	value, reason := r.uint64(field)
+	return byte(value), reason
+}
+
+// text reads a field that is bytes. They are those of the answer, which does not change.
+func (r Row) text(field Field) (string, Absent) {
+	if fieldTable[field].form == formComm {
+		return r.comm()
+	}
+	bytes, reason := r.read(field, 0)
+	return asString(bytes), reason
+}
+
+// comm returns the name: all of it, where the kernel has more than comm holds.
+func (r Row) comm() (string, Absent) {
+	const size = 16
+	bytes, reason := r.read(Comm, baseComm+size)
+	if reason != 0 {
+		return "", reason
+	}
+	comm := bytes[baseComm : baseComm+size]
+	// Only a name that fills comm, or one of a kernel thread, can be longer.
+	if comm[size-2] != 0 || r.flags()&flagKernelThread != 0 {
+		if name, _, found := r.table.payload(r.i, attrName); found {
+			return asString(name), 0
+		}
+	}
+	for i, letter := range comm {
+		if letter == 0 {
+			return asString(comm[:i]), 0
+		}
+	}
+	return asString(comm), 0
+}
+
+func (r Row) texts(field Field) (Texts, Absent) {
+	bytes, reason := r.read(field, 0)
+	return Texts{asString(bytes)}, reason
+}
+
+func (r Row) ids(field Field) (IDs, Absent) {
+	bytes, reason := r.read(field, 0)
+	return IDs{asString(bytes)}, reason
+}
+
+func (r Row) cpus(field Field) (CPUSet, Absent) {
+	bytes, reason := r.read(field, 0)
+	return CPUSet{asString(bytes)}, reason
+}
+
+func (r Row) limits(field Field) (ResourceLimits, Absent) {
+	bytes, reason := r.read(field, 0)
+	return ResourceLimits{asString(bytes)}, reason
+}
+
+// asString returns bytes that never change as a string, without copying them.
+func asString(bytes []byte) string { return *(*string)(unsafe.Pointer(&bytes)) }
