@@ -59,6 +59,7 @@ var held = struct {
 type ownReader struct {
 	table    *Table
 	files    []ownFile
+	rows     []int // those that are read; nil for all
 	threads  bool
 	tick     uint64
 	patience time.Duration
@@ -86,15 +87,29 @@ func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads boo
 			r.files = append(r.files, file)
 		}
 	}
-	if len(r.files) == 0 || len(t.rows) == 0 {
+	if len(r.files) == 0 {
+		for row := range t.deferred {
+			r.rows = append(r.rows, row)
+		}
+	}
+	number := r.count()
+	if number == 0 {
 		return nil
 	}
 	r.ends = make(chan struct{}, 1)
 	workers := make([]*worker, 0, mostReaders)
-	for len(workers) < mostReaders && len(workers) < runtime.GOMAXPROCS(0) && len(workers) <= len(t.rows)/32 {
+	for len(workers) < mostReaders && len(workers) < runtime.GOMAXPROCS(0) && len(workers) <= number/32 {
 		workers = append(workers, r.start())
 	}
 	return r.watch(ctx, workers)
+}
+
+// count returns how many rows are read.
+func (r *ownReader) count() int {
+	if len(r.files) > 0 {
+		return len(r.table.rows)
+	}
+	return len(r.rows)
 }
 
 // watch waits until all rows are read, and gives up readers that make no progress.
@@ -150,9 +165,7 @@ func (r *ownReader) giveUp(w *worker) bool {
 	}
 	w.isLost = true
 	r.live--
-	for _, file := range r.files {
-		r.table.setAbsent(int(row), file.attr, NoAnswer)
-	}
+	r.table.noAnswer(int(row), r.files)
 	hold(r.table.pid(int(row)), 1)
 	return true
 }
@@ -184,23 +197,25 @@ func isHeld(pid uint32) bool {
 // work reads rows until there are no more.
 func (r *ownReader) work(w *worker) {
 	var text []byte
-	values := make([][]byte, len(r.files))
-	reasons := make([]Absent, len(r.files))
+	var list []made
 	for atomic.LoadInt32(&r.stop) == 0 {
 		row := int(atomic.AddInt64(&r.next, 1) - 1)
-		if row >= len(r.table.rows) {
+		if row >= r.count() {
 			break
+		}
+		if r.rows != nil {
+			row = r.rows[row]
 		}
 		pid := r.table.pid(row)
 		if isHeld(pid) {
-			for i := range reasons {
-				values[i], reasons[i] = nil, NoAnswer
-			}
-		} else {
-			atomic.StoreInt64(&w.row, int64(row))
-			text = r.readRow(w, row, text[:0], values, reasons)
+			r.lock.Lock()
+			r.table.noAnswer(row, r.files)
+			r.lock.Unlock()
+			continue
 		}
-		if !r.put(w, row, values, reasons) {
+		atomic.StoreInt64(&w.row, int64(row))
+		text, list = r.readRow(w, row, text[:0], list[:0])
+		if !r.put(w, row, list) {
 			hold(pid, -1)
 			return
 		}
@@ -213,51 +228,72 @@ func (r *ownReader) work(w *worker) {
 }
 
 // put puts what was read of a row into the table; false if the reader was given up.
-func (r *ownReader) put(w *worker, row int, values [][]byte, reasons []Absent) bool {
+func (r *ownReader) put(w *worker, row int, list []made) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if w.isLost {
 		return false
 	}
 	atomic.StoreInt64(&w.row, -1)
-	for i, file := range r.files {
-		if reasons[i] != 0 || !r.table.setOwn(row, file.attr, values[i]) {
-			if reasons[i] == 0 {
-				reasons[i] = Truncated
-			}
-			r.table.setAbsent(row, file.attr, reasons[i])
-		}
+	for _, of := range list {
+		r.table.setOwn(row, of)
 	}
 	return true
 }
 
 func (t *Table) pid(row int) uint32 { return order.Uint32(t.bytes[t.rows[row].record+8:]) }
 
-func (t *Table) setAbsent(row int, attr uint8, reason Absent) {
-	t.places[row*t.width+int(t.slots[attr])-1] = uint32(reason)
+// set notes where an attribute of a row is, or why there is none.
+func (t *Table) set(row int, attr uint8, at uint32) {
+	if slot := int(t.slots[attr]); slot != 0 {
+		t.places[row*t.width+slot-1] = at
+	}
 }
 
-// setOwn adds a payload as an attribute; false if there is no more room.
-func (t *Table) setOwn(row int, attr uint8, payload []byte) bool {
-	if len(t.own)+len(payload) > maxAnswer {
-		return false
+// noAnswer says that what was to be read of a row could not be.
+func (t *Table) noAnswer(row int, files []ownFile) {
+	for _, file := range files {
+		t.set(row, file.attr, uint32(NoAnswer))
 	}
-	var header [attrHeader]byte
-	order.PutUint32(header[:], uint32(len(payload)))
-	order.PutUint16(header[4:], uint16(attr))
+	for _, field := range t.fields {
+		if t.deferred[row]>>fieldTable[field].group&1 != 0 {
+			t.set(row, fieldTable[field].attr, uint32(NoAnswer))
+		}
+	}
+}
+
+// setOwn adds an attribute to a row.
+func (t *Table) setOwn(row int, of made) {
+	switch {
+	case t.slots[of.attr] == 0:
+		return
+	case of.reason == 0 && len(t.own)+len(of.payload) > maxAnswer:
+		of.reason = Truncated
+	}
+	if of.reason != 0 {
+		t.set(row, of.attr, uint32(of.reason))
+		return
+	}
 	// The first places mean absences.
 	for len(t.own) < firstPlace {
 		t.own = append(t.own, 0)
 	}
+	var header [attrHeader]byte
+	order.PutUint32(header[:], uint32(len(of.payload)))
+	order.PutUint16(header[4:], uint16(of.attr))
 	t.own = append(t.own, header[:]...)
-	t.places[row*t.width+int(t.slots[attr])-1] = uint32(len(t.own)) | inOwn
-	t.own = append(t.own, payload...)
-	return true
+	t.set(row, of.attr, uint32(len(t.own))|inOwn)
+	t.own = append(t.own, of.payload...)
+	for field, reason := range of.absent {
+		if t.exceptions == nil {
+			t.exceptions = map[exception]Absent{}
+		}
+		t.exceptions[exception{row, field}] = reason
+	}
 }
 
-// readRow reads the files of a row.
-func (r *ownReader) readRow(w *worker, row int, text []byte, values [][]byte, reasons []Absent) []byte {
-	const tries = 3
+// readRow reads the files of a row. The attributes share the memory of the text.
+func (r *ownReader) readRow(w *worker, row int, text []byte, list []made) ([]byte, []made) {
 	record := r.table.record(row)
 	hasNoMemory := order.Uint32(record[4:])&flagNoMM != 0
 	directory := "/proc/" + strconv.FormatUint(uint64(order.Uint32(record[8:])), 10)
@@ -265,35 +301,60 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, values [][]byte, re
 		directory += "/task/" + strconv.FormatUint(uint64(order.Uint32(record[12:])), 10)
 	}
 	started := order.Uint64(record[16:]) / r.tick
-	for i, file := range r.files {
+	for _, file := range r.files {
+		of := made{attr: file.attr}
 		if hasNoMemory && (file.attr == attrArgs || file.attr == attrEnv || file.attr == attrRollup) {
-			values[i], reasons[i] = nil, NoMemory
-			continue
-		}
-		// If another thread than the first executes a program, the files that were open are of a task
-		// that is gone. So what seems to be gone is read again.
-		for try := 0; try < tries; try++ {
+			of.reason = NoMemory
+		} else {
 			begin := len(text)
-			text, reasons[i] = readFile(w, directory, file, started, text)
-			if reasons[i] == 0 {
-				values[i], reasons[i] = file.make(directory, text[begin:len(text):len(text)])
+			if text, of.reason = readSurely(w, directory, file.name, started, text); of.reason == 0 {
+				of.payload, of.reason = file.make(directory, text[begin:len(text):len(text)])
 			}
-			if reasons[i] != Gone {
-				break
-			}
+		}
+		list = append(list, of)
+	}
+	groups := r.table.deferred[row]
+	if groups == 0 {
+		return text, list
+	}
+	from := &sheet{directory: directory, texts: map[string]sheetText{}, read: func(name string) ([]byte, Absent) {
+		return readSurely(w, directory, name, started, nil)
+	}}
+	for group, make := range deferredGroups {
+		if groups&group != 0 {
+			list = append(list, make(from)...)
 		}
 	}
-	return text
+	// Links and directories say nothing of when the task started.
+	if now, _, found := statOf(directory); !found || now != started {
+		for i := range list {
+			list[i] = made{attr: list[i].attr, reason: Gone}
+		}
+	}
+	return text, list
+}
+
+// readSurely appends the content of a file of a task. If another thread than the first executes a
+// program, the files that were open are of a task that is gone. So what seems to be gone is read
+// again.
+func readSurely(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
+	const tries = 4
+	for try := 1; ; try++ {
+		read, reason := readFile(w, directory, name, started, text)
+		if reason != Gone || try == tries {
+			return read, reason
+		}
+	}
 }
 
 // readFile appends the content of a file of a task. The file is opened first; if the task that then
 // has the number is the one that started then, and the file can still be read, it is that task's.
-func readFile(w *worker, directory string, file ownFile, started uint64, text []byte) ([]byte, Absent) {
+func readFile(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
 	beat := func() { atomic.AddUint64(&w.beats, 1) }
 	beat()
-	descriptor, err := open(directory + "/" + file.name)
+	descriptor, err := open(directory + "/" + name)
 	if err != nil {
-		return text, reasonOf(err, file.name)
+		return text, reasonOf(err, name)
 	}
 	defer syscall.Close(descriptor)
 	beat()
@@ -313,7 +374,7 @@ func readFile(w *worker, directory string, file ownFile, started uint64, text []
 			continue
 		}
 		if err != nil {
-			return text[:begin], reasonOf(err, file.name)
+			return text[:begin], reasonOf(err, name)
 		}
 		if n <= 0 {
 			break
@@ -322,7 +383,7 @@ func readFile(w *worker, directory string, file ownFile, started uint64, text []
 			return text[:begin], Truncated
 		}
 	}
-	if len(text) == begin && (file.attr == attrArgs || file.attr == attrEnv) {
+	if len(text) == begin && (name == "cmdline" || name == "environ") {
 		// Tasks that have given up their memory have none of these, and others may have emptied them.
 		// The size of the memory tells: memory that is gone does not come back.
 		if now, size, found = statOf(directory); !found || now != started {

@@ -26,6 +26,16 @@ type Table struct {
 	// Counters of what could not be read.
 	malformed, gone int
 	missing         []int
+	// The groups of rows that /proc has to answer, and values that are missing although their
+	// attributes are there.
+	deferred   map[int]uint32
+	exceptions map[exception]Absent
+}
+
+// exception is a field of a row.
+type exception struct {
+	row   int
+	field Field
 }
 
 // place is where the record of a row is.
@@ -53,8 +63,7 @@ func newTable(fields []Field, size shape) *Table {
 		t.asked[field/64] |= 1 << (field % 64)
 		info := &fieldTable[field]
 		t.addSlot(info.attr)
-		switch info.form {
-		case formComm:
+		if info.form == formComm {
 			t.addSlot(attrName)
 		}
 	}
@@ -131,10 +140,14 @@ func (t *Table) index() {
 		at := int(t.rows[i].record)
 		record := t.record(i)
 		places := t.places[i*t.width : (i+1)*t.width]
+		deferred := uint32(0)
 		for next := recordHeader; ; {
 			kind, payload, after := nextAttr(record, next)
 			if after == 0 {
 				break
+			}
+			if kind == attrDefer && next+attrHeader+4 <= len(record) {
+				deferred = order.Uint32(record[payload:])
 			}
 			if kind < maxAttr {
 				if slot := t.slots[kind]; slot != 0 && places[slot-1] == 0 {
@@ -142,6 +155,22 @@ func (t *Table) index() {
 				}
 			}
 			next = after
+		}
+		if deferred != 0 {
+			t.leaveOut(i, deferred)
+		}
+	}
+}
+
+// leaveOut leaves out the groups that BPF could not read exactly for a task.
+func (t *Table) leaveOut(row int, groups uint32) {
+	for _, field := range t.fields {
+		if info := &fieldTable[field]; groups>>info.group&1 != 0 {
+			t.set(row, info.attr, uint32(Unsupported))
+			if t.deferred == nil {
+				t.deferred = map[int]uint32{}
+			}
+			t.deferred[row] |= 1 << info.group
 		}
 	}
 }
@@ -253,6 +282,11 @@ func (r Row) read(field Field, size int) ([]byte, Absent) {
 		}
 	}
 	bytes, reason, found := t.payload(r.i, fieldTable[field].attr)
+	if t.exceptions != nil {
+		if reason := t.exceptions[exception{r.i, field}]; reason != 0 {
+			return nil, reason
+		}
+	}
 	switch {
 	case !found && reason != 0:
 		return nil, reason

@@ -1,0 +1,367 @@
+package taskdiag
+
+import (
+	"encoding/hex"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Where BPF could not read a group exactly, the broker says so instead, and the files of /proc have it.
+// They become the attributes that the broker would have sent. Few processes need this: those with
+// very many threads, descriptors or groups, or very long paths.
+
+// sheet is what a task's files say, each read once, and at most.
+type sheet struct {
+	directory string
+	read      func(name string) ([]byte, Absent)
+	texts     map[string]sheetText
+}
+
+type sheetText struct {
+	text   string
+	reason Absent
+}
+
+// made is an attribute that was made of files: the payload, or why there is none.
+type made struct {
+	attr    uint8
+	payload []byte
+	reason  Absent
+	// Fields of the attribute that are missing although others are there.
+	absent map[Field]Absent
+}
+
+// deferredGroups makes the attributes of each group.
+var deferredGroups = map[uint32]func(*sheet) []made{
+	groupTTY:        func(s *sheet) []made { return s.words(attrTTY, "stat", 4, 7, 8) },
+	groupGroups:     func(s *sheet) []made { return s.list(attrGroups, "Groups") },
+	groupCPU:        (*sheet).cpu,
+	groupFaults:     func(s *sheet) []made { return s.words(attrFaults, "stat", 8, 10, 12, 11, 13) },
+	groupMem:        (*sheet).memory,
+	groupOOM:        func(s *sheet) []made { return s.files(attrOOM, "oom_score_adj", "oom_score") },
+	groupNamespaces: (*sheet).namespaces,
+	groupCgroup:     (*sheet).cgroup,
+	groupIO: func(s *sheet) []made {
+		return s.lines(attrIO, "io", 8, 1, "rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes")
+	},
+	groupSignals: (*sheet).signals,
+	groupLimits:  (*sheet).limits,
+	groupPaths:   (*sheet).paths,
+	groupFds:     (*sheet).descriptors,
+	groupAudit:   func(s *sheet) []made { return s.files(attrAudit, "loginuid", "sessionid") },
+	groupLayout:  (*sheet).layout,
+}
+
+// number appends a number of so many bytes.
+func number(out []byte, value uint64, size int) []byte {
+	var bytes [8]byte
+	if size == 4 {
+		order.PutUint32(bytes[:], uint32(value))
+	} else {
+		order.PutUint64(bytes[:], value)
+	}
+	return append(out, bytes[:size]...)
+}
+
+// parse returns a number, signed or not. Text that is none, which no kernel writes, is all ones.
+func parse(text string) uint64 {
+	if value, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return value
+	}
+	if value, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return uint64(value)
+	}
+	return math.MaxUint64
+}
+
+func (s *sheet) text(name string) (string, Absent) {
+	known, found := s.texts[name]
+	if !found {
+		text, reason := s.read(name)
+		known = sheetText{string(text), reason}
+		s.texts[name] = known
+	}
+	return known.text, known.reason
+}
+
+// stat returns the words of stat, by their numbers in proc_pid_stat(5).
+func (s *sheet) stat() (func(number int) uint64, Absent) {
+	text, reason := s.text("stat")
+	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	return func(number int) uint64 {
+		if number-3 >= len(words) {
+			return math.MaxUint64
+		}
+		return parse(words[number-3])
+	}, reason
+}
+
+// words makes an attribute of words of stat.
+func (s *sheet) words(attr uint8, _ string, size int, numbers ...int) []made {
+	word, reason := s.stat()
+	var payload []byte
+	for _, at := range numbers {
+		payload = number(payload, word(at), size)
+	}
+	return []made{{attr: attr, payload: payload, reason: reason}}
+}
+
+// line returns the words of a line of a file.
+func (s *sheet) line(file, name string) ([]string, Absent) {
+	text, reason := s.text(file)
+	for _, line := range strings.Split(text, "\n") {
+		if before, after, found := strings.Cut(line, ":"); found && before == name {
+			return strings.Fields(after), 0
+		}
+	}
+	return nil, reason
+}
+
+// lines makes an attribute of the first numbers of lines, with all ones for those that are missing.
+func (s *sheet) lines(attr uint8, file string, size int, times uint64, names ...string) []made {
+	var payload []byte
+	_, reason := s.text(file)
+	for _, name := range names {
+		value := uint64(math.MaxUint64)
+		if words, _ := s.line(file, name); len(words) > 0 {
+			value = parse(words[0]) * times
+		}
+		payload = number(payload, value, size)
+	}
+	return []made{{attr: attr, payload: payload, reason: reason}}
+}
+
+// list makes an attribute of all numbers of a line of status.
+func (s *sheet) list(attr uint8, name string) []made {
+	words, reason := s.line("status", name)
+	payload := []byte{}
+	for _, word := range words {
+		payload = number(payload, parse(word), 4)
+	}
+	return []made{{attr: attr, payload: payload, reason: reason}}
+}
+
+// files makes an attribute of files that have a number each.
+func (s *sheet) files(attr uint8, names ...string) []made {
+	var payload []byte
+	for _, name := range names {
+		text, reason := s.text(name)
+		if reason != 0 {
+			return []made{{attr: attr, reason: reason}}
+		}
+		payload = number(payload, parse(strings.TrimSpace(text)), 4)
+	}
+	return []made{{attr: attr, payload: payload}}
+}
+
+func (s *sheet) cpu() []made {
+	const tick = 1_000_000_000 / clockTicks
+	word, reason := s.stat()
+	user, system := word(14)*tick, word(15)*tick
+	schedule, _ := s.text("schedstat")
+	times := append(strings.Fields(schedule), "", "", "")
+	switches := func(name string) uint64 {
+		if words, _ := s.line("status", name); len(words) > 0 {
+			return parse(words[0])
+		}
+		return math.MaxUint64
+	}
+	slack, slackReason := s.text("timerslack_ns")
+	absent := map[Field]Absent{}
+	if slackReason != 0 {
+		absent[TimerSlackNS] = slackReason
+	}
+	var payload []byte
+	for _, each := range []struct {
+		value uint64
+		size  int
+	}{
+		{user, 8}, {system, 8}, {word(16) * tick, 8}, {word(17) * tick, 8}, {parse(times[0]), 8}, {parse(times[1]), 8},
+		{switches("voluntary_ctxt_switches"), 8}, {switches("nonvoluntary_ctxt_switches"), 8}, {word(19), 4}, {word(18), 4},
+		{word(40), 4}, {word(41), 4}, {word(39), 4}, {0, 4}, {0, 8}, {user, 8}, {system, 8}, {word(43) * tick, 8},
+		{word(44) * tick, 8}, {word(42) * tick, 8}, {parse(strings.TrimSpace(slack)), 8}, {parse(times[2]), 8},
+	} {
+		payload = number(payload, each.value, each.size)
+	}
+	return []made{{attrCPU, payload, reason, absent}, s.affinity()}
+}
+
+// affinity makes the set of processors, which status has in hexadecimal, in parts of 32 bits.
+func (s *sheet) affinity() made {
+	words, reason := s.line("status", "Cpus_allowed")
+	if len(words) == 0 {
+		return made{attr: attrAffinity, reason: reason}
+	}
+	digits := strings.ReplaceAll(words[0], ",", "")
+	digits = strings.Repeat("0", (16-len(digits)%16)%16) + digits
+	mask, err := hex.DecodeString(digits)
+	if err != nil {
+		return made{attr: attrAffinity, reason: Unsupported}
+	}
+	payload := []byte{}
+	for end := len(mask); end > 0; end -= 8 {
+		word := uint64(0)
+		for _, part := range mask[end-8 : end] {
+			word = word<<8 | uint64(part)
+		}
+		payload = number(payload, word, 8)
+	}
+	return made{attr: attrAffinity, payload: payload}
+}
+
+func (s *sheet) memory() []made {
+	if words, reason := s.line("status", "VmSize"); len(words) == 0 && reason == 0 {
+		return []made{{attr: attrMem, reason: NoMemory}}
+	}
+	return s.lines(attrMem, "status", 8, 1024, "VmSize", "RssAnon", "RssFile", "RssShmem", "VmSwap", "VmPeak", "VmHWM",
+		"VmExe", "VmData", "VmStk", "VmLib", "VmLck", "VmPin", "VmPTE", "HugetlbPages")
+}
+
+func (s *sheet) namespaces() []made {
+	absent := map[Field]Absent{}
+	var payload []byte
+	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
+		target, err := os.Readlink(s.directory + "/ns/" + name)
+		if err != nil {
+			absent[NSPID+Field(i)] = reasonOfLink(err, "ns/"+name)
+		}
+		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
+		payload = number(payload, parse(inode), 8)
+	}
+	return append(s.list(attrNspids, "NSpid"), made{attrNamespaces, payload, 0, absent})
+}
+
+func (s *sheet) cgroup() []made {
+	text, reason := s.text("cgroup")
+	for _, line := range strings.Split(text, "\n") {
+		path := strings.TrimPrefix(line, "0::")
+		if path == line {
+			continue
+		}
+		of := []made{{attr: attrCgroupPath, payload: []byte(path)}, {attr: attrCgroup, reason: Unsupported}}
+		var status syscall.Stat_t
+		if err := syscall.Stat(cgroupMount()+path, &status); err == nil {
+			of[1] = made{attr: attrCgroup, payload: number(nil, status.Ino, 8)}
+		}
+		return of
+	}
+	if reason == 0 {
+		reason = Unsupported
+	}
+	return []made{{attr: attrCgroupPath, reason: reason}, {attr: attrCgroup, reason: reason}}
+}
+
+// cgroupMount returns where the unified hierarchy is mounted.
+func cgroupMount() string {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	for _, line := range strings.Split(string(text), "\n") {
+		if mount, system, found := strings.Cut(line, " - "); found && strings.HasPrefix(system, "cgroup2 ") {
+			if words := strings.Fields(mount); len(words) > 4 && words[3] == "/" {
+				return strings.TrimSuffix(words[4], "/")
+			}
+		}
+	}
+	return "/sys/fs/cgroup"
+}
+
+func (s *sheet) signals() []made {
+	_, reason := s.text("status")
+	var payload []byte
+	for _, name := range []string{"SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"} {
+		words, _ := s.line("status", name)
+		value, err := strconv.ParseUint(strings.Join(words, ""), 16, 64)
+		if err != nil && reason == 0 {
+			reason = Unsupported
+		}
+		payload = number(payload, value, 8)
+	}
+	queued, _ := s.line("status", "SigQ")
+	count, _, _ := strings.Cut(strings.Join(queued, ""), "/")
+	return []made{{attr: attrSignals, payload: number(payload, parse(count), 8), reason: reason}}
+}
+
+// limitTitles begin the lines of limits, in the order of RLIMIT_*.
+var limitTitles = [len(limitNames)]string{
+	"Max cpu time", "Max file size", "Max data size", "Max stack size", "Max core file size", "Max resident set",
+	"Max processes", "Max open files", "Max locked memory", "Max address space", "Max file locks",
+	"Max pending signals", "Max msgqueue size", "Max nice priority", "Max realtime priority", "Max realtime timeout",
+}
+
+func (s *sheet) limits() []made {
+	text, reason := s.text("limits")
+	payload := make([]byte, 0, 16*len(limitTitles))
+	for _, title := range limitTitles {
+		_, rest, _ := strings.Cut(text, title+" ")
+		words := append(strings.Fields(rest), "", "")
+		// What is unlimited is no number.
+		payload = number(number(payload, parse(words[0]), 8), parse(words[1]), 8)
+	}
+	return []made{{attr: attrLimits, payload: payload, reason: reason}}
+}
+
+func (s *sheet) paths() []made {
+	var list []made
+	for _, link := range []struct {
+		attr uint8
+		name string
+	}{{attrExe, "exe"}, {attrCwd, "cwd"}, {attrRoot, "root"}} {
+		target, err := os.Readlink(s.directory + "/" + link.name)
+		of := made{attr: link.attr, payload: []byte(target)}
+		if err != nil {
+			of = made{attr: link.attr, reason: reasonOfLink(err, link.name)}
+		}
+		list = append(list, of)
+	}
+	words, reason := s.line("status", "Umask")
+	mask, err := strconv.ParseUint(strings.Join(words, ""), 8, 32)
+	if err != nil && reason == 0 {
+		// A task that is exiting has none.
+		reason = Gone
+	}
+	return append(list, made{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
+}
+
+func reasonOfLink(err error, name string) Absent {
+	if failed, isPath := err.(*os.PathError); isPath {
+		return reasonOf(failed.Err, name)
+	}
+	return Unsupported
+}
+
+func (s *sheet) descriptors() []made {
+	absent := map[Field]Absent{}
+	count := 0
+	directory, err := os.Open(s.directory + "/fd")
+	for err == nil {
+		var names []string
+		if names, err = directory.Readdirnames(1024); err == nil {
+			count += len(names)
+		}
+	}
+	if directory != nil {
+		directory.Close()
+	}
+	if failed, isPath := err.(*os.PathError); isPath {
+		absent[FDCount] = reasonOf(failed.Err, "fd")
+	}
+	size, reason := s.line("status", "FDSize")
+	payload := number(nil, uint64(count), 4)
+	return []made{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
+}
+
+func (s *sheet) layout() []made {
+	list := s.words(attrLayout, "stat", 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
+	// Of others than those who may trace it, stat says 0 and 1.
+	if word, _ := s.stat(); word(28) == 0 {
+		list[0].reason = Denied
+	}
+	text, reason := s.text("personality")
+	value, err := strconv.ParseUint(strings.TrimSpace(text), 16, 32)
+	if err != nil && reason == 0 {
+		reason = Unsupported
+	}
+	return append(list, made{attr: attrPersonality, payload: number(nil, value, 4), reason: reason})
+}
