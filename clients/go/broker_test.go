@@ -1,0 +1,499 @@
+package taskdiag
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Check that one process has the values that this one knows of itself, by methods, as columns and by
+// name; and that a field that was not asked for says so.
+func TestThisProcess(t *testing.T) {
+	client := connect(t)
+	fields := fieldsOf(t, "pid,ppid,comm,uid,threads_count,cmdline,state,kernel_thread,nice")
+	row, err := client.Process(context.Background(), os.Getpid(), fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := row.PID()
+	ppid, _ := row.PPID()
+	uid, _ := row.UID()
+	arguments, _ := row.Cmdline()
+	if int(pid) != os.Getpid() || int(ppid) != os.Getppid() || int(uid) != os.Getuid() || !same(arguments.Slice(), os.Args) {
+		t.Errorf("%d %d %d %v", pid, ppid, uid, arguments.Slice())
+	}
+	if _, reason := row.RSSBytes(); reason != NotAsked {
+		t.Errorf("%v", reason)
+	}
+	if value, reason := row.Value(Comm); reason != 0 || value.Text() == "" || value.Kind() != KindText {
+		t.Errorf("%v %v", value, reason)
+	}
+	for _, pid := range []int{0, -1, 1 << 40, 4194304 - 1} {
+		if _, err := client.Process(context.Background(), pid, fields); !errors.Is(err, ErrNoProcess) {
+			t.Errorf("%d: %v", pid, err)
+		}
+	}
+}
+
+// Check that children, threads and listed processes are those that were selected.
+func TestSelections(t *testing.T) {
+	client := connect(t)
+	ctx := context.Background()
+	pids := zoo(t, os.Geteuid(), "family", "threads-5", "stopped")
+	family, threads := pids["family"], pids["threads-5"]
+	children, err := client.Processes(ctx, []Field{PID, PPID}, ChildrenOf(family))
+	if err != nil || children.Len() != 3 {
+		t.Fatalf("%v: %v", children, err)
+	}
+	for _, ppid := range children.Uint64s(nil, PPID, 0) {
+		if int(ppid) != family {
+			t.Errorf("a child of %d", ppid)
+		}
+	}
+	table, err := client.Threads(ctx, []Field{PID, TID}, PIDs(threads))
+	if err != nil || table.Len() != 5 {
+		t.Fatalf("%v: %v", table, err)
+	}
+	if _, found := table.Find(threads); !found {
+		t.Error("the first thread is not found")
+	}
+	number := 0
+	table.All()(func(i int, row Row) bool {
+		number++
+		return i < 2
+	})
+	if number != 3 {
+		t.Errorf("%d rows until the third", number)
+	}
+	if _, err := client.Threads(ctx, []Field{PID}, ChildrenOf(family)); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+
+	// A list of many pids, most of which no process has.
+	var many []int
+	for pid := -100; pid < 1_000_000; pid++ {
+		many = append(many, pid)
+	}
+	many = append(many, family, family)
+	all, err := client.Processes(ctx, []Field{PID}, PIDs(many...))
+	if err != nil || all.Len() < 3 || all.Len()+len(all.Missing()) != len(many)-2 {
+		t.Fatalf("%d rows, %d missing: %v", all.Len(), len(all.Missing()), err)
+	}
+	if row, found := all.Find(pids["stopped"]); !found || row.Absent(PID) != 0 {
+		t.Error("a process is not there")
+	}
+	none, err := client.Processes(ctx, []Field{PID}, PIDs())
+	if err != nil || none.Len() != 0 {
+		t.Errorf("%v: %v", none, err)
+	}
+}
+
+// Check that opened mappings are those of the process, and what there is instead of them.
+func TestOpenMaps(t *testing.T) {
+	client := connect(t)
+	ctx := context.Background()
+	pids := zoo(t, os.Geteuid(), "stopped", "zombie")
+	for name, open := range map[string]func(context.Context, int) (*os.File, error){
+		"maps": client.OpenMaps, "smaps": client.OpenSmaps,
+	} {
+		file, err := open(ctx, pids["stopped"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(file)
+		file.Close()
+		own, errOwn := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pids["stopped"], name))
+		if err != nil || errOwn != nil || string(text) != string(own) || len(text) == 0 {
+			t.Errorf("%s: %v: %.100s", name, err, text)
+		}
+		if _, err := open(ctx, pids["zombie"]); !errors.Is(err, ErrNoMemory) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, pid := range []int{0, -1, 1 << 40, 4194304 - 1} {
+			if _, err := open(ctx, pid); !errors.Is(err, ErrNoProcess) {
+				t.Errorf("%s of %d: %v", name, pid, err)
+			}
+		}
+	}
+}
+
+// Check that nobody sees its own processes, and nothing of others.
+func TestNobodySeesItsOwn(t *testing.T) {
+	if socket, pids, isNobody := told(t); isNobody {
+		client := connectTo(t, socket)
+		ctx := context.Background()
+		table, err := client.Processes(ctx, fieldsOf(t, "pid,uid,cmdline,environ"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, found := table.Find(pids["own"]); !found {
+			t.Error("its own process is not there")
+		}
+		for i := 0; i < table.Len(); i++ {
+			if uid, reason := table.Row(i).UID(); uid != nobody || reason != 0 {
+				t.Errorf("a process of user %d: %v", uid, reason)
+			}
+		}
+		if _, err := client.Process(ctx, pids["root"], []Field{PID}); !errors.Is(err, ErrNoProcess) {
+			t.Errorf("%v", err)
+		}
+		if _, err := client.OpenMaps(ctx, pids["root"]); !errors.Is(err, ErrNoProcess) && !errors.Is(err, ErrDenied) {
+			t.Errorf("%v", err)
+		}
+		return
+	}
+	socket := theBroker(t)
+	runAsNobody(t, socket, map[string]int{
+		"own":  zoo(t, nobody, "stopped")["stopped"],
+		"root": zoo(t, 0, "stopped")["stopped"],
+	})
+}
+
+// Check that a client survives its broker: it says that none is there, and finds the next one.
+func TestTheBrokerRestarts(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "socket")
+	first := startBroker(t, path)
+	client := connectTo(t, path)
+	ctx := context.Background()
+	ask := func() error {
+		_, err := client.Process(ctx, os.Getpid(), []Field{PID, Comm})
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.process.Process.Kill()
+	_ = first.process.Wait()
+	if err := ask(); !errors.Is(err, ErrNoBroker) {
+		t.Fatalf("%v", err)
+	}
+	second := startBroker(t, path)
+	defer second.stop()
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	// And while it is asked.
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	for i := 0; i < 4; i++ {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				table, err := client.Processes(ctx, []Field{PID, Comm})
+				switch {
+				case err == nil && table.Len() == 0:
+					t.Error("an answer without this process")
+				case err != nil && !errors.Is(err, ErrNoBroker):
+					t.Errorf("%v", err)
+				}
+			}
+		}()
+	}
+	for i := 0; i < 3; i++ {
+		second.stop()
+		second = startBroker(t, path)
+		time.Sleep(50 * time.Millisecond)
+	}
+	close(stop)
+	group.Wait()
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	second.stop()
+}
+
+// Check that a closed client says so, also while others use it.
+func TestClosed(t *testing.T) {
+	client := connect(t)
+	ctx := context.Background()
+	var group sync.WaitGroup
+	for i := 0; i < 8; i++ {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for {
+				if _, err := client.Process(ctx, os.Getpid(), []Field{PID}); err != nil {
+					if !errors.Is(err, ErrClosed) {
+						t.Errorf("%v", err)
+					}
+					return
+				}
+			}
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	client.Close()
+	client.Close()
+	group.Wait()
+	if _, err := client.OpenMaps(ctx, os.Getpid()); !errors.Is(err, ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Check that queries that are cancelled at any time leave a client that answers rightly.
+func TestCancelledQueries(t *testing.T) {
+	client := connect(t)
+	fields := fieldsOf(t, "pid,comm,uid,rss_bytes,cmdline")
+	cancelled := 0
+	for i := 0; i < 200; i++ {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*10)*time.Microsecond)
+		_, err := client.Processes(ctx, fields)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			cancelled++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cancelled == 0 {
+		t.Error("no query was cancelled")
+	}
+	row, err := client.Process(context.Background(), os.Getpid(), fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, _ := row.PID(); int(pid) != os.Getpid() {
+		t.Errorf("%d", pid)
+	}
+}
+
+// Check that a process that keeps its reader waiting costs its own values alone, and that asking
+// again and again holds no more threads.
+func TestHeldReaders(t *testing.T) {
+	client := connect(t)
+	pids := zoo(t, os.Geteuid(), "holds-lock", "stopped")
+	fields := fieldsOf(t, "pid,comm,cmdline")
+	for i := 0; i < 3; i++ {
+		began := time.Now()
+		table, err := client.Processes(context.Background(), fields, PIDs(values(pids)...))
+		if err != nil || table.Len() != 2 {
+			t.Fatalf("%v: %v", table, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		holder, _ := table.Find(pids["holds-lock"])
+		other, _ := table.Find(pids["stopped"])
+		if _, reason := holder.Cmdline(); reason != NoAnswer {
+			t.Errorf("%v", reason)
+		}
+		if arguments, reason := other.Cmdline(); reason != 0 || len(arguments.Slice()) == 0 {
+			t.Errorf("%v", reason)
+		}
+	}
+	held.Lock()
+	count := held.pids[uint32(pids["holds-lock"])]
+	held.Unlock()
+	if count != 1 {
+		t.Errorf("it holds %d readers", count)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	another := zoo(t, os.Geteuid(), "holds-lock")["holds-lock"]
+	if _, err := client.Process(ctx, another, fields); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Check that what /proc has of the groups that BPF may leave to it is what BPF has.
+func TestDeferredGroups(t *testing.T) {
+	client := connect(t)
+	pids := values(zoo(t, os.Geteuid(), "stopped", "signals", "ids-all-different", "groups-100", "capabilities",
+		"affinity-cpu-0", "terminal", "memory-anon", "exe-deleted", "files-10000", "cgroup-deep", "nice-7", "burner-parent"))
+	var fields []Field
+	all := uint32(0)
+	for _, field := range askable() {
+		if _, can := deferredGroups[1<<fieldTable[field].group]; can {
+			fields = append(fields, field)
+			all |= 1 << fieldTable[field].group
+		}
+	}
+	differ := map[string]string{}
+	for try := 0; try < 8; try++ {
+		now := map[string]string{}
+		table, err := client.Processes(context.Background(), fields, PIDs(pids...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := rowsOf(t, table)
+		for row := range table.rows {
+			table.leaveOut(row, all)
+		}
+		if err := table.readOwn(context.Background(), defaultPatience, false); err != nil {
+			t.Fatal(err)
+		}
+		for row, after := range rowsOf(t, table) {
+			for _, field := range fields {
+				a, b := valueOf(before[row], field.String()), valueOf(after, field.String())
+				key := fmt.Sprintf("%d: %v", row, field)
+				_, differed := differ[key]
+				if !same(a, b) && !isTick(field, before[row], after) && (differed || try == 0) {
+					now[key] = fmt.Sprintf("BPF says %.80v, and /proc %.80v", a, b)
+				}
+			}
+		}
+		if differ = now; len(differ) == 0 {
+			return
+		}
+	}
+	for key, both := range differ {
+		t.Errorf("%s: %s", key, both)
+	}
+}
+
+// isTick says whether times differ by no more than what ticks lose.
+func isTick(field Field, before, after object) bool {
+	if fieldTable[field].Kind != KindNanoseconds {
+		return false
+	}
+	var a, b int64
+	_, errA := fmt.Sscan(fmt.Sprint(before[field.String()]), &a)
+	_, errB := fmt.Sscan(fmt.Sprint(after[field.String()]), &b)
+	return errA == nil && errB == nil && a-b >= 0 && a-b < 10_000_000
+}
+
+// Check that the number of allocations of a query does not depend on how many processes there are.
+func TestAllocationsAreConstant(t *testing.T) {
+	client := connect(t)
+	fields := fieldsOf(t, "pid,ppid,comm,uid,gid,state,rss_bytes,vsize_bytes,utime_ns,stime_ns,start_ns,threads_count")
+	measure := func() float64 {
+		return testing.AllocsPerRun(20, func() {
+			table, err := client.Processes(context.Background(), fields)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i, sum := 0, uint64(0); i < table.Len(); i++ {
+				row := table.Row(i)
+				rss, _ := row.RSSBytes()
+				used, _ := row.UtimeNS()
+				name, _ := row.Comm()
+				sum += rss + used + uint64(len(name))
+			}
+		})
+	}
+	few := measure()
+	farm(t, 2000, 1)
+	if many := measure(); many > few || few > 40 {
+		t.Errorf("%v allocations, and %v with 2,000 processes more", few, many)
+	}
+}
+
+// usage is what a leak would make grow.
+type usage struct {
+	heap                   uint64
+	goroutines, files, rss int
+}
+
+func used(t *testing.T) usage {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(status), "VmRSS:")
+	rss := 0
+	if _, err := fmt.Sscan(line, &rss); err != nil {
+		t.Fatal(err)
+	}
+	return usage{memory.HeapAlloc, runtime.NumGoroutine(), len(files), rss}
+}
+
+// Check that 10,000 queries of all kinds, many of which fail, leave nothing behind.
+func TestSoak(t *testing.T) {
+	client := connect(t)
+	own := os.Getpid()
+	fields := fieldsOf(t, "pid,comm,uid,rss_bytes,cmdline")
+	queries := 0
+	round := func(number int) {
+		for i := 0; i < number; i++ {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			switch i % 10 {
+			case 0:
+				_, _ = client.Processes(ctx, fields[:4])
+			case 1:
+				if file, err := client.OpenMaps(ctx, own); err == nil {
+					file.Close()
+				} else {
+					t.Error(err)
+				}
+			case 2:
+				_, _ = client.Process(ctx, 4194304-1, fields)
+			case 3:
+				_, _ = client.Threads(ctx, fields, PIDs(own))
+			case 4:
+				cancel()
+				_, _ = client.Processes(ctx, fields)
+			case 5:
+				late, stop := context.WithTimeout(ctx, 50*time.Microsecond)
+				_, _ = client.Processes(late, fields[:4])
+				stop()
+			case 6:
+				if other, err := Dial(ctx, Socket(client.path)); err == nil {
+					_, _ = other.Process(ctx, own, fields)
+					other.Close()
+				}
+			default:
+				if _, err := client.Process(ctx, own, fields); err != nil {
+					t.Error(err)
+				}
+			}
+			cancel()
+			queries++
+		}
+	}
+	round(2000)
+	before := used(t)
+	round(8000)
+	var after usage
+	until(t, fmt.Sprintf("nothing more than %+v is in use", before), func() bool {
+		after = used(t)
+		return after.goroutines <= before.goroutines && after.files <= before.files &&
+			after.heap < before.heap+1<<20 && after.rss < before.rss+16<<10
+	})
+	if queries != 10_000 {
+		t.Errorf("%d queries", queries)
+	}
+}
+
+// Check that a child of this process can't ask over its connection: the broker answers whoever
+// connected. A Go program has no children that go on with its memory, but they may have its
+// descriptors.
+func TestDescriptorsAreNotInherited(t *testing.T) {
+	client := connect(t)
+	raw, err := client.conn.socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags uintptr
+	_ = raw.Control(func(descriptor uintptr) {
+		flags, _, _ = syscall.Syscall(syscall.SYS_FCNTL, descriptor, syscall.F_GETFD, 0)
+	})
+	if flags&syscall.FD_CLOEXEC == 0 {
+		t.Error("a program that is executed has the connection")
+	}
+}

@@ -1,0 +1,365 @@
+package taskdiag
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Brokers that are none, and answers that are not to be trusted.
+
+// packets makes answers.
+type packets struct{ bytes []byte }
+
+func (p *packets) message(kind uint16, seq uint32, body []byte) {
+	start := len(p.bytes)
+	p.bytes = append(p.bytes, make([]byte, messageHeader)...)
+	p.bytes = append(p.bytes, body...)
+	order.PutUint32(p.bytes[start:], uint32(messageHeader+len(body)))
+	order.PutUint16(p.bytes[start+4:], kind)
+	order.PutUint32(p.bytes[start+8:], seq)
+	for len(p.bytes)%4 != 0 {
+		p.bytes = append(p.bytes, 0)
+	}
+}
+
+func (p *packets) task(seq uint32, attributes ...[]byte) {
+	body := make([]byte, taskHeader)
+	for _, attribute := range attributes {
+		body = append(body, attribute...)
+		for len(body)%4 != 0 {
+			body = append(body, 0)
+		}
+	}
+	p.message(taskDiag, seq, body)
+}
+
+func (p *packets) done(seq uint32) { p.message(messageDone, seq, make([]byte, 4)) }
+
+func (p *packets) fail(seq uint32, errno int) {
+	p.message(messageErr, seq, number(nil, uint64(-errno), 4))
+}
+
+// wire makes an attribute of a message.
+func wire(kind uint16, payload []byte) []byte {
+	header := make([]byte, nlattrHeader)
+	order.PutUint16(header, uint16(nlattrHeader+len(payload)))
+	order.PutUint16(header[2:], kind)
+	return append(header, payload...)
+}
+
+// record makes a record of attributes.
+func record(pid uint32, flags uint32, attributes ...[]byte) []byte {
+	bytes := make([]byte, recordHeader)
+	for _, attribute := range attributes {
+		bytes = append(bytes, attribute...)
+	}
+	order.PutUint32(bytes, uint32(len(bytes)))
+	order.PutUint32(bytes[4:], flags)
+	order.PutUint32(bytes[8:], pid)
+	order.PutUint32(bytes[12:], pid)
+	return bytes
+}
+
+func attribute(kind uint16, payload []byte) []byte {
+	bytes := make([]byte, attrHeader)
+	order.PutUint32(bytes, uint32(len(payload)))
+	order.PutUint16(bytes[4:], kind)
+	bytes = append(bytes, payload...)
+	return append(bytes, make([]byte, (8-len(bytes)%8)%8)...)
+}
+
+func bitsPayload(version uint32) []byte {
+	payload := number(number(nil, ^uint64(0), 8), ^uint64(0), 8)
+	return append(number(payload, uint64(version), 4), 0, 0, 0, 0)
+}
+
+// impostor answers each request with what answer makes of it, until that is nil. It returns the path
+// of its socket.
+func impostor(t testing.TB, answer func(show uint64, seq uint32) []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				request := make([]byte, requestSize)
+				for {
+					if n, err := conn.Read(request); err != nil || n < requestSize {
+						return
+					}
+					packet := answer(order.Uint64(request[16:]), order.Uint32(request[8:]))
+					if packet == nil {
+						return
+					}
+					if _, err := conn.Write(packet); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return path
+}
+
+// answering is an impostor that answers the question about bits as a broker does, and others with
+// the bytes of answer.
+func answering(t testing.TB, answer func(seq uint32) []byte) string {
+	return impostor(t, func(show uint64, seq uint32) []byte {
+		if show != showBits {
+			return answer(seq)
+		}
+		var p packets
+		p.task(seq, wire(wireBits, bitsPayload(recordVersion)))
+		p.done(seq)
+		return p.bytes
+	})
+}
+
+func askIt(path string, fields ...Field) (*Table, error) {
+	client, err := Dial(context.Background(), Socket(path))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Processes(context.Background(), fields)
+}
+
+// Check that what listens at the socket and is no broker, or one of another version, is an error of
+// the right kind that says what to do.
+func TestImpostorsAreErrors(t *testing.T) {
+	answer := func(make func(p *packets, seq uint32)) func(uint64, uint32) []byte {
+		return func(_ uint64, seq uint32) []byte {
+			var p packets
+			make(&p, seq)
+			return p.bytes
+		}
+	}
+	for name, each := range map[string]struct {
+		answer  func(uint64, uint32) []byte
+		kind    error
+		mention string
+	}{
+		"a newer version": {answer(func(p *packets, seq uint32) {
+			p.task(seq, wire(wireBits, bitsPayload(recordVersion+1)))
+			p.done(seq)
+		}), ErrVersion, "install both in the same version"},
+		"an older version": {answer(func(p *packets, seq uint32) {
+			p.task(seq, wire(wireBits, bitsPayload(recordVersion-1)))
+			p.done(seq)
+		}), ErrVersion, "version 5"},
+		"no bits":                   {answer(func(p *packets, seq uint32) { p.done(seq) }), ErrMalformed, "without bits"},
+		"short bits":                {answer(func(p *packets, seq uint32) { p.task(seq, wire(wireBits, make([]byte, 5))); p.done(seq) }), ErrMalformed, "without bits"},
+		"another number":            {answer(func(p *packets, seq uint32) { p.done(seq + 1) }), ErrMalformed, "another request"},
+		"an unknown message":        {answer(func(p *packets, seq uint32) { p.message(7, seq, nil) }), ErrMalformed, "unknown type"},
+		"a refusal":                 {answer(func(p *packets, seq uint32) { p.fail(0, 16) }), ErrBusy, "try again"},
+		"a refusal for permission":  {answer(func(p *packets, seq uint32) { p.fail(0, 1) }), ErrDenied, "docs/protocol.md"},
+		"an error of no number":     {answer(func(p *packets, seq uint32) { p.fail(seq, 5000) }), ErrMalformed, "number"},
+		"text":                      {func(uint64, uint32) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, ErrMalformed, "impossible length"},
+		"a byte":                    {func(uint64, uint32) []byte { return []byte{1} }, ErrMalformed, "shorter than its header"},
+		"the end of the connection": {func(uint64, uint32) []byte { return nil }, ErrNoBroker, "ended"},
+	} {
+		_, err := askIt(impostor(t, each.answer), PID)
+		if !errors.Is(err, each.kind) || !strings.Contains(err.Error(), each.mention) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Check that answers to a query that are broken are errors, or rows of which something is missing.
+func TestBrokenAnswers(t *testing.T) {
+	base := attribute(attrBase, make([]byte, 48))
+	whole := record(7, 0, base)
+	for name, each := range map[string]struct {
+		task   []byte
+		rows   int
+		lost   int
+		reason Absent
+	}{
+		"whole":              {wire(wireRecord, whole), 1, 0, 0},
+		"unknown attributes": {append(wire(77, make([]byte, 8)), wire(wireRecord, record(7, 0, attribute(999, make([]byte, 40)), base))...), 1, 0, 0},
+		"a longer attribute": {wire(wireRecord, record(7, 0, attribute(attrBase, make([]byte, 80)))), 1, 0, 0},
+		"a shorter one":      {wire(wireRecord, record(7, 0, attribute(attrBase, make([]byte, 8)))), 1, 0, Truncated},
+		"none":               {wire(wireRecord, record(7, 0)), 1, 0, Gone},
+		"a record too short": {wire(wireRecord, whole[:20]), 0, 1, 0},
+		"a cut record":       {wire(wireRecord, whole[:len(whole)-8]), 0, 1, 0},
+		"a longer record":    {wire(wireRecord, append(append([]byte{}, whole...), 0, 0, 0, 0, 0, 0, 0, 0)), 0, 1, 0},
+		"to be read again":   {wire(wireRecord, record(7, flagAgain)), 0, 1, 0},
+		"a lying attribute":  {wire(wireRecord, record(7, 0, lying(base))), 1, 0, Gone},
+		"a reason":           {wire(wireRecord, record(7, flagHasAbsent, base, attribute(attrAbsent, []byte{byte(Comm), 0, byte(Denied), 0}))), 1, 0, Denied},
+		"an unknown reason":  {wire(wireRecord, record(7, flagHasAbsent, base, attribute(attrAbsent, []byte{byte(Comm), 0, 99, 99}))), 1, 0, Unsupported},
+	} {
+		table, err := askIt(answering(t, func(seq uint32) []byte {
+			var p packets
+			p.task(seq, each.task)
+			p.done(seq)
+			return p.bytes
+		}), PID, Comm)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if table.Len() != each.rows || table.Lost() != each.lost {
+			t.Errorf("%s: %d rows and %d lost", name, table.Len(), table.Lost())
+			continue
+		}
+		if each.rows > 0 {
+			if _, reason := table.Row(0).Comm(); reason != each.reason {
+				t.Errorf("%s: %v", name, reason)
+			}
+		}
+	}
+}
+
+// lying returns an attribute that says it is longer than its record.
+func lying(attribute []byte) []byte {
+	attribute = append([]byte{}, attribute...)
+	order.PutUint32(attribute, 1<<31)
+	return attribute
+}
+
+// Check that an answer without end is given up, and the memory that it takes is limited.
+func TestAnAnswerWithoutEndEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes memory")
+	}
+	path := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		request := make([]byte, requestSize)
+		var p packets
+		_, _ = conn.Read(request)
+		p.task(order.Uint32(request[8:]), wire(wireBits, bitsPayload(recordVersion)))
+		p.done(order.Uint32(request[8:]))
+		_, _ = conn.Write(p.bytes)
+		_, _ = conn.Read(request)
+		p.bytes = nil
+		p.task(order.Uint32(request[8:]), wire(wireRecord, record(1, 0)))
+		for {
+			if _, err := conn.Write(p.bytes); err != nil {
+				return
+			}
+		}
+	}()
+	client := connectTo(t, path)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = client.Processes(ctx, []Field{PID})
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+// Check that a broker that is silent does not keep those who have a deadline, or are cancelled.
+func TestSilenceHasAnEnd(t *testing.T) {
+	silent := make(chan struct{})
+	defer close(silent)
+	path := answering(t, func(uint32) []byte { <-silent; return nil })
+	client := connectTo(t, path)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := client.Processes(ctx, []Field{PID}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is no deadline", err)
+	}
+	ctx, cancel = context.WithCancel(context.Background())
+	first := make(chan error)
+	go func() {
+		_, err := client.Processes(ctx, []Field{PID})
+		first <- err
+	}()
+	// Another one waits behind it, with a deadline of its own.
+	time.Sleep(20 * time.Millisecond)
+	second, cancelSecond := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancelSecond()
+	if _, err := client.Threads(second, []Field{PID}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is no deadline", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is not cancelled", err)
+	}
+	if _, err := client.Processes(ctx, []Field{PID}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is not cancelled", err)
+	}
+}
+
+// Check that names of fields that are none are refused with near ones, as the command does.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	for wrong, right := range map[string]string{
+		"rss": "rss_bytes", "cmd_line": "cmdline", "pidd": "pid", "UID": "uid", "utime": "utime_ns",
+	} {
+		_, err := ParseFields("comm", wrong)
+		var unknown *UnknownFieldError
+		if !errors.As(err, &unknown) || unknown.Name != wrong || len(unknown.Near) == 0 || unknown.Near[0] != right {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	for _, wrong := range []string{"zzzzzzzz", "", strings.Repeat("x", 1<<20)} {
+		if _, err := ParseField(wrong); !errors.Is(err, ErrUnknownField) || len(err.Error()) > 200 {
+			t.Errorf("%.40q: %.300v", wrong, err)
+		}
+	}
+	for i, field := range Fields() {
+		if found, err := ParseField(field.String()); err != nil || found != field || int(field) != i {
+			t.Errorf("%v is %v: %v", field, found, err)
+		}
+	}
+	client := connectTo(t, answering(t, func(uint32) []byte { return nil }))
+	if _, err := client.Processes(context.Background(), []Field{Field(255)}); !errors.Is(err, ErrUnknownField) {
+		t.Error(err)
+	}
+	_, err := client.Processes(context.Background(), []Field{Unit})
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "from cgroup") {
+		t.Error(err)
+	}
+}
+
+// Check that where nobody listens, the error says so and what to do.
+func TestNoBroker(t *testing.T) {
+	directory := t.TempDir()
+	dead := filepath.Join(directory, "dead")
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: dead, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	listener.Close()
+	file := filepath.Join(directory, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(directory, "none"), dead, file, strings.Repeat("x", 200)} {
+		_, err := Dial(context.Background(), Socket(path))
+		if !errors.Is(err, ErrNoBroker) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	_, err = Dial(context.Background(), Socket(dead))
+	if !strings.Contains(err.Error(), "start taskdiagd") {
+		t.Errorf("%v does not say what to do", err)
+	}
+}
