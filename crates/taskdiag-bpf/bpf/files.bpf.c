@@ -526,10 +526,26 @@ static __always_inline bool put_descriptors(__u64 task)
 	return POINTER(task_struct, task, files) == files && POINTER(files_struct, files, fdt) == table;
 }
 
-/* The leader of the process with a number in the caller's pid namespace, 0 if there is none. */
+/* The task whose view of the system the records have. */
+static __always_inline __u64 standpoint(void)
+{
+	return walk.as_task ? walk.as_task : address(untrusted(bpf_get_current_task_btf()));
+}
+
+/* The root of the IDR of that task's pid namespace. */
+static __always_inline __u64 numbers_root(void)
+{
+	__u64 pid = POINTER(task_struct, standpoint(), thread_pid), ns;
+	__u64 last = pid + bpf_core_field_offset(struct pid, numbers) + GET(pid, pid, level) * bpf_core_type_size(struct upid);
+
+	ns = word_at(last + bpf_core_field_offset(struct upid, ns));
+	return POINTER(pid_namespace, ns, idr.idr_rt.xa_head);
+}
+
+/* The leader of the process with a number in that namespace, 0 if there is none. */
 static __always_inline __u64 find_process(__u32 number)
 {
-	__u64 leaf = pid_idr_leaf(pid_idr_root(), number, &walk.leaf_end), entry, link;
+	__u64 leaf = pid_idr_leaf(numbers_root(), number, &walk.leaf_end), entry, link;
 
 	if (!leaf)
 		return 0;
@@ -543,13 +559,12 @@ static __always_inline __u64 find_process(__u32 number)
 	return link - bpf_core_field_offset(struct task_struct, pid_links) - PIDTYPE_TGID * bpf_core_type_size(struct hlist_node);
 }
 
-/* When a task started, on the clock of the caller's time namespace. */
+/* When a task started, on the clock of the standpoint's time namespace. */
 static __always_inline __u64 start_ns(__u64 task)
 {
-	__u64 current = address(untrusted(bpf_get_current_task_btf())), proxy, time_ns;
-	__u64 start = GET(task_struct, task, start_boottime);
+	__u64 start = GET(task_struct, task, start_boottime), proxy, time_ns;
 
-	proxy = POINTER(task_struct, current, nsproxy);
+	proxy = POINTER(task_struct, standpoint(), nsproxy);
 	time_ns = proxy ? POINTER(nsproxy, proxy, time_ns) : 0;
 	if (!time_ns)
 		return start;
@@ -635,7 +650,7 @@ static long visit(__u32 index, void *nothing)
 SEC("iter/task")
 int files_walk(struct bpf_iter__task *ctx)
 {
-	__u64 current, fs, took_ns;
+	__u64 fs, took_ns;
 
 	if (ctx->task)
 		return 0;
@@ -647,8 +662,7 @@ int files_walk(struct bpf_iter__task *ctx)
 	walk.state = TD_FILES_NOWHERE;
 	if (bpf_core_field_size(((struct xa_node *)0)->slots) != SLOTS * sizeof(void *))
 		return 0;
-	current = address(untrusted(bpf_get_current_task_btf()));
-	fs = POINTER(task_struct, current, fs);
+	fs = POINTER(task_struct, standpoint(), fs);
 	walk.root_mount = mount_of(POINTER(fs_struct, fs, root.mnt));
 	walk.root_dentry = POINTER(fs_struct, fs, root.dentry);
 	walk.state = TD_FILES_ENDED;

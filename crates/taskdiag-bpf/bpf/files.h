@@ -130,6 +130,11 @@ struct td_files_walk {
 	__u64 mount, dentry, root_mount, root_dentry;
 	__u32 arrived;
 	__u32 reserved;
+	/*
+	 * Set by the library. Not 0: numbers of processes, times and paths are those that this task sees
+	 * instead of the caller (Linux 6.2)
+	 */
+	__u64 as_task;
 	char path[TD_FILES_PATH + 256];
 	__u32 list[TD_FILES_LISTED];
 	char records[TD_FILES_RECORDS];

@@ -86,6 +86,38 @@ pub struct Record {
     pub start_ns: u64,
 }
 
+impl Record {
+    /// Appends it and its text for another process: without its index of a list, and with zeros
+    /// after the text, where the program's memory has what it had before.
+    pub fn put(&self, text: &[u8], out: &mut Vec<u8>) {
+        let len = (size_of::<Record>() + text.len()).next_multiple_of(8);
+        let record = Record {
+            len: len as u32,
+            index: 0,
+            name_len: text.len() as u32,
+            reserved: 0,
+            reserved2: 0,
+            ..*self
+        };
+        let end = out.len() + len;
+        out.extend_from_slice(record.as_bytes());
+        out.extend_from_slice(text);
+        out.resize(end, 0);
+    }
+}
+
+/// Passes each record and its text to `each`.
+///
+/// # Errors
+///
+/// `Malformed` if the bytes are not whole records.
+pub fn decode(bytes: &[u8], each: impl FnMut(&Record, &[u8])) -> Result<()> {
+    records::decode(bytes, each)
+}
+
+/// The longest record that [`Record::put`] makes of one of the program's.
+pub const LONGEST: usize = size_of::<Record>() + 1024;
+
 impl records::Record for Record {
     const SUBJECT: &'static str = "an open file";
 
@@ -125,6 +157,20 @@ pub struct Asked {
     /// Files that are looked for; the first with a device and inode number of 0 ends the list. If
     /// the first one does, all files are meant.
     pub matches: [Match; MATCHES],
+    /// The kernel's address of the task whose numbers of processes, times and paths the records
+    /// have, from its [`View`](taskdiag_core::record::View) (Linux 6.2). 0 for this process.
+    pub as_task: u64,
+}
+
+/// Where in a list of processes to begin, or to go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The process, an index of the list.
+    pub process: u32,
+    /// Its next descriptor.
+    pub fd: u32,
+    /// Its other files have been read.
+    pub has_links: bool,
 }
 
 /// `struct td_files_walk`, up to its larger arrays.
@@ -172,6 +218,7 @@ pub struct Position {
     pub root_dentry: u64,
     pub arrived: u32,
     pub reserved: u32,
+    pub as_task: u64,
 }
 
 /// The maximum number of processes in a list: `TD_FILES_LISTED`.
@@ -241,6 +288,11 @@ impl FilesWalk {
 
     /// Lists processes, at most [`LISTED`], whose files are to be read.
     pub fn begin(&mut self, pids: &[u32], asked: &Asked) {
+        self.begin_at(pids, Cursor::default(), asked);
+    }
+
+    /// The same, from a place in the list on.
+    pub fn begin_at(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) {
         let pids = &pids[..pids.len().min(LISTED)];
         for (offset, &pid) in (LIST_AT..).step_by(size_of::<u32>()).zip(pids) {
             self.memory.write(offset, pid).expect(LAID_OUT);
@@ -257,9 +309,23 @@ impl FilesWalk {
             listed: pids.len() as u32,
             check_every: self.check_every,
             max_run_ns: self.max_run_ns,
+            next: cursor.process,
+            fd: cursor.fd,
+            has_links: cursor.has_links.into(),
+            as_task: asked.as_task,
             ..Position::default()
         };
         self.memory.write(0, start).expect(LAID_OUT);
+    }
+
+    /// Where the next run goes on.
+    pub fn cursor(&self) -> Cursor {
+        let position: Position = self.memory.read(0).expect(LAID_OUT);
+        Cursor {
+            process: position.next,
+            fd: position.fd,
+            has_links: position.has_links != 0,
+        }
     }
 
     /// Makes one run, and passes its records to `each`. Returns whether there is more.
@@ -272,7 +338,7 @@ impl FilesWalk {
         let len = (position.filled as usize).min(RECORDS);
         // SAFETY: only our program writes there, and it runs only in run().
         let records = unsafe { self.memory.bytes(RECORDS_AT..RECORDS_AT + len) };
-        records::decode(records.expect(LAID_OUT), each)?;
+        decode(records.expect(LAID_OUT), each)?;
         match position.state {
             state::GOES_ON => Ok(true),
             state::ENDED => Ok(false),

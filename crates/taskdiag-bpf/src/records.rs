@@ -32,12 +32,8 @@ fn split_first<R: Record>(bytes: &[u8]) -> Option<(R, &[u8], &[u8])> {
 /// `Malformed` if the bytes are not whole records.
 pub(crate) fn decode<R: Record>(mut bytes: &[u8], mut each: impl FnMut(&R, &[u8])) -> Result<()> {
     while !bytes.is_empty() {
-        let (record, text, rest) = split_first(bytes).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Malformed,
-                format!("the BPF program wrote an incomplete record of {}", R::SUBJECT),
-            )
-        })?;
+        let (record, text, rest) = split_first(bytes)
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, format!("an incomplete record of {}", R::SUBJECT)))?;
         each(&record, text);
         bytes = rest;
     }

@@ -11,6 +11,7 @@ use taskdiag_protocol::wire::{self, attribute, show, MessageWriter, Request, Str
 
 use crate::credentials::Viewer;
 use crate::encode::{self, Rest};
+use crate::files::{Listing, Part};
 use crate::helpers::messages::{Job, Kind, LAST, MAX_ITEMS, MORE};
 use crate::passes::{PassSpec, Passes, Records, Tasks};
 use crate::quotas::Charge;
@@ -140,6 +141,8 @@ pub enum Needs {
     Reader,
     /// Its reader has to send something.
     ReaderPacket,
+    /// More files have to be read for it.
+    Files,
     /// Nothing: it is complete.
     Nothing,
 }
@@ -157,6 +160,8 @@ pub struct Answer {
     is_complete: bool,
     reading: Option<Reading>,
     lost_readers: u32,
+    /// The processes whose files are still to be read, if it is about files.
+    listing: Option<Listing>,
     /// Messages, from `sent` on not sent yet.
     part: Vec<u8>,
     sent: usize,
@@ -177,6 +182,7 @@ impl Answer {
             is_complete: false,
             reading: None,
             lost_readers: 0,
+            listing: None,
             part: Vec::new(),
             sent: 0,
             file: None,
@@ -197,6 +203,43 @@ impl Answer {
         answer.part = bytes;
         answer.is_complete = true;
         answer
+    }
+
+    /// An answer about the files of some processes, none of which are read yet.
+    pub fn about_files(request: Request, viewer: Viewer, listing: Listing) -> Answer {
+        let none = Rc::new(SharedRecords::new(Records::default(), None));
+        Answer {
+            listing: Some(listing),
+            ..Answer::new(request, viewer, none, None)
+        }
+    }
+
+    /// The request.
+    pub fn request(&self) -> Request {
+        self.request
+    }
+
+    /// Takes the processes whose files are still to be read.
+    pub fn take_listing(&mut self) -> Option<Listing> {
+        self.listing.take()
+    }
+
+    /// Adds a part about files, the charges for its memory, and what is still to be read. Ends the
+    /// answer if that is nothing.
+    pub fn add_files(&mut self, part: &Part, charges: [Charge; 2], rest: Listing) {
+        let [of_all, of_account] = charges;
+        self.has_task |= !part.messages.is_empty();
+        self.part.extend_from_slice(&part.messages);
+        self.records = Rc::new(SharedRecords::new(Records::default(), Some(of_all)));
+        self._charge = Some(of_account);
+        if !rest.is_complete() {
+            self.listing = Some(rest);
+        } else if !self.has_task && self.viewer.is_observer && part.has_denied && self.request.pid != 0 {
+            // Observers see that the process is there.
+            self.fail(Errno::ACCESS);
+        } else {
+            self.finish(false);
+        }
     }
 
     /// The next packet to send. Empty if there is none.
@@ -230,6 +273,7 @@ impl Answer {
             wire::put_error(&mut self.part, self.request.seq, errno.raw_os_error());
             self.is_complete = true;
             self.reading = None;
+            self.listing = None;
         }
     }
 
@@ -255,6 +299,9 @@ impl Answer {
             }
             if !has_room {
                 return Needs::ClientToRead;
+            }
+            if self.listing.is_some() {
+                return Needs::Files;
             }
             self.make_next();
         }

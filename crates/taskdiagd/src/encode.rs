@@ -70,6 +70,7 @@ fn allowed(request: &Request, viewer: &Viewer, object: &Object<'_>) -> Option<Al
             sight: Sight {
                 owned: false,
                 files: false,
+                descriptors: false,
                 attach: false,
                 nice: false,
             },

@@ -6,6 +6,7 @@
 mod answer;
 mod credentials;
 mod encode;
+mod files;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod helpers;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use taskdiag_bpf::files::{self, FilesWalk};
 use taskdiag_bpf::pass::{Bpf, PassRequest, Standpoint};
 use taskdiag_bpf::pin;
 use taskdiag_core::error::{Error, ErrorKind, Result};
@@ -69,6 +70,8 @@ pub enum Tasks {
 pub struct Passes {
     common: Bpf,
     all: Bpf,
+    /// Reads open files. `None` if this kernel has something that it needs in another form.
+    files: Option<FilesWalk>,
     /// One more than the word of a task's security data that points to its Landlock domain; 0 if it
     /// is not known.
     landlock: u32,
@@ -117,6 +120,11 @@ impl Passes {
         let mut passes = Passes {
             common: load(COMMON)?,
             all: load(Groups::ALL)?,
+            files: match FilesWalk::load() {
+                Ok(walk) => Some(walk),
+                Err(error) if error.kind() == ErrorKind::Unsupported => None,
+                Err(error) => return Err(error),
+            },
             landlock: 0,
             snapshot: Snapshot::default(),
         };
@@ -148,6 +156,48 @@ impl Passes {
         self.common.finds_tasks_itself() && self.all.finds_tasks_itself()
     }
 
+    /// Whether open files can be read.
+    pub fn read_open_files(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// The program that reads open files.
+    pub fn files_walk(&mut self) -> Option<&mut FilesWalk> {
+        self.files.as_mut()
+    }
+
+    /// The number of processes whose facts are read together for a part of an answer about files:
+    /// more than a part has, most often, and few enough not to take long.
+    pub fn listed_at_once(&self, as_task: u64) -> usize {
+        match as_task {
+            // All tasks are visited for any of them.
+            1.. => files::LISTED,
+            0 if self.find_tasks_themselves() => 256,
+            // An iterator for each.
+            0 => 64,
+        }
+    }
+
+    /// Reads what decides about access to some processes. In the place of another task there are
+    /// records of others, too.
+    pub fn facts_of(&mut self, pids: &[u32], as_task: u64, with_landlock: bool) -> Result<Records> {
+        if pids.is_empty() {
+            return Ok(Records::default());
+        }
+        let spec = PassSpec {
+            tasks: match *pids {
+                [pid] => Tasks::Process(pid),
+                _ => Tasks::Processes,
+            },
+            groups: 0,
+            as_task,
+            with_landlock,
+            max_tasks: usize::MAX,
+        };
+        let pids = if as_task == 0 && pids.len() > 1 { pids } else { &[] };
+        self.pass(&spec, pids, Groups::NONE, ATTEMPTS)
+    }
+
     /// Tells the programs which word of a task's security data points to its Landlock domain.
     pub fn set_landlock_word(&mut self, word: usize) {
         self.landlock = word as u32 + 1;
@@ -155,7 +205,7 @@ impl Passes {
 
     /// Makes a pass.
     pub fn run(&mut self, spec: &PassSpec) -> Result<Records> {
-        self.pass(spec, Groups::NONE, ATTEMPTS)
+        self.pass(spec, &[], Groups::NONE, ATTEMPTS)
     }
 
     /// Reads the threads of one process of this pid namespace, with their namespaces ([`View`]),
@@ -174,7 +224,7 @@ impl Passes {
             with_landlock: true,
             max_tasks: max.saturating_add(1),
         };
-        self.pass(&spec, Groups::VIEW, 1)
+        self.pass(&spec, &[], Groups::VIEW, 1)
     }
 
     /// Whether a process of this pid namespace runs, or waits for nothing but a processor.
@@ -186,13 +236,14 @@ impl Passes {
             with_landlock: false,
             max_tasks: 1,
         };
-        let records = self.pass(&spec, Groups::NONE, 1).unwrap_or_default();
+        let records = self.pass(&spec, &[], Groups::NONE, 1).unwrap_or_default();
         let state = |record: Record<'_>| Some(record.get::<Base>(attr::BASE)?.state);
         let state = records.each().find_map(state);
         state == Some(b'R')
     }
 
-    fn pass(&mut self, spec: &PassSpec, view: Groups, attempts: usize) -> Result<Records> {
+    /// Makes a pass; over the processes in `pids` alone, if there are any.
+    fn pass(&mut self, spec: &PassSpec, pids: &[u32], view: Groups, attempts: usize) -> Result<Records> {
         let fields = Groups(spec.groups).and(Groups::ALL);
         let bpf = if COMMON.covers(fields) {
             &mut self.common
@@ -202,7 +253,7 @@ impl Passes {
         let (scope, test) = scope(spec, !view.is_empty());
         let request = PassRequest {
             scope,
-            pids: &[],
+            pids,
             groups: fields.or(Groups::ACCESS).or(view),
             tests: test.as_slice(),
             changed: false,

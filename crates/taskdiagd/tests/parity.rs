@@ -6,11 +6,13 @@ mod daemon;
 use std::time::{Duration, Instant};
 
 use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Filter, Group, Query, Snapshot, SourceId};
+use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{
     child::{self, Proc, World, NOBODY},
     test_name,
 };
 
+use daemon::files::same_files;
 use daemon::handle;
 use daemon::scene::{check, check_all, root, same_tasks, scene, targets, tasks, user, OBSERVERS, USER};
 
@@ -23,7 +25,8 @@ fn plain_users_see_their_own() {
     let _scene = scene();
     for (name, id) in [("nobody", NOBODY), ("user", USER)] {
         child::run(test_name!(), name, user(id, 0), || {
-            check_all(&mut handle(&daemon::socket()), 2)
+            check_all(&mut handle(&daemon::socket()), 2);
+            assert!(same_files(targets()) >= 16);
         });
     }
 }
@@ -189,6 +192,14 @@ fn observe() {
         .map(|pid| files.open(pid).map_err(|error| error.kind()));
     let denied = opened.filter(|opened| matches!(opened, Err(ErrorKind::Denied))).count();
     assert!(denied >= 5, "{denied} of the targets have no mappings for observers");
+    same_files(targets());
+    let connection = daemon::connect(&daemon::socket());
+    let ask = |pid| connection.ask_files(Strategy::One, pid, &Default::default());
+    let denied = targets()
+        .into_iter()
+        .filter(|&pid| ask(pid) == Err(libc::EACCES))
+        .count();
+    assert!(denied >= 5, "{denied} of the targets have no files for observers");
     let observed = [Group::Base, Group::Cred, Group::Cpu, Group::Faults, Group::Mem];
     let mut snapshot = Snapshot::default();
     let query = Query::processes().fields(Fields::all());

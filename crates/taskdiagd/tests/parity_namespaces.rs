@@ -11,6 +11,7 @@ use taskdiag_testkit::{
     test_name,
 };
 
+use daemon::files::same_files;
 use daemon::handle;
 use daemon::scene::{same_tasks, same_values, scene, sleep_here, targets, tasks, user, HIDEPID, USER};
 
@@ -40,6 +41,8 @@ fn pid_and_time_namespaces_are_the_clients() {
             assert!(same_values(&mut broker, Scope::Threads) >= 3);
             assert!(same_values(&mut broker, Scope::Process(1)) == 1);
             assert!(same_values(&mut broker, Scope::ChildrenOf(1)) >= 2);
+            // Two children with three descriptors each, and twice.
+            assert!(same_files([]) >= 12);
             let error = broker.query(&Query::process(targets()[0])).expect_err("nobody there");
             assert_eq!(error.kind(), ErrorKind::NoSuchTask);
         });
@@ -55,6 +58,7 @@ fn pid_and_time_namespaces_are_the_clients() {
         }
         same_tasks(&mut broker);
         assert!(same_values(&mut broker, Scope::Processes) >= 1);
+        assert!(same_files(targets()) >= 9);
     });
 }
 
@@ -143,6 +147,7 @@ fn user_namespaces_are_the_clients() {
             same_tasks(&mut broker);
             assert!(same_values(&mut broker, Scope::Processes) >= 2);
             assert!(same_values(&mut broker, Scope::Threads) >= 2);
+            same_files(targets());
             let own = broker
                 .query(&Query::process(std::process::id()).fields(Fields::all()))
                 .expect("itself");
@@ -176,6 +181,7 @@ fn landlock_domains_confine_clients() {
             let mut broker = handle(&daemon::socket());
             same_tasks(&mut broker);
             assert_eq!(tasks(&mut broker, Query::processes()).len(), 2);
+            assert!(same_files(targets()) >= 6);
             assert!(same_values(&mut broker, Scope::Processes) >= 2);
         });
     }

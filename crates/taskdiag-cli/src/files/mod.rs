@@ -355,7 +355,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let format = args.output.formats.format();
     let query = args.query()?.fields(shown.fields(format));
     let mut handle = args.from.handle();
-    // The broker lists processes, but not their files: say so before it is asked. And paths are
+    // An older broker lists processes, but not their files: say so before it is asked. And paths are
     // looked up with the help of /proc.
     handle.prepare_files(&Snapshot::default())?;
     let (request, outcome) = args.request(&shown)?;

@@ -383,7 +383,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = args.query(&shown)?;
     let request = args.request(shown.wants(format))?;
     let mut handle = args.from.handle();
-    // The broker lists processes, but not their descriptors: say so before it is asked.
+    // An older broker lists processes, but not their descriptors: say so before it is asked.
     handle.prepare_files(&Snapshot::default())?;
     let processes = if request.has_owners() {
         Answers::ask(&mut handle, &query)?

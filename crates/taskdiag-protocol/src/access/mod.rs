@@ -27,6 +27,8 @@ pub struct Sight {
     pub owned: bool,
     /// The number of open files. A process may always list its own.
     pub files: bool,
+    /// The open files: `/proc/PID/fd` has the mode 0500, and a process may always list its own.
+    pub descriptors: bool,
     /// The files that need permission to attach to the task: `personality`.
     pub attach: bool,
     /// The files that need `CAP_SYS_NICE`: `timerslack_ns`.
@@ -39,6 +41,7 @@ impl Sight {
         Sight {
             owned: self.owned && other.owned,
             files: self.files && other.files,
+            descriptors: self.descriptors && other.descriptors,
             attach: self.attach && other.attach,
             nice: self.nice && other.nice,
         }
@@ -209,6 +212,7 @@ impl Subject {
         Some(Sight {
             owned,
             files: owned || is_self || self.counts_files,
+            descriptors: owned || is_self,
             attach: owned && (is_self || self.may_attach),
             // A thread may read its own, but the broker does not know which thread asks.
             nice: capable(CAP_SYS_NICE),
@@ -221,6 +225,7 @@ impl Subject {
         Sight {
             owned,
             files: owned || self.counts_files,
+            descriptors: owned,
             attach: owned && self.may_attach,
             nice: self.capabilities & CAP_SYS_NICE != 0,
         }

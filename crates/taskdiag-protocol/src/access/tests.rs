@@ -143,8 +143,9 @@ fn both_sights_must_allow_it() {
         files: bits & 2 != 0,
         attach: bits & 4 != 0,
         nice: bits & 8 != 0,
+        descriptors: bits & 16 != 0,
     };
-    for (one, other) in (0..16).flat_map(|one| (0..16).map(move |other| (one, other))) {
+    for (one, other) in (0..32).flat_map(|one| (0..32).map(move |other| (one, other))) {
         assert_eq!(of(one).and(of(other)), of(one & other));
     }
 }
@@ -182,6 +183,7 @@ fn tasks_must_be_dumpable_and_stable() {
         Some(Sight {
             owned: value,
             files: value,
+            descriptors: value,
             attach: value,
             nice: value,
         })
@@ -344,17 +346,23 @@ fn confinement_hides_others() {
 #[test]
 fn tracing_does_not_allow_everything() {
     let tracer = sight(&subject(7, CAP_SYS_PTRACE), 2, &of(USER), &[]).unwrap();
-    assert!(!tracer.owned && !tracer.files && !tracer.nice);
+    let counter = Subject {
+        counts_files: true,
+        ..subject(7, CAP_SYS_PTRACE)
+    };
+    let counter = sight(&counter, 2, &of(USER), &[]).unwrap();
+    assert!(counter.files && !counter.descriptors);
+    assert!(!tracer.owned && !tracer.files && !tracer.descriptors && !tracer.nice);
     let reader = sight(&subject(7, CAP_SYS_PTRACE | CAP_DAC_READ_SEARCH), 2, &of(USER), &[]).unwrap();
-    assert!(reader.owned && reader.files);
+    assert!(reader.owned && reader.files && reader.descriptors);
     let own = sight(&subject(USER, 0), 2, &of(USER), &[]).unwrap();
-    assert!(own.owned && own.files && !own.nice && own.attach);
+    assert!(own.owned && own.files && own.descriptors && !own.nice && own.attach);
     let hidden = Access {
         dumpable: U32::new(dumpable::NOT),
         ..of(USER)
     };
     let own = sight(&subject(USER, 0), 1, &hidden, &[]).unwrap();
-    assert!(!own.owned && own.files && !own.nice && !own.attach);
+    assert!(!own.owned && own.files && own.descriptors && !own.nice && !own.attach);
 }
 
 /// Check who owns a task's files: its effective user; if it is not dumpable, the root user of the

@@ -15,7 +15,7 @@ use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use answer::{attributes, number_packet, put_done, put_error, Malformed, Message, MessageWriter, Messages};
-pub use request::{BadRequest, Request, Strategy};
+pub use request::{uses, wants, BadRequest, FileMatch, Files, Request, Strategy};
 
 /// The default path of the broker's socket.
 pub const SOCKET: &str = "/run/taskdiag/taskdiag.sock";
@@ -55,6 +55,9 @@ pub mod show {
     pub const MAPS: u64 = 1 << 60;
     /// An open descriptor of `/proc/PID/smaps`. No other bit may be set.
     pub const SMAPS: u64 = 1 << 61;
+    /// The files that processes use. No other bit may be set. A [`Files`](super::Files) may follow the
+    /// request.
+    pub const FILES: u64 = 1 << 62;
     /// The bits that the broker knows, and nothing about tasks.
     pub const BITS: u64 = 1 << 63;
 
@@ -72,7 +75,7 @@ pub const GROUP_BITS: u64 =
     (Groups::ALL.0 as u64 & !(1 << Group::Rollup as u32 | 1 << Group::Text as u32)) << show::GROUPS_SHIFT;
 
 /// All known bits.
-pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::BITS;
+pub const ALL_BITS: u64 = show::TASK_DIAG | GROUP_BITS | show::OPENED | show::FILES | show::BITS;
 
 /// The types of attributes.
 #[allow(missing_docs)]
@@ -89,13 +92,18 @@ pub mod attribute {
     pub const BITS: u16 = 129;
     /// The bit that asked for an open file of `/proc`, whose descriptor comes with the packet.
     pub const OPENED: u16 = 131;
+    /// Records of `bpf/files.h`, one after the other.
+    pub const FILES: u16 = 132;
 }
 
 /// The maximum length of a packet, in bytes.
 pub const PACKET: usize = 64 << 10;
 
-/// The maximum length of a request, in bytes.
+/// The maximum length of a request about tasks, in bytes.
 pub const REQUEST_MAX: usize = size_of::<MessageHeader>() + size_of::<TaskDiagPid>();
+
+/// The length of a request about files, in bytes: the longest request.
+pub const FILES_REQUEST: usize = REQUEST_MAX + size_of::<Files>();
 
 /// The maximum length of the attributes of one message, in bytes, so that it fits into a packet.
 pub const MESSAGE_ROOM: usize = PACKET - size_of::<MessageHeader>() - size_of::<TaskHeader>();

@@ -2,9 +2,9 @@
 
 use taskdiag_core::field::Groups;
 use zerocopy::native_endian::{U16, U32, U64};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{show, MessageHeader, TaskDiagPid, ALL_BITS, FLAG_REQUEST, REQUEST_MAX, TASK_DIAG};
+use super::{show, MessageHeader, TaskDiagPid, ALL_BITS, FILES_REQUEST, FLAG_REQUEST, REQUEST_MAX, TASK_DIAG};
 
 /// Which tasks a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,86 @@ pub struct Request {
     pub pid: u32,
 }
 
+/// Bits of [`Files::uses`]: the numbers of `enum td_file_use` of `bpf/files.h`.
+#[allow(missing_docs)]
+pub mod uses {
+    pub const FD: u32 = 1 << 0;
+    pub const CWD: u32 = 1 << 1;
+    pub const ROOT: u32 = 1 << 2;
+    pub const EXE: u32 = 1 << 3;
+    pub const ALL: u32 = FD | CWD | ROOT | EXE;
+}
+
+/// Bits of [`Files::wants`]: `TD_FILE_NAMES` and so on of `bpf/files.h`.
+#[allow(missing_docs)]
+pub mod wants {
+    pub const NAMES: u32 = 1 << 0;
+    pub const FLAGS: u32 = 1 << 1;
+    pub const STAT: u32 = 1 << 2;
+    pub const SPACE: u32 = 1 << 4;
+    pub const ALL: u32 = NAMES | FLAGS | STAT | SPACE;
+}
+
+/// A file that is looked for, as the kernel numbers it: not the numbers of stat(2) on file systems
+/// that show others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct FileMatch {
+    pub dev_major: U32,
+    pub dev_minor: U32,
+    pub inode: U64,
+}
+
+/// Which files a request with [`show::FILES`] asks about, and what of them. It follows the request.
+/// Its tests are not made where only the file system knows the value, so the client makes them, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Files {
+    /// What they are used for: of [`uses`].
+    pub uses: U32,
+    /// What to read of them: of [`wants`].
+    pub wants: U32,
+    /// A bit for each type of file, `st_mode >> 12`; 0: all types.
+    pub types: U32,
+    /// 1: only files without a name.
+    pub deleted: U32,
+    /// Files that are looked for; the first with a device and inode number of 0 ends the list. If
+    /// the first one does, all files are meant.
+    pub matches: [FileMatch; Files::MATCHES],
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files {
+            uses: U32::new(uses::ALL),
+            wants: U32::new(wants::NAMES | wants::FLAGS | wants::STAT),
+            types: U32::new(0),
+            deleted: U32::new(0),
+            matches: [FileMatch::default(); Files::MATCHES],
+        }
+    }
+}
+
+impl Files {
+    /// The maximum number of files that are looked for.
+    pub const MATCHES: usize = 8;
+
+    /// Decodes what follows a request that [`Request::parse`] accepts. If nothing does, the default.
+    pub fn parse(packet: &[u8]) -> Files {
+        let rest = packet.get(REQUEST_MAX..).unwrap_or_default();
+        Files::read_from_bytes(rest).unwrap_or_default()
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_within = |set: U32, known: u32| set.get() & !known == 0;
+        is_within(self.uses, uses::ALL)
+            && is_within(self.wants, wants::ALL)
+            && is_within(self.types, 0xffff)
+            && self.deleted.get() <= 1
+    }
+}
+
 /// An invalid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRequest {
@@ -76,7 +156,8 @@ impl Request {
         // C pads the structure with four bytes, which a client may leave out.
         const FULL: usize = size_of::<TaskDiagPid>();
         const SHORT: usize = FULL - 4;
-        if header.len.get() as usize != packet.len() || !matches!(body.len(), FULL | SHORT) {
+        const WITH_FILES: usize = FULL + size_of::<Files>();
+        if header.len.get() as usize != packet.len() || !matches!(body.len(), FULL | SHORT | WITH_FILES) {
             return bad(seq, libc::EINVAL);
         }
         let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("the range has eight bytes"));
@@ -90,6 +171,14 @@ impl Request {
         }
         let may_be_opened = show.count_ones() == 1 && matches!(strategy, Strategy::One | Strategy::Thread);
         if show & show::OPENED != 0 && !may_be_opened && show & show::BITS == 0 {
+            return bad(seq, libc::EINVAL);
+        }
+        let is_about_files = show & show::FILES != 0 && show & show::BITS == 0;
+        if is_about_files && (show != show::FILES || strategy.is_threads()) {
+            return bad(seq, libc::EINVAL);
+        }
+        let has_files = body.len() == WITH_FILES;
+        if has_files && (!is_about_files || !Files::parse(packet).is_valid()) {
             return bad(seq, libc::EINVAL);
         }
         let is_about_one = matches!(strategy, Strategy::One | Strategy::Children | Strategy::Thread);
@@ -122,6 +211,15 @@ impl Request {
         let mut packet = [0; REQUEST_MAX];
         packet[..size_of::<MessageHeader>()].copy_from_slice(header.as_bytes());
         packet[size_of::<MessageHeader>()..].copy_from_slice(body.as_bytes());
+        packet
+    }
+
+    /// Encodes it as a packet about files.
+    pub fn encode_with(&self, files: &Files) -> [u8; FILES_REQUEST] {
+        let mut packet = [0; FILES_REQUEST];
+        packet[..REQUEST_MAX].copy_from_slice(&self.encode());
+        packet[..4].copy_from_slice(&(FILES_REQUEST as u32).to_ne_bytes());
+        packet[REQUEST_MAX..].copy_from_slice(files.as_bytes());
         packet
     }
 

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use zerocopy::native_endian::{U16, U32};
+use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::IntoBytes as _;
 
 // proptest has a Strategy too.
@@ -68,10 +68,11 @@ fn numbers_are_those_of_the_document() {
     assert_eq!(show::MAPS, 0x1000_0000_0000_0000);
     assert_eq!(show::SMAPS, 0x2000_0000_0000_0000);
     assert_eq!(show::OPENED, 0x3000_0000_0000_0000);
+    assert_eq!(show::FILES, 0x4000_0000_0000_0000);
     assert_eq!(show::BITS, 0x8000_0000_0000_0000);
     // The last two of the 21 groups, rollups and texts, are not served.
     assert_eq!(GROUP_BITS, 0x7_ffff_0000);
-    assert_eq!(ALL_BITS, 0xb000_0007_ffff_007f);
+    assert_eq!(ALL_BITS, 0xf000_0007_ffff_007f);
     assert_eq!((PACKET, REQUEST_MAX, MESSAGE_ROOM), (65_536, 40, 65_508));
 }
 
@@ -275,7 +276,14 @@ fn invalid_requests_are_refused() {
         (show::OPENED, Strategy::One, false),
         (show::MAPS | show::BASE, Strategy::One, false),
         (1 << 59, Strategy::All, false),
-        (1 << 62, Strategy::All, false),
+        (show::FILES, Strategy::All, true),
+        (show::FILES, Strategy::One, true),
+        (show::FILES, Strategy::Children, true),
+        (show::FILES, Strategy::AllThreads, false),
+        (show::FILES, Strategy::Thread, false),
+        (show::FILES | show::BASE, Strategy::One, false),
+        (show::FILES | show::MAPS, Strategy::One, false),
+        (show::FILES | show::BITS, Strategy::AllThreads, true),
     ] {
         let asked = Request {
             show,
@@ -287,6 +295,51 @@ fn invalid_requests_are_refused() {
     for pid in [0, 1 << 31, u32::MAX] {
         let asked = Request { pid, ..request() };
         assert_eq!(Request::parse(&asked.encode()).unwrap_err().errno, libc::ESRCH);
+    }
+}
+
+/// Check that what a request asks of files is decoded, that it may be left out, and that only a
+/// request about files may have it.
+#[test]
+fn requests_about_files_decode() {
+    let about_files = Request {
+        show: show::FILES,
+        ..request()
+    };
+    assert_eq!((size_of::<Files>(), FILES_REQUEST), (144, 184));
+    let asked = Files {
+        uses: U32::new(uses::FD),
+        wants: U32::new(wants::STAT),
+        types: U32::new(1 << 12),
+        deleted: U32::new(1),
+        matches: [FileMatch {
+            dev_major: U32::new(8),
+            dev_minor: U32::new(1),
+            inode: U64::new(u64::MAX),
+        }; 8],
+    };
+    let packet = about_files.encode_with(&asked);
+    assert_eq!(
+        (Request::parse(&packet), Files::parse(&packet)),
+        (Ok(about_files), asked)
+    );
+    assert_eq!(Files::parse(&about_files.encode()), Files::default());
+    assert_eq!(
+        (Files::default().uses.get(), Files::default().wants.get()),
+        (uses::ALL, 0b111)
+    );
+    let refused = |packet: &[u8]| Request::parse(packet).unwrap_err();
+    let invalid = BadRequest {
+        seq: 7,
+        errno: libc::EINVAL,
+    };
+    assert_eq!(refused(&request().encode_with(&asked)), invalid);
+    assert_eq!(refused(&packet[..FILES_REQUEST - 1]), invalid);
+    // The first unknown bit of each, and a number that is no truth value.
+    for (at, value) in [(40, 0x10), (44, 0x08), (44, 0x20), (50, 1), (52, 2)] {
+        let mut packet = about_files.encode_with(&Files::default());
+        packet[at] = value;
+        assert_eq!(refused(&packet), invalid, "{at}");
     }
 }
 
@@ -336,8 +389,8 @@ fn messages_decode() {
 proptest! {
     /// Check that any bytes are either a request or refused.
     #[test]
-    fn any_packet_decodes(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let _ = Request::parse(&bytes);
+    fn any_packet_decodes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = (Request::parse(&bytes), Files::parse(&bytes));
     }
 
     /// Check that a request with one byte changed decodes or is refused, and never has an unknown

@@ -18,7 +18,7 @@ const DEFER_DETAIL: u16 = 1 << 15;
 
 /// How far a process has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// The program has not come to it, or did not find it.
     #[default]
     Unseen,
@@ -34,7 +34,7 @@ enum State {
 
 /// What one run of the program found: files, in the order of processes.
 #[derive(Default)]
-struct Run {
+pub(super) struct Run {
     files: Batch,
     /// For each of them the process, an index of the list, and what is deferred.
     about: Vec<(usize, u16)>,
@@ -48,21 +48,13 @@ pub(super) fn read(
     patience: Duration,
     pass: &mut Pass<'_>,
 ) -> Result<ControlFlow<()>> {
-    let request_uses = pass.request.filter.uses;
     let needs = pass.request.needs();
     let asked = kernel_asked(pass.request);
     for chunk in processes.chunks(files::LISTED) {
-        if request_uses.contains(Uses::MAP) {
-            let ControlFlow::Continue(unseen) = procfs::read_mapped(chunk, patience, pass) else {
-                return Ok(ControlFlow::Break(()));
-            };
-            if request_uses == Uses::MAP {
-                pass.answer.denied += unseen.denied;
-                pass.answer.gone += unseen.gone;
-                continue;
-            }
-            // The program sees all else of these processes.
-            pass.answer.maps_denied += unseen.denied;
+        match read_mapped(chunk, patience, pass) {
+            ControlFlow::Continue(true) => {}
+            ControlFlow::Continue(false) => continue,
+            ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
         }
         let pids: Vec<u32> = chunk.iter().map(|process| process.identity.tid()).collect();
         walk.begin(&pids, &asked);
@@ -83,8 +75,24 @@ pub(super) fn read(
     Ok(ControlFlow::Continue(()))
 }
 
+/// Reads mapped files, if they are asked for. Returns whether other files are.
+pub(super) fn read_mapped(chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<(), bool> {
+    let uses = pass.request.filter.uses;
+    if uses.contains(Uses::MAP) {
+        let unseen = procfs::read_mapped(chunk, patience, pass)?;
+        if uses == Uses::MAP {
+            pass.answer.denied += unseen.denied;
+            pass.answer.gone += unseen.gone;
+            return ControlFlow::Continue(false);
+        }
+        // The program sees all else of these processes.
+        pass.answer.maps_denied += unseen.denied;
+    }
+    ControlFlow::Continue(true)
+}
+
 /// What is asked, as the program takes it. Its tests rule out no file that may pass.
-fn kernel_asked(request: &Request) -> Asked {
+pub(super) fn kernel_asked(request: &Request) -> Asked {
     let filter = &request.filter;
     let mut asked = Asked {
         uses: kernel_uses(filter.uses),
@@ -144,7 +152,7 @@ fn kernel_wants(needs: Wants) -> u32 {
 
 impl Run {
     /// Takes in a record.
-    fn take(&mut self, record: &Record, text: &[u8], chunk: &[Process], states: &mut [State], needs: Wants) {
+    pub(super) fn take(&mut self, record: &Record, text: &[u8], chunk: &[Process], states: &mut [State], needs: Wants) {
         let index = record.index as usize;
         let (Some(process), Some(state)) = (chunk.get(index), states.get_mut(index)) else {
             return;
@@ -302,7 +310,7 @@ fn without<'a>(file: OpenFile<'a>, deferred: u16, needs: Wants, reason: Absent) 
 }
 
 /// Passes on what a run found. procfs completes what is deferred.
-fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
     let mut asked: HashMap<usize, Vec<(Use, u32)>> = HashMap::new();
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
         if deferred != 0 && may_pass(&file, deferred, pass) {
@@ -359,7 +367,12 @@ fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
 }
 
 /// Reads by procfs what the program left to it, and the processes that it did not find.
-fn read_rest(chunk: &[Process], states: &[State], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
+pub(super) fn read_rest(
+    chunk: &[Process],
+    states: &[State],
+    patience: Duration,
+    pass: &mut Pass<'_>,
+) -> ControlFlow<()> {
     let uses = pass.request.filter.uses.difference(Uses::MAP);
     let mut units = Vec::new();
     for (process, state) in chunk.iter().zip(states) {

@@ -33,6 +33,7 @@
 
 mod batch;
 mod bpf;
+mod broker;
 mod mapping;
 mod path;
 mod plan;
@@ -58,6 +59,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
+use crate::source::broker::Broker;
 #[cfg(doc)]
 use crate::Handle;
 use batch::Batch;
@@ -439,6 +441,7 @@ impl Files {
 pub(crate) fn answer(
     files: &mut Files,
     source: SourceId,
+    broker: Option<&mut Broker>,
     snapshot: &Snapshot,
     request: &Request,
     patience: Duration,
@@ -460,8 +463,9 @@ pub(crate) fn answer(
         each,
     };
     // The closure may have ended the pass.
-    let _ = match (source, &mut files.walk) {
-        (SourceId::Bpf, Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
+    let _ = match (source, &mut files.walk, broker) {
+        (SourceId::Bpf, Some(walk), _) => bpf::read(walk, &processes, patience, &mut pass)?,
+        (SourceId::Broker, _, Some(broker)) => broker::read(broker, &processes, patience, &mut pass)?,
         _ => procfs::read(&processes, patience, &mut pass),
     };
     if let Some(failure) = pass.failure {

@@ -29,10 +29,10 @@ const WORTH_A_RUN: usize = 2;
 /// Chooses the source that answers.
 pub(super) fn plan(facts: &Facts) -> Result<SourceId> {
     match facts.forced {
-        Some(source @ (SourceId::Bpf | SourceId::Procfs)) => Ok(source),
+        Some(source @ (SourceId::Bpf | SourceId::Procfs | SourceId::Broker)) => Ok(source),
         Some(source) => Err(Error::new(
             ErrorKind::Unsupported,
-            format!("the source {source} does not answer about open files: bpf and procfs do"),
+            format!("the source {source} does not answer about open files: bpf, procfs and broker do"),
         )),
         None if !facts.may_trace && facts.processes > 0 && (facts.is_loaded || facts.can_load) => Ok(SourceId::Bpf),
         None if facts.is_loaded && facts.processes >= WORTH_A_RUN => Ok(SourceId::Bpf),
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     /// Check that BPF answers about many processes, that a forced source is not replaced, and that
-    /// the broker does not answer.
+    /// sources of other things do not answer.
     #[test]
     fn many_processes_are_worth_loading() {
         let facts = Facts {
@@ -82,7 +82,7 @@ mod tests {
             }),
             SourceId::Procfs
         );
-        for source in [SourceId::Bpf, SourceId::Procfs] {
+        for source in [SourceId::Bpf, SourceId::Procfs, SourceId::Broker] {
             let forced = Facts {
                 forced: Some(source),
                 ..one
@@ -111,10 +111,10 @@ mod tests {
             SourceId::Procfs
         );
         assert!(is_worth_a_walk(5000) && !is_worth_a_walk(300));
-        let broker = Facts {
-            forced: Some(SourceId::Broker),
+        let smaps = Facts {
+            forced: Some(SourceId::Smaps),
             ..facts
         };
-        assert_eq!(plan(&broker).expect_err("it does not").kind(), ErrorKind::Unsupported);
+        assert_eq!(plan(&smaps).expect_err("it does not").kind(), ErrorKind::Unsupported);
     }
 }

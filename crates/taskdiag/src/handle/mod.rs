@@ -254,7 +254,11 @@ impl Handle {
     ) -> Result<files::Answer> {
         let patience = self.patience.unwrap_or(readers::PATIENCE);
         let source = self.prepare_files(processes)?;
-        files::answer(&mut self.files, source, processes, request, patience, &mut each)
+        let broker = match source {
+            SourceId::Broker => Some(self.sources.broker()?),
+            _ => None,
+        };
+        files::answer(&mut self.files, source, broker, processes, request, patience, &mut each)
     }
 
     /// Says who will answer [`files`](Handle::files) about these processes, and loads what that
@@ -263,12 +267,15 @@ impl Handle {
     /// # Errors
     ///
     /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported) if the source of
-    /// [`with_source`](Handle::with_source) can't answer. The broker does not answer about files.
+    /// [`with_source`](Handle::with_source) can't answer; an older broker can't.
     /// [`Unsupported`](ErrorKind::Unsupported) or [`System`](ErrorKind::System) if `/proc` is not
-    /// mounted: BPF leaves to it what it can't tell exactly.
+    /// mounted: BPF and the broker leave to it what they can't tell exactly.
     pub fn prepare_files(&mut self, processes: &Snapshot) -> Result<SourceId> {
         let source = self.files.prepare(self.source, processes.len())?;
         self.sources.procfs()?;
+        if source == SourceId::Broker {
+            self.sources.broker()?.check_files()?;
+        }
         Ok(source)
     }
 

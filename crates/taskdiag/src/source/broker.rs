@@ -1,6 +1,8 @@
 //! The broker as a source: `taskdiagd` sends records of the tasks that this process may see. Whoever
 //! listens at its socket is not trusted.
 
+mod files;
+
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -28,6 +30,7 @@ use taskdiag_sys::owner::Owner;
 use zerocopy::FromBytes as _;
 
 use super::{Source, TaskRequest};
+pub(crate) use files::Records;
 
 /// How long to wait for a packet; and for an answer, with a second more for each [`MIN_RATE`] bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -292,6 +295,16 @@ impl Broker {
     }
 
     fn send(&mut self, show: u64, strategy: Strategy, pid: u32) -> std::result::Result<u32, Refusal> {
+        self.send_with(show, strategy, pid, None)
+    }
+
+    fn send_with(
+        &mut self,
+        show: u64,
+        strategy: Strategy,
+        pid: u32,
+        files: Option<&wire::Files>,
+    ) -> std::result::Result<u32, Refusal> {
         self.seq = self.seq.wrapping_add(1).max(1);
         let request = Request {
             seq: self.seq,
@@ -299,7 +312,18 @@ impl Broker {
             strategy,
             pid,
         };
-        match retry_on_intr(|| rustix::net::send(&self.socket, &request.encode(), SendFlags::NOSIGNAL)) {
+        let (plain, with_files);
+        let packet: &[u8] = match files {
+            Some(files) => {
+                with_files = request.encode_with(files);
+                &with_files
+            }
+            None => {
+                plain = request.encode();
+                &plain
+            }
+        };
+        match retry_on_intr(|| rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL)) {
             Ok(_) => Ok(self.seq),
             Err(Errno::PIPE | Errno::CONNRESET) => Err(self.refusal()),
             Err(errno) => Err(errno.into()),

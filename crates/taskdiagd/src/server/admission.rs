@@ -105,6 +105,7 @@ impl Server {
             before: Err(Errno::BUSY),
             proc: None,
             state: State::Arriving,
+            files: wire::Files::default(),
             interest: EventFlags::empty(),
             deadline: None,
             progress: Progress::default(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use taskdiag_protocol::wire::Request;
+use taskdiag_protocol::wire::{self, Request};
 
 use crate::answer::Answer;
 use crate::credentials::{Facts, Peer, ProcFacts};
@@ -39,6 +39,8 @@ pub(super) struct Client {
     pub(super) proc: Option<ProcFacts>,
     pub(super) account: Account,
     pub(super) state: State,
+    /// Which files its request is about, if it is about files.
+    pub(super) files: wire::Files,
     /// The events that its socket is watched for.
     pub(super) interest: EventFlags,
     /// When it is disconnected, unless it reads something.

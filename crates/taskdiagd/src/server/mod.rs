@@ -7,11 +7,13 @@
 //! - `admission`: which connections are accepted, admitted, refused and closed
 //! - `requests`: requests on their way into a queue
 //! - `sharing`: whose turn it is, and the pass for a request and for all that ask for the same
+//! - `files`: answers about open files, which are made part by part
 //! - `sending`: answers on their way out
 //! - `helper_events`: what helpers send
 
 mod admission;
 mod client;
+mod files;
 mod helper_events;
 mod queue;
 mod requests;

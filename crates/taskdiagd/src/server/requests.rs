@@ -12,14 +12,14 @@ use crate::helpers::pool::{ClientId, PATIENCE};
 use crate::sys;
 
 /// Room for a request, and to notice that a packet is longer.
-type PacketBuffer = [u8; wire::REQUEST_MAX + 8];
+type PacketBuffer = [u8; wire::FILES_REQUEST + 8];
 
 impl Server {
     /// Receives the next packet of a client. Fails if the client has left, or has sent descriptors.
     pub(super) fn receive_packet(&mut self, id: ClientId) -> Result<(sys::Packet, PacketBuffer), Errno> {
         let client = self.clients.get(id).ok_or(Errno::PIPE)?;
         let socket = client.socket.as_fd();
-        let mut buffer = [0; wire::REQUEST_MAX + 8];
+        let mut buffer = [0; wire::FILES_REQUEST + 8];
         // Peeking leaves the packet in the socket, and its descriptors with it. A closer closes
         // them with the connection.
         if client.may_send_descriptors && sys::receive_from(socket, &mut buffer, true)?.has_descriptors {
@@ -54,9 +54,13 @@ impl Server {
         };
         client.deadline = None;
         client.progress = Progress::default();
+        client.files = wire::Files::parse(&buffer[..packet.len.min(buffer.len())]);
         match parsed {
             // Only the process that connected may send requests.
             Ok(request) if packet.sender as u32 != client.peer.pid => self.answer_error(id, request.seq, Errno::PERM),
+            Ok(request) if request.show == show::FILES && !self.passes.read_open_files() => {
+                self.answer_error(id, request.seq, Errno::INVAL)
+            }
             // The kernel limits how many descriptors this process's user has in flight, for all
             // clients together: a client may not collect them in its socket.
             Ok(request) if request.show & show::OPENED != 0 && sys::unread(client.socket.as_fd()) != Ok(0) => {

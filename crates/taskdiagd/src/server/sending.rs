@@ -87,6 +87,11 @@ impl Server {
             match needs {
                 Needs::ClientToRead => {}
                 Needs::Nothing => return self.finish_answer(id),
+                // That takes a turn of its own among requests about many tasks.
+                Needs::Files => {
+                    self.large.push(client.account, id);
+                    return self.watch(id, EventFlags::empty());
+                }
                 Needs::Reader => {
                     let patience = reader_patience(answer);
                     let Some(job) = answer.next_job() else {

@@ -35,10 +35,10 @@ const LATE: Duration = Duration::from_millis(50);
 const MAX_LATE: usize = 4;
 
 /// A client that shares a pass.
-struct Sharer {
-    id: ClientId,
-    facts: Facts,
-    viewer: Viewer,
+pub(super) struct Sharer {
+    pub(super) id: ClientId,
+    pub(super) facts: Facts,
+    pub(super) viewer: Viewer,
 }
 
 impl Server {
@@ -71,10 +71,10 @@ impl Server {
         !account.is_root() && late == MAX_LATE
     }
 
-    /// Answers a request, and all that share its pass.
+    /// Answers a request, and all that share its pass; or continues an answer about files.
     fn serve(&mut self, first: ClientId) {
         let Some(request) = self.queued_request(first) else {
-            return;
+            return self.continue_files(first);
         };
         let request = Request { seq: 0, ..request };
         let began = Instant::now();
@@ -82,6 +82,9 @@ impl Server {
         let Some((spec, sharer)) = self.prepare(first, &request, &mut known) else {
             return;
         };
+        if request.show & show::FILES != 0 {
+            return self.begin_files(&spec, &sharer);
+        }
         let mut sharers = vec![sharer];
         if spec.as_task == 0 && self.limits.share_passes && !is_small(&request) {
             for id in self.clients_asking(&request) {
@@ -113,7 +116,7 @@ impl Server {
     /// was answered without a pass, or has to wait for a reader.
     fn prepare(&mut self, id: ClientId, request: &Request, known: &mut KnownFacts) -> Option<(PassSpec, Sharer)> {
         let Request { seq, .. } = self.queued_request(id)?;
-        let groups = encode::groups_to_read(request);
+        let groups = Server::groups_of_place(request);
         let (facts, viewer, as_task) = match self.find_viewer(id, groups, known) {
             Ok(Some(found)) => found,
             // It entered a user namespace.
@@ -140,7 +143,13 @@ impl Server {
             self.answer_error(id, seq, Errno::PERM);
             return None;
         }
-        let spec = PassSpec {
+        let spec = self.spec(request, &viewer, as_task);
+        Some((spec, Sharer { id, facts, viewer }))
+    }
+
+    /// The pass that a request needs.
+    pub(super) fn spec(&self, request: &Request, viewer: &Viewer, as_task: u64) -> PassSpec {
+        PassSpec {
             tasks: match request.strategy {
                 Strategy::All => Tasks::Processes,
                 Strategy::AllThreads => Tasks::Threads,
@@ -148,7 +157,7 @@ impl Server {
                 Strategy::Thread => Tasks::ThreadsOf(request.pid),
                 Strategy::Children => Tasks::ChildrenOf(request.pid),
             },
-            groups: groups.without(viewer.lacks).0,
+            groups: encode::groups_to_read(request).without(viewer.lacks).0,
             as_task,
             with_landlock: viewer.is_in_landlock_domain(),
             max_tasks: if request.show & show::OPENED == 0 {
@@ -156,13 +165,12 @@ impl Server {
             } else {
                 FIRST_THREADS
             },
-        };
-        Some((spec, Sharer { id, facts, viewer }))
+        }
     }
 
     /// The facts of a client now, what it may see, and the task in whose place its pass is made.
     /// `None` if a reader has to look it up first.
-    fn find_viewer(
+    pub(super) fn find_viewer(
         &mut self,
         id: ClientId,
         groups: Groups,
@@ -182,8 +190,12 @@ impl Server {
     /// Answers which bits there are.
     fn answer_bits(&mut self, id: ClientId, seq: u32, viewer: &Viewer) {
         let (sees_all, of_all) = viewer.of_all();
+        let mut known = wire::ALL_BITS;
+        if !self.passes.read_open_files() {
+            known &= !show::FILES;
+        }
         let bits = wire::Bits {
-            bits: U64::new(wire::ALL_BITS),
+            bits: U64::new(known),
             of_all: U64::new(of_all),
             version: U32::new(wire::VERSION),
             flags: U32::new(if sees_all { wire::SEES_ALL } else { 0 }),
@@ -237,7 +249,7 @@ impl Server {
     }
 
     /// The records of a pass; and before them, if it is about children, of their parent.
-    fn read_records(&mut self, spec: &PassSpec) -> error::Result<(Records, Records)> {
+    pub(super) fn read_records(&mut self, spec: &PassSpec) -> error::Result<(Records, Records)> {
         let parent = match spec.tasks {
             Tasks::ChildrenOf(pid) => self.passes.run(&PassSpec {
                 tasks: Tasks::Process(pid),
@@ -278,7 +290,7 @@ impl Server {
 
     /// Checks that a client still lives after the pass. If the pass was made in its place, the
     /// client also has to be in the same namespaces: then it was during the pass.
-    fn check_unchanged(&mut self, spec: &PassSpec, sharer: &Sharer) -> Result<(), Errno> {
+    pub(super) fn check_unchanged(&mut self, spec: &PassSpec, sharer: &Sharer) -> Result<(), Errno> {
         let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
         if spec.as_task != 0 {
             let after = self.finder.find(&mut self.passes, &client.peer)?;
@@ -305,7 +317,7 @@ impl Server {
 /// The facts of the clients that share a pass, by pid and by whether they are confined: one process
 /// may have many connections.
 #[derive(Default)]
-struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
+pub(super) struct KnownFacts(HashMap<(u32, bool), Result<Facts, Errno>>);
 
 impl KnownFacts {
     fn find(&mut self, finder: &Finder, passes: &mut Passes, peer: &Peer) -> Result<Facts, Errno> {
@@ -323,7 +335,7 @@ impl KnownFacts {
 }
 
 /// Whether a client may see any of these tasks.
-fn sees_any(viewer: &Viewer, records: &Records) -> bool {
+pub(super) fn sees_any(viewer: &Viewer, records: &Records) -> bool {
     let sees = |record| Object::of(record).is_some_and(|object| viewer.sight(&object).is_some());
     records.each().any(|record| viewer.is_observer || sees(record))
 }

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod attack;
+pub mod files;
 pub mod passed;
 pub mod scene;
 pub mod stall;

@@ -17,6 +17,7 @@ use taskdiag_testkit::{
     compare::compare,
 };
 
+use super::files::same_files;
 use super::Broker;
 
 /// A plain user.
@@ -56,6 +57,23 @@ impl Drop for Target {
     }
 }
 
+/// Opens descriptors of several kinds, which stay open at an exec. System calls only.
+fn open_descriptors() {
+    let mut pair = [0; 2];
+    // SAFETY: numbers, room for two numbers, and paths with their NUL.
+    unsafe {
+        libc::pipe(pair.as_mut_ptr());
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr());
+        libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
+        libc::eventfd(3, 0);
+        libc::epoll_create1(0);
+        libc::memfd_create(c"memory".as_ptr(), 0);
+        libc::open(c"/etc/passwd".as_ptr(), libc::O_RDONLY);
+        libc::open(c"/tmp".as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600);
+        libc::open(c"/usr".as_ptr(), libc::O_PATH);
+    }
+}
+
 /// A process of a user and a group that executes a program and sleeps.
 fn sleeper(program: &str, user: u32, group: u32) -> Target {
     let mut command = Command::new(program);
@@ -67,6 +85,7 @@ fn sleeper(program: &str, user: u32, group: u32) -> Target {
             if libc::setresgid(group, group, group) != 0 || libc::setresuid(user, user, user) != 0 {
                 return Err(io::Error::last_os_error());
             }
+            open_descriptors();
             Ok(())
         })
     };
@@ -160,7 +179,7 @@ pub fn targets() -> Vec<u32> {
 }
 
 /// Whether this kernel shows process 1 to nobody: then only the group that sees all knows of it.
-fn hides_init() -> bool {
+pub fn hides_init() -> bool {
     std::env::var("TASKDIAG_TEST_HIDDEN").is_ok_and(|text| !text.is_empty())
 }
 
@@ -303,6 +322,7 @@ pub fn check(broker: &mut Handle, expected: usize) {
     assert!(seen >= expected, "{seen} tasks are too few");
     let read = same_maps(broker);
     assert!(read + 1 >= expected.min(8), "maps of {read} processes are too few");
+    same_files(targets());
     let mut compared = 0;
     for pid in targets().into_iter().chain([std::process::id()]) {
         let is_shown = std::fs::metadata(format!("/proc/{pid}")).is_ok();

@@ -1,0 +1,295 @@
+//! The files of processes: an answer about them is made in parts, each of which takes a short time
+//! and little memory, however many descriptors there are.
+//!
+//! A part is one pass over some processes. What decides about access is read before it and after it,
+//! and a process whose facts differ is left out: its files may be those of a program that the client
+//! may not trace.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use taskdiag_bpf::files::{self, used_as, Asked, Cursor, Match};
+use taskdiag_core::error::Result;
+use taskdiag_core::field::Group;
+use taskdiag_core::record::Record;
+use taskdiag_protocol::access::{Object, Sight};
+use taskdiag_protocol::wire::{self, attribute, uses, wants, MessageWriter, TaskHeader, MESSAGE_ROOM};
+use zerocopy::native_endian::U32;
+use zerocopy::IntoBytes as _;
+
+use crate::credentials::Viewer;
+use crate::passes::Passes;
+
+/// How long the pass for a part may take. Its last run may take longer by the time of a run.
+const PART_TIME: Duration = Duration::from_millis(2);
+
+/// A part has no further run once it has so many bytes.
+const PART_BYTES: usize = 256 << 10;
+
+/// How many bytes of records a message has at most, but for one record.
+const MESSAGE_BYTES: usize = MESSAGE_ROOM - size_of::<wire::AttributeHeader>() - files::LONGEST;
+
+/// The processes that an answer is about, and how far they have been read.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pids: Vec<u32>,
+    /// The next process.
+    next: usize,
+    /// Where in it to go on.
+    fd: u32,
+    has_links: bool,
+}
+
+impl Listing {
+    /// All files of some processes.
+    pub fn new(pids: Vec<u32>) -> Listing {
+        Listing {
+            pids,
+            next: 0,
+            fd: 0,
+            has_links: false,
+        }
+    }
+
+    /// Whether all were read.
+    pub fn is_complete(&self) -> bool {
+        self.next >= self.pids.len()
+    }
+
+    /// Goes on with this process of the list.
+    fn move_to(&mut self, next: usize, cursor: Cursor) {
+        *self = Listing {
+            pids: std::mem::take(&mut self.pids),
+            next,
+            fd: cursor.fd,
+            has_links: cursor.has_links,
+        };
+    }
+}
+
+/// The records of one process, in [`Found::bytes`].
+#[derive(Debug)]
+struct Process {
+    /// An index of the list.
+    index: u32,
+    start_ns: u64,
+    records: Range<usize>,
+}
+
+/// What a pass found.
+#[derive(Debug, Default)]
+pub struct Found {
+    bytes: Vec<u8>,
+    processes: Vec<Process>,
+}
+
+impl Found {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes a record of the program.
+    fn take(&mut self, record: &files::Record, text: &[u8]) {
+        let at = self.bytes.len();
+        if record.used_as == used_as::PROCESS {
+            let current = self.processes.last();
+            // The same process goes on in another run.
+            if current.is_some_and(|one| (one.index, one.start_ns) == (record.index, record.start_ns)) {
+                return;
+            }
+            self.processes.push(Process {
+                index: record.index,
+                start_ns: record.start_ns,
+                records: at..at,
+            });
+        }
+        if let Some(process) = self.processes.last_mut() {
+            record.put(text, &mut self.bytes);
+            process.records.end = self.bytes.len();
+        }
+    }
+}
+
+impl Passes {
+    /// Reads the files of processes, from a place in the list on, as far as there is time and room
+    /// for a part. Returns where to go on, if there is more.
+    fn read_files(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) -> Result<(Found, Option<Cursor>)> {
+        let mut found = Found::default();
+        let Some(walk) = self.files_walk() else {
+            return Ok((found, None));
+        };
+        let began = Instant::now();
+        walk.begin_at(pids, cursor, asked);
+        while walk.more(|record, text| found.take(record, text))? {
+            if began.elapsed() >= PART_TIME || found.len() >= PART_BYTES {
+                return Ok((found, Some(walk.cursor())));
+            }
+        }
+        Ok((found, None))
+    }
+}
+
+/// What a request asks of files, as the program takes it.
+pub fn asked(files: &wire::Files, viewer: &Viewer, as_task: u64) -> Asked {
+    let one = |file: &wire::FileMatch| Match {
+        dev_major: file.dev_major.get(),
+        dev_minor: file.dev_minor.get(),
+        inode: file.inode.get(),
+    };
+    let mut asked = Asked {
+        uses: files.uses.get(),
+        wants: files.wants.get(),
+        types: files.types.get(),
+        deleted: files.deleted.get() != 0,
+        matches: files.matches.each_ref().map(one),
+        as_task,
+    };
+    if lacks_names(viewer) {
+        asked.wants &= !wants::NAMES;
+    }
+    asked
+}
+
+/// Whether this kernel can't build paths from the client's root. The client has to read names itself.
+fn lacks_names(viewer: &Viewer) -> bool {
+    viewer.lacks.contains(Group::Paths)
+}
+
+/// A part of an answer.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// Messages about processes.
+    pub messages: Vec<u8>,
+    /// There is a process that the client may not trace.
+    pub has_denied: bool,
+}
+
+/// Makes the next part of an answer: reads some files.
+///
+/// # Errors
+///
+/// Those of passes.
+pub fn make_part(
+    passes: &mut Passes,
+    viewer: &Viewer,
+    listing: &mut Listing,
+    files: &wire::Files,
+    as_task: u64,
+) -> Result<Part> {
+    let mut messages = Vec::new();
+    let chunk = &listing.pids[listing.next..];
+    let chunk = chunk[..chunk.len().min(passes.listed_at_once(as_task))].to_vec();
+    let before = passes.facts_of(&chunk, as_task, viewer.is_in_landlock_domain())?;
+    let before: HashMap<u32, Record<'_>> = by_pid(before.as_bytes());
+    let is_visible = |pid: &u32| before.get(pid).is_some_and(|record| sight(viewer, *record).is_some());
+    let visible: Vec<u32> = chunk.iter().copied().filter(is_visible).collect();
+    let cursor = Cursor {
+        process: 0,
+        fd: listing.fd,
+        has_links: listing.has_links,
+    };
+    let is_continued = visible.first() == chunk.first();
+    let cursor = if is_continued { cursor } else { Cursor::default() };
+    let (found, rest) = passes.read_files(&visible, cursor, &asked(files, viewer, as_task))?;
+    let read: Vec<u32> = found
+        .processes
+        .iter()
+        .filter_map(|one| visible.get(one.index as usize).copied())
+        .collect();
+    let after = passes.facts_of(&read, as_task, viewer.is_in_landlock_domain())?;
+    let after: HashMap<u32, Record<'_>> = by_pid(after.as_bytes());
+    for process in &found.processes {
+        let pid = visible.get(process.index as usize);
+        let facts = pid.and_then(|pid| Some((*before.get(pid)?, *after.get(pid)?)));
+        if let Some((before, after)) = facts {
+            let records = &found.bytes[process.records.clone()];
+            put_process(viewer, files, [before, after], process.start_ns, records, &mut messages);
+        }
+    }
+    let next = rest.and_then(|cursor| Some((visible.get(cursor.process as usize)?, cursor)));
+    let next = next.and_then(|(pid, cursor)| Some((chunk.iter().position(|other| other == pid)?, cursor)));
+    let (read, cursor) = next.unwrap_or((chunk.len(), Cursor::default()));
+    listing.move_to(listing.next + read, cursor);
+    let is_denied = |pid: &u32| before.contains_key(pid) && !visible.contains(pid);
+    Ok(Part {
+        messages,
+        has_denied: chunk.iter().any(is_denied),
+    })
+}
+
+/// Records by pid.
+fn by_pid(records: &[u8]) -> HashMap<u32, Record<'_>> {
+    Record::each(records)
+        .map(|record| (record.header().pid.get(), record))
+        .collect()
+}
+
+/// What a client may see of a record's task.
+fn sight(viewer: &Viewer, record: Record<'_>) -> Option<Sight> {
+    viewer.sight(&Object::of(record)?)
+}
+
+/// Appends the messages about the files of a process: `records` were read between the two records of
+/// `facts`. Nothing is said of a process that the client may not see at both times.
+pub fn put_process(
+    viewer: &Viewer,
+    files: &wire::Files,
+    facts: [Record<'_>; 2],
+    start_ns: u64,
+    records: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let [Some(before), Some(after)] = facts.map(|record| sight(viewer, record)) else {
+        return;
+    };
+    let sight = before.and(after);
+    let [first, second] = facts;
+    let is_same = [first, second].map(|record| record.header().start_ns.get()) == [start_ns; 2]
+        && (viewer.of_all().0 || has_same_facts(first, second));
+    let task = TaskHeader {
+        pid: second.header().tid,
+        tgid: second.header().pid,
+        flags: U32::new(0),
+    };
+    if !is_same {
+        let mut message = MessageWriter::task(out, 0, task);
+        message.incomplete();
+        return message.finish();
+    }
+    let has_descriptors = sight.descriptors || files.uses.get() & uses::FD == 0;
+    let lacks_names = lacks_names(viewer) && files.wants.get() & wants::NAMES != 0;
+    let mut payload = Vec::new();
+    // The program's own records are whole.
+    let _ = files::decode(records, |record, text| {
+        if !has_descriptors && matches!(record.used_as, used_as::FD | used_as::END) {
+            return;
+        }
+        let mut record = *record;
+        if lacks_names && record.name == files::name::NONE && record.used_as < used_as::PROCESS {
+            record.flags |= files::DEFER_NAME;
+        }
+        if payload.len() > MESSAGE_BYTES {
+            put_message(task, &payload, out);
+            payload.clear();
+        }
+        record.put(text, &mut payload);
+    });
+    put_message(task, &payload, out);
+}
+
+fn put_message(task: TaskHeader, payload: &[u8], out: &mut Vec<u8>) {
+    let mut message = MessageWriter::task(out, 0, task);
+    message.attribute(attribute::FILES, |out| out.extend_from_slice(payload));
+    message.finish();
+}
+
+/// Whether all that decides about access is the same, and was not changing.
+fn has_same_facts(first: Record<'_>, second: Record<'_>) -> bool {
+    let (Some(first), Some(second)) = (Object::of(first), Object::of(second)) else {
+        return false;
+    };
+    let is_stable = first.is_stable() && second.is_stable();
+    is_stable && first.access().as_bytes() == second.access().as_bytes()
+}
