@@ -24,9 +24,12 @@ pub const KEYS: [Key; SocketField::ALL.len()] = {
     keys
 };
 
-/// The columns of a call that names none: all but what TCP knows of connections.
+/// The columns of a call that names none: all but other ends and what TCP knows of connections.
 pub fn usual(info: bool) -> Vec<usize> {
-    let is_usual = |&index: &usize| info || !SocketField::ALL[index].is_info();
+    let is_usual = |&index: &usize| match SocketField::ALL[index] {
+        SocketField::Peers => false,
+        field => info || !field.is_info(),
+    };
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -99,6 +102,7 @@ impl Asked {
         request
             .wants
             .set(Wants::OWNERS, has(|field| field == SocketField::Owners));
+        request.wants.set(Wants::PEERS, has(|field| field == SocketField::Peers));
         request.wants.set(Wants::INFO, has(SocketField::is_info));
         if let Some(names) = narrowed.kinds {
             request.kinds = query::names(names)?
@@ -135,7 +139,7 @@ impl Asked {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
         }
         let start = |&index: &usize| match SocketField::ALL[index] {
-            SocketField::Owners => Builder::of_owners(KEYS[index].name),
+            field if field.is_descriptors() => Builder::of_owners(KEYS[index].name),
             _ => Builder::new(KEYS[index].name, KEYS[index].kind, 0),
         };
         let mut columns: Vec<Builder> = self.chosen.iter().map(start).collect();
@@ -157,12 +161,13 @@ impl Asked {
         const NONE: &str = "none";
         let row = Row::new(socket);
         for (column, &index) in columns.iter_mut().zip(&self.chosen) {
-            match SocketField::ALL[index] {
-                SocketField::Owners => {
-                    let owners = socket.owners.map_err(Absent::as_str);
+            let field = SocketField::ALL[index];
+            match row.descriptors(field) {
+                Some(descriptors) => {
+                    let owners = descriptors.map_err(Absent::as_str);
                     column.push_owners(owners.and_then(|owners| owners.ok_or(NONE)));
                 }
-                field => {
+                None => {
                     let value = row.value(field).map_err(Absent::as_str);
                     column.push(value.and_then(|value| value.ok_or(NONE)));
                 }

@@ -100,7 +100,11 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("fields", document(&["fields"], of_keys(&fields::KEYS), Map::new())),
         (
             "files",
-            document(&["files"], of_keys(&files::KEYS), files_members.clone()),
+            document(
+                &["files"],
+                of_row(keys_with_descriptors(&files::KEYS), "A row."),
+                files_members.clone(),
+            ),
         ),
         (
             "files-by",
@@ -119,7 +123,11 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("sample", sample()),
         (
             "sockets",
-            document(&["sockets"], of_row(socket_keys(), "A socket."), Map::new()),
+            document(
+                &["sockets"],
+                of_row(keys_with_descriptors(&sockets::KEYS), "A socket."),
+                Map::new(),
+            ),
         ),
         (
             "sockets-by",
@@ -371,10 +379,11 @@ fn file_group_keys() -> Vec<Property> {
     keys
 }
 
-fn socket_keys() -> Vec<Property> {
+/// Keys of rows, of which some are lists of descriptors.
+fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
     let property = |key: &RowKey| {
         let schema = match key.name {
-            "owners" => {
+            "owners" | "peers" => {
                 let owner = json!({
                     "type": "object",
                     "properties": {
@@ -390,7 +399,7 @@ fn socket_keys() -> Vec<Property> {
         };
         (key.name.to_owned(), schema)
     };
-    sockets::KEYS.iter().map(property).collect()
+    keys.iter().map(property).collect()
 }
 
 fn socket_group_keys() -> Vec<Property> {

@@ -524,3 +524,45 @@ fn output_errors_are_reported() {
     check_closed_pipe(&["files", "--jsonl"]);
     check_full_disk(&["files", "--jsonl"]);
 }
+
+/// Check that other ends are shown in each format, and only where they are asked for.
+#[test]
+fn peers_have_three_forms() {
+    let mut child = Command::new("cat");
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+    let (pid, fd) = (
+        child.id().to_string(),
+        child.stdin.as_ref().expect("a pipe").as_raw_fd(),
+    );
+    let with = |args: &[&str]| run(&[&["files", "--kind", "fifo", &pid, "-o", "fd,peers"], args].concat());
+    let document = with(&["--json"]).json();
+    let row = |rows: &Value| {
+        rows.as_array()
+            .expect("rows")
+            .iter()
+            .find(|row| row["fd"] == 0)
+            .cloned()
+    };
+    let peers = row(&document["rows"]).expect("the pipe")["peers"].clone();
+    let has = |peers: &Value| {
+        peers
+            .as_array()
+            .is_some_and(|peers| peers.iter().any(|end| end["fd"] == fd))
+    };
+    assert!(has(&peers), "{document}");
+    assert_eq!(peers[0]["pid"], std::process::id());
+    let as_text = format!("0,{}/", std::process::id());
+    assert!(with(&["--csv"]).text().contains(&as_text));
+    assert!(with(&[])
+        .text()
+        .lines()
+        .any(|line| line.trim_start().starts_with("0 ") && line.contains(&format!(":{fd}"))));
+    assert!(row(&run(&["files", &pid, "--json"]).json()["rows"])
+        .expect("the pipe")
+        .get("peers")
+        .is_none());
+    let sorted = with(&["--json", "--sort", "-peers"]).json();
+    assert!(has(&row(&sorted["rows"]).expect("the pipe")["peers"]), "{sorted}");
+    child.kill().expect("our own child");
+    child.wait().expect("our own child");
+}

@@ -365,3 +365,27 @@ fn outputs_can_fail() {
     check_closed_pipe(&["sockets", "--own-netns", "--json"]);
     check_full_disk(&["sockets", "--own-netns"]);
 }
+
+/// Check that the other end of a connection is shown, and only if it is asked for.
+#[test]
+fn peers_are_shown_on_request() {
+    let network = Network::new();
+    let rows = |args: &[&str]| run(args).json()["rows"].as_array().expect("rows").clone();
+    let args = ["sockets", "--tcp", "--own-netns", "--json", "-o", "inode,peers"];
+    let of = |inode: u64, rows: &[Value]| rows.iter().find(|row| row["inode"] == inode).expect("a socket").clone();
+    let found = rows(&args);
+    let client = of(inode(&network.client), &found);
+    assert_eq!(client["peers"][0]["fd"], json!(network.server.as_raw_fd()), "{client}");
+    assert_eq!(client["peers"][0]["pid"], json!(std::process::id()));
+    assert_eq!(of(inode(&network.listener), &found)["absent"]["peers"], "none");
+    let usual = rows(&args[..4]);
+    assert!(of(inode(&network.client), &usual).get("peers").is_none());
+    assert!(of(inode(&network.client), &usual)["absent"].get("peers").is_none());
+    let table = run(&["sockets", "--tcp", "--own-netns", "-o", "+peers"]);
+    let port = network.port();
+    assert!(table
+        .text()
+        .lines()
+        .any(|line| line.contains(&port) && line.contains(&own())));
+    assert_eq!(run(&["sockets", "--where", "peers == 1"]).code, Some(2));
+}

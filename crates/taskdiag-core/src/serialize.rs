@@ -20,7 +20,10 @@ pub type Cell<'a> = (&'static str, Result<Value<'a>, &'static str>);
 
 /// Serializes a row.
 #[doc(hidden)]
-pub fn row<'a, S: Serializer>(serializer: S, cells: impl Iterator<Item = Cell<'a>> + Clone) -> Result<S::Ok, S::Error> {
+pub fn row<S: Serializer, V: Serialize>(
+    serializer: S,
+    cells: impl Iterator<Item = (&'static str, Result<V, &'static str>)> + Clone,
+) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     for (name, value) in cells.clone() {
         if let Ok(value) = value {

@@ -123,6 +123,7 @@ pub mod maps;
 pub mod memory;
 mod names;
 pub mod pagecache;
+mod peers;
 pub mod pin;
 mod probe;
 mod readers;

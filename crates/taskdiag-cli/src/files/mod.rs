@@ -14,6 +14,7 @@ use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell;
+use crate::output::descriptors::{self, Item, Shown as ShownValue};
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
@@ -81,7 +82,7 @@ pub struct Args {
     limit: Option<usize>,
     /// Fields to show, in this order; `all` for all: pid, comm, use, fd, kind, anon_kind, access,
     /// open_flags, offset_bytes, size_bytes, allocated_bytes, dev_major, dev_minor, inode, nlink,
-    /// deleted, mnt_id, name, detail; a plus in front adds to those shown without
+    /// deleted, mnt_id, name, detail, peers; a plus in front adds to those shown without
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -203,16 +204,21 @@ impl Column {
     }
 
     fn write(&self, out: &mut Vec<u8>, cells: &Cells<'_>, exact: bool) {
+        let mut write = |key: usize, item: Item<'_>| match item {
+            Ok(ShownValue::Descriptors(owners)) => descriptors::people(out, owners),
+            Ok(ShownValue::Plain(value)) => write_value(out, &KEYS[key], Ok(value), exact),
+            Err(_) => out.push(b'-'),
+        };
         match self.show {
-            Show::FdOrUse => write_value(out, &KEYS[row::USE], row::fd_or_use(cells), exact),
-            Show::ObjectOrKind => write_value(out, &KEYS[row::KIND], row::object_or_kind(cells), exact),
+            Show::FdOrUse => write(row::USE, row::fd_or_use(cells)),
+            Show::ObjectOrKind => write(row::KIND, row::object_or_kind(cells)),
             Show::Device => match (cells[row::MAJOR], cells[row::MINOR]) {
-                (Ok(Value::Unsigned(major)), Ok(Value::Unsigned(minor))) => {
+                (Ok(ShownValue::Plain(Value::Unsigned(major))), Ok(ShownValue::Plain(Value::Unsigned(minor)))) => {
                     cell::formatted(out, format_args!("{major}:{minor}"));
                 }
                 _ => out.push(b'-'),
             },
-            Show::Key(key) => write_value(out, &KEYS[key], cells[key], exact),
+            Show::Key(key) => write(key, cells[key]),
         }
     }
 }
@@ -253,6 +259,7 @@ fn wants_of(key: usize) -> Wants {
         row::NAME => Wants::NAMES,
         row::ACCESS | row::OPEN_FLAGS | row::OFFSET | row::MNT_ID => Wants::FLAGS,
         row::DETAIL => Wants::DETAIL,
+        row::PEERS => Wants::PEERS,
         row::ALLOCATED => Wants::SPACE,
         row::PID | row::COMM | row::USE | row::FD => Wants::empty(),
         _ => Wants::STAT,
@@ -398,6 +405,7 @@ mod tests {
         assert_eq!(wants(&[row::NAME, row::ACCESS]), Wants::NAMES | Wants::FLAGS);
         assert_eq!(wants(&row::USUAL_KEYS), Wants::NAMES | Wants::FLAGS | Wants::STAT);
         assert_eq!(wants(&[row::DETAIL]), Wants::DETAIL);
+        assert_eq!(wants(&[row::PID, row::PEERS]), Wants::PEERS);
         for (key, known) in KEYS.iter().enumerate() {
             assert_eq!(Column::of(key).keys(), [key], "{}", known.name);
         }

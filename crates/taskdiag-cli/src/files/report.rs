@@ -11,6 +11,7 @@ use super::{Args, Column, Show};
 use crate::choice::{SortBy, SumKey};
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
+use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_total, Cell, Rows, Total};
 use crate::output::names::Names;
@@ -32,6 +33,7 @@ impl Missing {
             file.nlink.err(),
             file.open_flags.err(),
             file.detail.err(),
+            file.peers.err(),
         ];
         let has = |reason: Absent| values.contains(&Some(reason));
         self.denied += u64::from(has(Absent::Denied));
@@ -98,7 +100,7 @@ impl<'a> Report<'a> {
         if let Some(error) = failure {
             return Err(error.into());
         }
-        kept.sort_by(|a, b| named::compare(sort, a, b, |row, key| row.cell(key)));
+        kept.sort_by(|a, b| named::compare(sort, a, b, Kept::compared));
         for row in kept.iter().take(limit) {
             each(&row.cells())?;
         }
@@ -161,7 +163,7 @@ impl<'a> Report<'a> {
         let head = self.head(handle)?;
         let mut output = Rows::begin(machine, &head, names, !self.args.output.no_header);
         let answer = self.each_row(handle, sort, |cells| {
-            let row: Vec<Cell<'_>> = keys.iter().map(|&key| cells[key]).collect();
+            let row: Vec<Item<'_>> = keys.iter().map(|&key| cells[key]).collect();
             output.row(&row)
         })?;
         let total = self.args.deleted.then(|| self.total.cells());

@@ -3,10 +3,11 @@
 use taskdiag::files::{Known, OpenFile, Use};
 use taskdiag::{Absent, Kind, Task, Value};
 
-use crate::output::named::{self, key, Cell, RowKey};
+use crate::output::descriptors::{self, Item, Shown};
+use crate::output::named::{key, Cell, RowKey};
 
 /// What rows have.
-pub const KEYS: [RowKey; 19] = [
+pub const KEYS: [RowKey; 20] = [
     key("pid", Kind::Id, "The process."),
     key("comm", Kind::Text, "The name of the process."),
     key("use", Kind::Text, "What it has the file for: fd, cwd, root, exe, map."),
@@ -63,6 +64,11 @@ pub const KEYS: [RowKey; 19] = [
         Kind::Text,
         "The lines of /proc/PID/fdinfo/FD that not all files have. With -o detail.",
     ),
+    key(
+        "peers",
+        Kind::Texts,
+        "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each. With -o peers.",
+    ),
 ];
 
 // The indexes of the keys.
@@ -85,6 +91,7 @@ pub const DELETED: usize = 15;
 pub const MNT_ID: usize = 16;
 pub const NAME: usize = 17;
 pub const DETAIL: usize = 18;
+pub const PEERS: usize = 19;
 
 /// The keys for programs without `-o`.
 pub const USUAL_KEYS: [usize; 17] = [
@@ -96,7 +103,7 @@ pub const USUAL_KEYS: [usize; 17] = [
 const NONE: &str = "none";
 
 /// The values of a row, each under one of [`KEYS`].
-pub type Cells<'a> = [Cell<'a>; KEYS.len()];
+pub type Cells<'a> = [Item<'a>; KEYS.len()];
 
 fn known<T>(value: Known<T>, make: impl Fn(T) -> Value<'static>) -> Cell<'static> {
     value.map(make).map_err(Absent::as_str)
@@ -119,7 +126,7 @@ fn word(word: &'static str) -> Value<'static> {
 pub fn cells<'a>(task: &Task<'a>, file: &OpenFile<'a>) -> Cells<'a> {
     let number = |number: u32| Value::Unsigned(number.into());
     let anon = file.kind.map(|kind| kind.anon());
-    [
+    let plain: [Cell<'a>; PEERS] = [
         task.pid().map(number).map_err(Absent::as_str),
         task.comm().map(Value::Text).map_err(Absent::as_str),
         Ok(word(file.used_as.name())),
@@ -139,32 +146,45 @@ pub fn cells<'a>(task: &Task<'a>, file: &OpenFile<'a>) -> Cells<'a> {
         known(file.mnt_id, number),
         file.name.map(Value::Text).map_err(Absent::as_str),
         of_descriptor(file.detail, Value::Text),
-    ]
+    ];
+    let peers = match file.peers {
+        Ok(peers) => peers.map(Shown::Descriptors).ok_or(NONE),
+        Err(reason) => Err(reason.as_str()),
+    };
+    std::array::from_fn(|key| match plain.get(key) {
+        Some(cell) => cell.map(Shown::Plain),
+        None => peers,
+    })
 }
 
 /// The values of a row that is kept, to be sorted.
-pub struct Kept(Vec<Result<named::Kept, &'static str>>);
+pub struct Kept(Vec<Result<descriptors::Kept, &'static str>>);
 
 impl Kept {
     /// Keeps a row.
     pub fn new(cells: &Cells<'_>) -> Kept {
-        Kept(cells.iter().map(|cell| cell.map(named::Kept::new)).collect())
+        Kept(cells.iter().map(|cell| cell.map(descriptors::Kept::new)).collect())
     }
 
-    /// The value under one of [`KEYS`].
-    pub fn cell(&self, key: usize) -> Cell<'_> {
-        self.0[key].as_ref().map(named::Kept::value).map_err(|reason| *reason)
+    /// What is compared under one of [`KEYS`].
+    pub fn compared(&self, key: usize) -> Cell<'_> {
+        self.item(key)?.compared()
+    }
+
+    fn item(&self, key: usize) -> Item<'_> {
+        let kept = self.0[key].as_ref();
+        kept.map(descriptors::Kept::shown).map_err(|reason| *reason)
     }
 
     /// All values.
     pub fn cells(&self) -> Cells<'_> {
-        std::array::from_fn(|key| self.cell(key))
+        std::array::from_fn(|key| self.item(key))
     }
 }
 
 /// The column that says what a file is used for: the number of the descriptor, or the use.
-pub fn fd_or_use<'a>(cells: &Cells<'a>) -> Cell<'a> {
-    let is_fd = cells[USE] == Ok(word(Use::Fd.name()));
+pub fn fd_or_use<'a>(cells: &Cells<'a>) -> Item<'a> {
+    let is_fd = cells[USE] == Ok(Shown::Plain(word(Use::Fd.name())));
     if is_fd {
         cells[FD]
     } else {
@@ -173,9 +193,9 @@ pub fn fd_or_use<'a>(cells: &Cells<'a>) -> Cell<'a> {
 }
 
 /// The column that says what a file is: the object of the kernel, if it is one.
-pub fn object_or_kind<'a>(cells: &Cells<'a>) -> Cell<'a> {
+pub fn object_or_kind<'a>(cells: &Cells<'a>) -> Item<'a> {
     match cells[ANON_KIND] {
-        Ok(Value::Text(b"other")) | Err(_) => cells[KIND],
+        Ok(Shown::Plain(Value::Text(b"other"))) | Err(_) => cells[KIND],
         anon => anon,
     }
 }

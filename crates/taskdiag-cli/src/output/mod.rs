@@ -2,6 +2,7 @@
 
 pub mod cell;
 pub mod csv;
+pub mod descriptors;
 pub mod document;
 pub mod format;
 pub mod json;

@@ -14,13 +14,13 @@ use taskdiag::{Field, Fields, Query, Snapshot};
 use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{Failure, Outcome};
+use crate::output::descriptors::{self, Shown as ShownValue};
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
 use crate::selection::Processes;
 use crate::source::SourceOptions;
 use report::Report;
-use row::Shown as ShownValue;
 pub use row::KEYS;
 pub use sums::{By, Sum};
 
@@ -225,15 +225,15 @@ impl Column {
             Show::SendQueue => row::send_queue(out, socket),
             Show::Local => row::local(out, row, socket),
             Show::Peer => row::peer(out, socket),
-            Show::Key(key) => match (SocketField::ALL[key], row::item(row, socket, SocketField::ALL[key])) {
-                (SocketField::Owners, _) => row::owners(out, socket),
-                (_, Ok(ShownValue::Plain(taskdiag::Value::Unsigned(ns))))
+            Show::Key(key) => match row::item(row, SocketField::ALL[key]) {
+                Ok(ShownValue::Descriptors(owners)) => descriptors::people(out, owners),
+                Ok(ShownValue::Plain(taskdiag::Value::Unsigned(ns)))
                     if KEYS[key].kind == taskdiag::Kind::Nanoseconds && !exact =>
                 {
                     row::duration(out, ns);
                 }
-                (_, Ok(ShownValue::Plain(value))) => write_value(out, &KEYS[key], Ok(value), exact),
-                _ => out.push(b'-'),
+                Ok(ShownValue::Plain(value)) => write_value(out, &KEYS[key], Ok(value), exact),
+                Err(_) => out.push(b'-'),
             },
         }
     }
@@ -269,7 +269,11 @@ fn usual_columns(info: bool) -> Vec<Column> {
 
 /// The keys for programs without `-o`.
 fn usual_keys(info: bool) -> Vec<usize> {
-    let is_usual = |&key: &usize| info || !SocketField::ALL[key].is_info();
+    let is_usual = |&key: &usize| match SocketField::ALL[key] {
+        // It takes a look at all processes.
+        SocketField::Peers => false,
+        field => info || !field.is_info(),
+    };
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -317,6 +321,9 @@ impl Shown {
         let mut wants = Wants::empty();
         if fields.contains(&SocketField::Owners) {
             wants |= Wants::OWNERS;
+        }
+        if fields.contains(&SocketField::Peers) {
+            wants |= Wants::PEERS;
         }
         if fields.into_iter().any(SocketField::is_info) {
             wants |= Wants::INFO;
@@ -417,10 +424,18 @@ mod tests {
             sort: sort.iter().map(|&key| SortBy { key, descending: false }).collect(),
         };
         let json = Format::Machine(crate::listing::Machine::Json);
-        let [state, owners, rtt] = [SocketField::State, SocketField::Owners, SocketField::RttNs].map(key_of);
+        let fields = [
+            SocketField::State,
+            SocketField::Owners,
+            SocketField::RttNs,
+            SocketField::Peers,
+        ];
+        let [state, owners, rtt, peers] = fields.map(key_of);
         assert_eq!(shown(&[state], &[]).wants(json), Wants::empty());
         assert_eq!(shown(&[state], &[rtt]).wants(json), Wants::INFO);
         assert_eq!(shown(&[owners], &[]).wants(json), Wants::OWNERS);
+        assert_eq!(shown(&[state, peers], &[]).wants(json), Wants::PEERS);
+        assert!(!usual_keys(true).contains(&peers));
         assert_eq!(shown(&[state], &[]).wants(Format::Table), Wants::OWNERS);
         assert!(!usual_keys(false).contains(&rtt) && usual_keys(true).contains(&rtt));
     }

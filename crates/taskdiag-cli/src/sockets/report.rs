@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField, Wants};
 use taskdiag::{Handle, Value};
 
-use super::row::{self, Item, KEYS};
+use super::row::{self, KEYS};
 use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::{SortBy, SumKey};
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
+use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
@@ -52,9 +53,7 @@ impl<'a> Report<'a> {
             self.without_info += u64::from(socket.info.is_err() && self.request.wants.contains(Wants::INFO));
             let row = Row::new(socket);
             if !sort.is_empty() {
-                let keys = sort
-                    .iter()
-                    .map(|by| row::sorted_by(&row, socket, SocketField::ALL[by.key]));
+                let keys = sort.iter().map(|by| row::sorted_by(&row, SocketField::ALL[by.key]));
                 kept.push((keys.collect(), render(&row, socket)));
                 return ControlFlow::Continue(());
             }
@@ -138,8 +137,8 @@ impl<'a> Report<'a> {
         let answer = self.each_row(
             handle,
             sort,
-            |row, socket| {
-                let item = |&key: &usize| row::item(row, socket, SocketField::ALL[key]);
+            |row, _| {
+                let item = |&key: &usize| row::item(row, SocketField::ALL[key]);
                 let items: Vec<Item<'_>> = keys.iter().map(item).collect();
                 let mut bytes = Vec::new();
                 write_row(&mut bytes, machine, &names, &items);

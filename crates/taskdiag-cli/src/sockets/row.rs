@@ -2,11 +2,12 @@
 
 use std::io::Write as _;
 
-use taskdiag::sockets::{Endpoint, Family, Owner, Queues, Row, Socket, SocketField, State};
+use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField, State};
 use taskdiag::{Absent, Kind, Value};
 
-use crate::output::named::{key, Cell, Kept, RowKey, Written};
-use crate::output::{csv, json, people, text};
+use crate::output::descriptors::{Item, Shown};
+use crate::output::named::{key, Cell, Kept, RowKey};
+use crate::output::{people, text};
 
 /// What rows have: [`SocketField::ALL`].
 pub const KEYS: [RowKey; SocketField::ALL.len()] = {
@@ -23,93 +24,18 @@ pub const KEYS: [RowKey; SocketField::ALL.len()] = {
 /// The value of a row that has no such value.
 const NONE: &str = "none";
 
-/// A value of a row.
-#[derive(Clone, Copy, Debug)]
-pub enum Shown<'a> {
-    Plain(Value<'a>),
-    Owners(&'a [Owner]),
-}
-
-/// A value of a row, or in a word why it is missing.
-pub type Item<'a> = Result<Shown<'a>, &'static str>;
-
-impl Written for Shown<'_> {
-    fn json(self, out: &mut Vec<u8>) {
-        match self {
-            Shown::Plain(value) => json::write_value(out, value),
-            Shown::Owners(owners) => json::list(out, owners.iter(), owner_json),
-        }
-    }
-
-    fn csv(self, out: &mut Vec<u8>) {
-        match self {
-            Shown::Plain(value) => csv::write_value(out, value),
-            Shown::Owners([]) => {}
-            Shown::Owners(owners) => {
-                let start = out.len();
-                write_owners(out, owners, b' ');
-                csv::quote(out, start);
-            }
-        }
-    }
-}
-
-fn owner_json(out: &mut Vec<u8>, owner: &Owner) {
-    out.extend_from_slice(b"{\"pid\":");
-    people::number(out, owner.pid);
-    if let Ok(comm) = &owner.comm {
-        out.extend_from_slice(b",\"comm\":");
-        json::text(out, comm);
-    }
-    out.extend_from_slice(b",\"fd\":");
-    people::number(out, owner.fd);
-    out.push(b'}');
-}
-
-/// Appends owners as text: `PID/COMM:FD` of each.
-fn write_owners(out: &mut Vec<u8>, owners: &[Owner], separator: u8) {
-    for (index, owner) in owners.iter().enumerate() {
-        if index > 0 {
-            out.push(separator);
-        }
-        people::number(out, owner.pid);
-        out.push(b'/');
-        out.extend_from_slice(owner.comm.as_deref().unwrap_or_default());
-        out.push(b':');
-        people::number(out, owner.fd);
-    }
-}
-
 /// The value of a socket under a field.
-pub fn item<'a>(row: &'a Row<'a>, socket: &Socket<'a>, field: SocketField) -> Item<'a> {
-    let found = match field {
-        SocketField::Owners => socket.owners.map(|owners| owners.map(Shown::Owners)),
-        field => row.value(field).map(|value| value.map(Shown::Plain)),
+pub fn item<'a>(row: &'a Row<'a>, field: SocketField) -> Item<'a> {
+    let found = match row.descriptors(field) {
+        Some(descriptors) => descriptors.map(|owners| owners.map(Shown::Descriptors)),
+        None => row.value(field).map(|value| value.map(Shown::Plain)),
     };
     found.map_err(Absent::as_str)?.ok_or(NONE)
 }
 
-/// What a row is sorted by under a field: of owners the first one's process.
-pub fn sorted_by(row: &Row<'_>, socket: &Socket<'_>, field: SocketField) -> Result<Kept, &'static str> {
-    match item(row, socket, field)? {
-        Shown::Plain(value) => Ok(Kept::new(value)),
-        Shown::Owners(owners) => match owners.first() {
-            Some(owner) => Ok(Kept::Unsigned(owner.pid.into())),
-            None => Err(NONE),
-        },
-    }
-}
-
-/// Appends owners as people read them.
-pub fn owners(out: &mut Vec<u8>, socket: &Socket<'_>) {
-    match socket.owners {
-        Ok(Some([]) | None) | Err(_) => out.push(b'-'),
-        Ok(Some(owners)) => {
-            let mut plain = Vec::new();
-            write_owners(&mut plain, owners, b',');
-            text::escape(out, &plain);
-        }
-    }
+/// What a row is sorted by under a field.
+pub fn sorted_by(row: &Row<'_>, field: SocketField) -> Result<Kept, &'static str> {
+    Ok(Kept::new(item(row, field)?.compared()?))
 }
 
 /// Appends what kind of socket it is: the protocol, or the family with type or protocol.

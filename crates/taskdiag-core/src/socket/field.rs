@@ -87,6 +87,7 @@ fields! {
     NotsentBytes "notsent_bytes" Bytes "TCP: what it was given and has not sent.";
     DeliveryRateBytes "delivery_rate_bytes" Bytes "TCP: how much arrived at the other side in a second.";
     Congestion "congestion" Text "TCP: the algorithm of congestion control.";
+    Peers "peers" Texts "The descriptors of the socket at the other end: pid, comm and fd of each. With -o peers.";
     Owners "owners" Texts "The descriptors that processes have of it: pid, comm and fd of each.";
     Pid "pid" Id "A process that has a descriptor of it.";
     Comm "comm" Text "The name of that process.";
@@ -104,11 +105,17 @@ impl SocketField {
     #[doc(hidden)]
     pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
         // Owners are compared by what they have.
-        let fields = || ALL.iter().copied().filter(|&field| field != SocketField::Owners);
+        let fields = || ALL.iter().copied().filter(|field| !field.is_descriptors());
         fields().find(|field| field.name() == name).ok_or_else(|| UnknownField {
             name: name.to_owned(),
             near: near(name, fields().map(SocketField::name)),
         })
+    }
+
+    /// Whether its values are lists of descriptors: [`Socket::owners`] and [`Socket::peers`] have
+    /// them.
+    pub fn is_descriptors(self) -> bool {
+        matches!(self, SocketField::Owners | SocketField::Peers)
     }
 
     /// Whether it is of TCP_INFO, which has to be asked for.
@@ -157,7 +164,7 @@ impl<'a> Row<'a> {
     }
 
     /// The value of a field. `Ok(None)` if such a socket has no such value.
-    /// [`SocketField::Owners`] is [`Absent::Unsupported`] here: [`Socket::owners`] has them.
+    /// Lists of descriptors are [`Absent::Unsupported`] here: [`Row::descriptors`] has them.
     pub fn value(&self, field: SocketField) -> Known<Option<Value<'_>>> {
         let socket = self.socket;
         let word = |word: &'static str| Ok(Some(Value::Text(word.as_bytes())));
@@ -186,12 +193,21 @@ impl<'a> Row<'a> {
             SocketField::RetransmitsCount => number(socket.timer.map(|timer| timer.retransmits)),
             SocketField::Mark => Ok(socket.mark?.map(|mark| Value::Mask(mark.into()))),
             SocketField::CgroupId => Ok(socket.cgroup_id?.map(Value::Unsigned)),
-            SocketField::Owners => Err(Absent::Unsupported),
+            SocketField::Owners | SocketField::Peers => Err(Absent::Unsupported),
             SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field),
             _ => match socket.info? {
                 Some(info) => Ok(of_info(&info, field)),
                 None => Ok(None),
             },
+        }
+    }
+
+    /// The descriptors under a field, if its values are such lists.
+    pub fn descriptors(&self, field: SocketField) -> Option<Known<Option<&'a [Owner]>>> {
+        match field {
+            SocketField::Owners => Some(self.socket.owners),
+            SocketField::Peers => Some(self.socket.peers),
+            _ => None,
         }
     }
 

@@ -367,7 +367,7 @@ pub enum Queues {
     },
 }
 
-/// A descriptor of a socket.
+/// A descriptor that a process has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owner {
@@ -440,6 +440,13 @@ pub struct Socket<'a> {
     /// [`Absent::NotAsked`] unless asked for, and [`Absent::Denied`] if none was found and the
     /// descriptors of some processes may not be seen.
     pub owners: Known<Option<&'a [Owner]>>,
+    /// The descriptors of the socket at the other end; `None` if there is none here: it is not
+    /// connected, or with another machine or network namespace, or it is a UDP socket that nobody
+    /// has connected back. An empty list if nobody has the other end: it was not accepted, or is
+    /// closed. [`Absent::NotAsked`] unless asked for, [`Absent::Denied`] if none was found and the
+    /// descriptors of some processes may not be seen, [`Absent::Gone`] if the socket with the
+    /// addresses of the other end was in no list.
+    pub peers: Known<Option<&'a [Owner]>>,
     /// What tells it from others of its namespace as long as it exists.
     #[doc(hidden)]
     pub cookie: u64,
@@ -468,6 +475,7 @@ impl<'a> Socket<'a> {
             cgroup_id: Ok(None),
             info: Ok(None),
             owners: Err(Absent::NotAsked),
+            peers: Err(Absent::NotAsked),
             cookie,
         }
     }
@@ -509,6 +517,7 @@ impl fmt::Debug for Socket<'_> {
             .field("timer", &self.timer)
             .field("info", &self.info)
             .field("owners", &self.owners)
+            .field("peers", &self.peers)
             .finish_non_exhaustive()
     }
 }

@@ -16,8 +16,8 @@ impl Serialize for Socket<'_> {
         let mut absent = BTreeMap::new();
         for &field in SocketField::ALL {
             let name = field.name();
-            let reason = if field == SocketField::Owners {
-                match self.owners {
+            let reason = if let Some(descriptors) = row.descriptors(field) {
+                match descriptors {
                     Ok(Some(owners)) => {
                         map.serialize_entry(name, owners)?;
                         continue;

@@ -38,6 +38,7 @@ impl Batch {
             file: OpenFile {
                 name: Err(Absent::NotAsked),
                 detail: Err(Absent::NotAsked),
+                peers: Err(Absent::NotAsked),
                 ..*file
             },
             name,

@@ -197,7 +197,7 @@ impl Run {
         let is_fd = used_as == Use::Fd;
         let mut file = OpenFile {
             fd: is_fd.then_some(record.fd),
-            ..procfs::bare(used_as)
+            ..OpenFile::bare(used_as)
         };
         if needs.contains(Wants::FLAGS) {
             file.open_flags = Ok(is_fd.then_some(record.open_flags));

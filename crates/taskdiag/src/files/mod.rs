@@ -59,6 +59,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
+use crate::peers::{self, Peers};
 use crate::source::broker::Broker;
 #[cfg(doc)]
 use crate::Handle;
@@ -68,6 +69,7 @@ use plan::{plan, Facts};
 pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
 pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Kinds, Use, Uses};
+pub use taskdiag_core::socket::Owner;
 
 /// A value, or why there is none.
 pub type Known<T> = std::result::Result<T, Absent>;
@@ -86,6 +88,8 @@ bitflags! {
         const DETAIL = 8;
         /// The space that they occupy.
         const SPACE = 16;
+        /// Who is at the other end of pipes and sockets. All processes are looked at for that.
+        const PEERS = 32;
     }
 }
 
@@ -125,7 +129,8 @@ pub struct Request {
     pub wants: Wants,
 }
 
-/// All but mapped files, with all values but [`Wants::DETAIL`] and [`Wants::SPACE`].
+/// All but mapped files, with all values but [`Wants::DETAIL`], [`Wants::SPACE`] and
+/// [`Wants::PEERS`].
 impl Default for Request {
     fn default() -> Request {
         Request {
@@ -147,6 +152,9 @@ impl Request {
     fn needs(&self) -> Wants {
         let filter = &self.filter;
         let mut needs = self.wants;
+        if needs.contains(Wants::PEERS) {
+            needs |= Wants::STAT | Wants::FLAGS;
+        }
         if filter.kinds.is_some() || filter.deleted {
             needs |= Wants::STAT;
         }
@@ -217,6 +225,34 @@ pub struct OpenFile<'a> {
     /// of an epoll, locks (proc_pid_fdinfo(5)). `None` if it is no descriptor. [`Absent::NotAsked`]
     /// without [`Wants::DETAIL`].
     pub detail: Known<Option<&'a [u8]>>,
+    /// The descriptors at the other end of a pipe, a fifo or a socket; `None` if it has none. See
+    /// [`Socket::peers`](crate::sockets::Socket::peers). Of pipes those that do the other thing:
+    /// what can be written to by one can be read by the others. [`Absent::Gone`] if it was opened
+    /// while others were looked at, [`Absent::Unsupported`] if it is a socket that is in no list of
+    /// the kernel's. [`Absent::NotAsked`] without [`Wants::PEERS`].
+    pub peers: Known<Option<&'a [Owner]>>,
+}
+
+impl OpenFile<'static> {
+    /// A file of which nothing was asked.
+    pub(crate) fn bare(used_as: Use) -> OpenFile<'static> {
+        OpenFile {
+            used_as,
+            fd: None,
+            open_flags: Err(Absent::NotAsked),
+            offset_bytes: Err(Absent::NotAsked),
+            mnt_id: Err(Absent::NotAsked),
+            kind: Err(Absent::NotAsked),
+            size_bytes: Err(Absent::NotAsked),
+            allocated_bytes: Err(Absent::NotAsked),
+            device: Err(Absent::NotAsked),
+            inode: Err(Absent::NotAsked),
+            nlink: Err(Absent::NotAsked),
+            name: Err(Absent::NotAsked),
+            detail: Err(Absent::NotAsked),
+            peers: Err(Absent::NotAsked),
+        }
+    }
 }
 
 impl OpenFile<'_> {
@@ -277,6 +313,9 @@ impl OpenFile<'_> {
         if values.contains(Wants::DETAIL) {
             file.detail = Err(reason);
         }
+        if values.contains(Wants::PEERS) {
+            file.peers = Err(reason);
+        }
         file
     }
 }
@@ -298,6 +337,7 @@ impl fmt::Debug for OpenFile<'_> {
             .field("nlink", &self.nlink)
             .field("name", &self.name.map(text))
             .field("detail", &self.detail.map(|detail| detail.map(text)))
+            .field("peers", &self.peers)
             .finish()
     }
 }
@@ -444,6 +484,7 @@ pub(crate) fn answer(
     broker: Option<&mut Broker>,
     snapshot: &Snapshot,
     request: &Request,
+    peers: Option<Peers>,
     patience: Duration,
     each: &mut Each<'_>,
 ) -> Result<Answer> {
@@ -458,6 +499,7 @@ pub(crate) fn answer(
         snapshot,
         request,
         map_others,
+        peers,
         answer,
         failure: None,
         each,
@@ -483,6 +525,8 @@ struct Pass<'a> {
     request: &'a Request,
     /// Processes that map none of the files that are looked for.
     map_others: HashSet<u32>,
+    /// What finds other ends, if they are asked for.
+    peers: Option<Peers>,
     answer: Answer,
     /// What has ended the pass.
     failure: Option<Error>,
@@ -508,7 +552,13 @@ impl Pass<'_> {
             Ok(true) => {
                 self.answer.files += 1;
                 let task = self.snapshot.task(process.row);
-                (self.each)(&task, &file.only(self.request.wants))
+                let pid = process.identity.tid();
+                let found = self.peers.as_ref().map(|peers| peers.of_file(pid, file));
+                let mut file = file.only(self.request.wants);
+                if let Some(found) = &found {
+                    file.peers = peers::borrowed(found);
+                }
+                (self.each)(&task, &file)
             }
             Ok(false) | Err(Absent::Gone) => ControlFlow::Continue(()),
             Err(_) => {
@@ -538,6 +588,7 @@ mod tests {
             nlink: Ok(1),
             name: Ok(b"/a\x1b"),
             detail: Err(Absent::NotAsked),
+            peers: Err(Absent::NotAsked),
         }
     }
 

@@ -253,6 +253,7 @@ mod tests {
             nlink: Ok(1),
             name: Ok(name),
             detail: Ok(None),
+            peers: Ok(None),
         }
     }
 

@@ -6,7 +6,23 @@ use taskdiag_core::absent::Absent;
 use taskdiag_core::serialize::{row, Cell};
 use taskdiag_core::value::Value;
 
-use super::{Known, OpenFile};
+use super::{Known, OpenFile, Owner};
+
+/// A value of a row.
+#[derive(Clone, Copy, PartialEq)]
+enum Shown<'a> {
+    Plain(Value<'a>),
+    Descriptors(&'a [Owner]),
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Shown::Plain(value) => value.serialize(serializer),
+            Shown::Descriptors(owners) => owners.serialize(serializer),
+        }
+    }
+}
 
 impl Serialize for OpenFile<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -35,8 +51,16 @@ impl Serialize for OpenFile<'_> {
             ("name", known(self.name, Value::Text)),
             ("detail", of_descriptor(self.detail, Value::Text)),
         ];
-        let is_asked = |(_, value): &Cell<'_>| *value != Err(Absent::NotAsked.as_str());
-        row(serializer, cells.iter().copied().filter(is_asked))
+        let peers = match self.peers {
+            Ok(peers) => peers.map(Shown::Descriptors).ok_or("none"),
+            Err(reason) => Err(reason.as_str()),
+        };
+        let cells = cells.iter().map(|(name, value)| (*name, value.map(Shown::Plain)));
+        let cells = cells.chain([("peers", peers)]);
+        row(
+            serializer,
+            cells.filter(|(_, value)| *value != Err(Absent::NotAsked.as_str())),
+        )
     }
 }
 
@@ -74,6 +98,13 @@ mod tests {
             "name": "/a\u{1b}", "absent": {"anon_kind": "none"},
         });
         assert_eq!(to_value(file()).expect("files are JSON"), expected);
+        let owners = [Owner::new(7, 4, Ok(b"sh"))];
+        let pipe = OpenFile {
+            peers: Ok(Some(&owners)),
+            ..file()
+        };
+        let value = to_value(pipe).expect("files are JSON");
+        assert_eq!(value["peers"], json!([{"pid": 7, "comm": "sh", "fd": 4}]));
         let directory = OpenFile {
             used_as: Use::Cwd,
             fd: None,

@@ -32,6 +32,7 @@ use taskdiag_core::support::{Fact, Support, Verdict};
 
 use crate::files::{self, Files};
 use crate::memory::{Progress, RollupRequest, Rollups, StillThere};
+use crate::peers::Peers;
 use crate::probe;
 use crate::readers;
 use crate::sockets;
@@ -254,11 +255,25 @@ impl Handle {
     ) -> Result<files::Answer> {
         let patience = self.patience.unwrap_or(readers::PATIENCE);
         let source = self.prepare_files(processes)?;
+        let peers = if request.wants.contains(files::Wants::PEERS) {
+            Some(Peers::find(self, true, sockets::Where::Everywhere)?)
+        } else {
+            None
+        };
         let broker = match source {
             SourceId::Broker => Some(self.sources.broker()?),
             _ => None,
         };
-        files::answer(&mut self.files, source, broker, processes, request, patience, &mut each)
+        files::answer(
+            &mut self.files,
+            source,
+            broker,
+            processes,
+            request,
+            peers,
+            patience,
+            &mut each,
+        )
     }
 
     /// Says who will answer [`files`](Handle::files) about these processes, and loads what that

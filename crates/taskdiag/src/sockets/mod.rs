@@ -53,12 +53,13 @@ use taskdiag_sys::isolated::Failed;
 
 use crate::errands::Errands;
 use crate::files::{self, PathMatch};
+use crate::peers::{self, Peers};
 use crate::source::procfs::is_exhausted;
 use crate::Handle;
 use dump::{Dumper, End, Interfaces};
 use info::Infos;
 use namespaces::{Namespace, Namespaces};
-use owners::Owners;
+pub(crate) use owners::Owners;
 
 pub use taskdiag_core::filter::SocketFilter as Filter;
 pub use taskdiag_core::socket::End as Endpoint;
@@ -86,6 +87,8 @@ bitflags! {
         const OWNERS = 1;
         /// What TCP knows of the connections.
         const INFO = 2;
+        /// Who is at the other end. All processes are looked at for that.
+        const PEERS = 4;
     }
 }
 
@@ -201,9 +204,15 @@ pub(crate) fn answer(
         None
     };
     let mut namespaces = Namespaces::own();
+    let other_ends = if request.wants.contains(Wants::PEERS) {
+        Some(Peers::find(handle, false, request.place)?)
+    } else {
+        None
+    };
     let mut pass = Pass {
         request,
         owners,
+        other_ends,
         answer,
         unsupported: Vec::new(),
         failure: None,
@@ -305,6 +314,8 @@ fn find_descriptors(handle: &mut Handle, namespaces: &mut Namespaces) -> Result<
 struct Pass<'a> {
     request: &'a Request,
     owners: Option<Owners>,
+    /// What finds other ends, if they are asked for.
+    other_ends: Option<Peers>,
     answer: Answer,
     /// Lists that this kernel does not have.
     unsupported: Vec<List>,
@@ -432,6 +443,7 @@ impl Pass<'_> {
         let Pass {
             request,
             owners,
+            other_ends,
             answer,
             each,
             ..
@@ -462,6 +474,11 @@ impl Pass<'_> {
         }
         if !request.wants.contains(Wants::INFO) {
             socket.info = Err(Absent::NotAsked);
+        }
+        let found = other_ends.as_ref().map(|peers| peers.of_socket(&socket));
+        let mut socket = socket;
+        if let Some(found) = &found {
+            socket.peers = peers::borrowed(found);
         }
         answer.sockets += 1;
         each(&socket)

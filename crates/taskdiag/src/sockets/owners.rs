@@ -8,16 +8,16 @@ use taskdiag_core::socket::Owner;
 /// The descriptors of sockets that processes have, to be found by inode number: there is one
 /// numbering for all sockets of the machine, whatever namespace they are in.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(crate) struct Owners {
     /// Ascending, one for each of `owners`.
     inodes: Vec<u64>,
     owners: Vec<Owner>,
     /// The descriptors of some processes may not be seen.
-    pub(super) is_partial: bool,
+    pub(crate) is_partial: bool,
 }
 
 impl Owners {
-    pub(super) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
+    pub(crate) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
         // Those of one socket stay in the order of the processes.
         found.sort_by_key(|(inode, _)| *inode);
         let (inodes, owners) = found.into_iter().unzip();
@@ -34,10 +34,15 @@ impl Owners {
         start..start + len
     }
 
+    /// The owners that were found of the socket with this inode number.
+    pub(crate) fn known(&self, inode: u64) -> &[Owner] {
+        &self.owners[self.range(inode)]
+    }
+
     /// The owners of a socket; `None` if it has no inode number.
     pub(super) fn of(&self, inode: Option<u64>) -> Result<Option<&[Owner]>, Absent> {
         let Some(inode) = inode else { return Ok(None) };
-        match &self.owners[self.range(inode)] {
+        match self.known(inode) {
             [] if self.is_partial => Err(Absent::Denied),
             owners => Ok(Some(owners)),
         }

@@ -7,6 +7,7 @@ mod churn;
 mod exhausted;
 mod namespaces;
 mod network;
+mod peers;
 mod text;
 
 use std::collections::BTreeMap;

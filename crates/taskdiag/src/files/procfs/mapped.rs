@@ -12,7 +12,7 @@ use taskdiag_core::text::maps;
 
 use super::place::{absent, open_process, read_whole, Name, LONGEST_NAME};
 use super::reader::{Reader, STATS};
-use super::{bare, unit, End, What};
+use super::{unit, End, What};
 use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Uses, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
@@ -95,7 +95,7 @@ impl Reader<'_> {
     /// Reads the file of a mapping, if that is still mapped.
     fn read_mapping(&mut self, directory: BorrowedFd<'_>, link: &Name, escaped: &[u8]) -> Result<(), Errno> {
         let needs = self.unit.needs;
-        let mut file = bare(Use::Map);
+        let mut file = OpenFile::bare(Use::Map);
         if needs.contains(Wants::FLAGS) {
             (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
         }

@@ -16,11 +16,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use taskdiag_core::absent::Absent;
 use taskdiag_core::identity::Identity;
 
 use super::batch::Batch;
-use super::{OpenFile, Pass, Process, Use, Uses, Wants};
+use super::{Pass, Process, Use, Uses, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 use reader::Reader;
@@ -202,24 +201,5 @@ impl End {
             errno if is_exhausted(errno) => End::Exhausted(errno),
             _ => End::Gone,
         }
-    }
-}
-
-/// A file of which nothing was asked.
-pub(super) fn bare(used_as: Use) -> OpenFile<'static> {
-    OpenFile {
-        used_as,
-        fd: None,
-        open_flags: Err(Absent::NotAsked),
-        offset_bytes: Err(Absent::NotAsked),
-        mnt_id: Err(Absent::NotAsked),
-        kind: Err(Absent::NotAsked),
-        size_bytes: Err(Absent::NotAsked),
-        allocated_bytes: Err(Absent::NotAsked),
-        device: Err(Absent::NotAsked),
-        inode: Err(Absent::NotAsked),
-        nlink: Err(Absent::NotAsked),
-        name: Err(Absent::NotAsked),
-        detail: Err(Absent::NotAsked),
     }
 }

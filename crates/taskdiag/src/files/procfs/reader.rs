@@ -10,7 +10,7 @@ use taskdiag_core::text::fdinfo::fdinfo;
 use taskdiag_core::text::process;
 
 use super::place::{absent, is_same, open_descriptors, open_process, own_link, read_whole, stat, Name, LONGEST_NAME};
-use super::{bare, End, Unit, What};
+use super::{End, Unit, What};
 use crate::files::batch::Batch;
 use crate::files::{Kind, Known, OpenFile, Use, Uses, Wants};
 use crate::readers;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             Err(errno) => {
                 let file = OpenFile {
                     fd: Some(fd),
-                    ..bare(Use::Fd)
+                    ..OpenFile::bare(Use::Fd)
                 };
                 self.files.push(&file.without(self.unit.needs, absent(errno)));
             }
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         let needs_info = needs.intersects(Wants::FLAGS | Wants::DETAIL);
         let mut file = OpenFile {
             fd: Some(fd),
-            ..bare(Use::Fd)
+            ..OpenFile::bare(Use::Fd)
         };
         let (mut name, mut place) = (Err(Absent::NotAsked), None);
         if needs.intersects(Wants::NAMES | STATS) {
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         needs: Wants,
         used_as: Use,
     ) -> Result<Place, Errno> {
-        let mut file = bare(used_as);
+        let mut file = OpenFile::bare(used_as);
         if needs.contains(Wants::FLAGS) {
             (file.open_flags, file.offset_bytes) = (Ok(None), Ok(None));
         }

@@ -1,0 +1,399 @@
+//! Who is at the other end of pipes, UNIX sockets and connections.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+
+use taskdiag::files;
+use taskdiag::sockets::{Kinds, Where};
+use taskdiag::{Absent, Field, Handle, Query, SourceId};
+use taskdiag_testkit::{child, test_name};
+
+use super::network::{self, inode};
+use super::{handle, request};
+
+/// Descriptors: processes and numbers.
+type Ends = Result<Option<Vec<(u32, u32)>>, Absent>;
+
+fn own(file: &impl AsFd) -> (u32, u32) {
+    (std::process::id(), file.as_fd().as_raw_fd() as u32)
+}
+
+/// The other ends of a descriptor of a process, as `files` has them.
+#[track_caller]
+fn of_descriptor(handle: &mut Handle, (pid, fd): (u32, u32)) -> Ends {
+    let processes = handle.query(&Query::these([pid]).fields(Field::StartNs));
+    let mut request = files::Request::default();
+    request.wants = files::Wants::PEERS;
+    let mut found = None;
+    let answer = handle.files(&processes.expect("the process"), &request, |_, file| {
+        if file.fd == Some(fd) {
+            let pids = |owners: &[files::Owner]| owners.iter().map(|owner| (owner.pid, owner.fd)).collect();
+            assert_eq!(file.kind, Err(Absent::NotAsked));
+            found = Some(file.peers.map(|owners| owners.map(pids)));
+        }
+        ControlFlow::Continue(())
+    });
+    answer.expect("files");
+    found.expect("the descriptor")
+}
+
+/// The same by the list of sockets.
+#[track_caller]
+fn of_socket(handle: &mut Handle, inode: u64) -> Ends {
+    let mut request = request(Kinds::all());
+    request.place = Where::Here;
+    request.wants = taskdiag::sockets::Wants::PEERS;
+    let mut found = None;
+    let answer = handle.sockets(&Default::default(), &request, |socket| {
+        if socket.inode == Some(inode) {
+            let pids = |owners: &[files::Owner]| owners.iter().map(|owner| (owner.pid, owner.fd)).collect();
+            assert_eq!(socket.owners, Err(Absent::NotAsked));
+            found = Some(socket.peers.map(|owners| owners.map(pids)));
+        }
+        ControlFlow::Continue(())
+    });
+    answer.expect("sockets");
+    found.expect("the socket")
+}
+
+/// Handles that ask BPF and procfs.
+fn handles() -> [Handle; 2] {
+    [SourceId::Bpf, SourceId::Procfs].map(|source| handle().with_source(source))
+}
+
+/// What there is if nobody is at the other end: an empty list, unless some process may not be seen,
+/// as process 1 on systems that shield it.
+fn nobody(handle: &mut Handle) -> Ends {
+    let processes = handle.query(&Query::processes().fields(Field::StartNs));
+    let mut request = files::Request::default();
+    request.filter.uses = files::Uses::FD;
+    request.filter.kinds = Some(files::Kinds::SOCKET);
+    let answer = handle.files(&processes.expect("processes"), &request, |_, _| {
+        ControlFlow::Continue(())
+    });
+    match answer.expect("files").denied {
+        0 => Ok(Some(Vec::new())),
+        _ => Err(Absent::Denied),
+    }
+}
+
+fn pipe() -> (File, File) {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors.
+    let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+    assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the descriptors are new, and nobody else's.
+    let [reader, writer] = ends.map(|fd| unsafe { File::from_raw_fd(fd) });
+    (reader, writer)
+}
+
+/// A child that has a file as its standard input, until this is dropped.
+struct Sleep(Child);
+
+impl Sleep {
+    fn with(file: impl Into<Stdio>) -> Sleep {
+        let mut command = Command::new("sleep");
+        let command = command
+            .arg("1000")
+            .stdin(file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Sleep(command.spawn().expect("sleep"))
+    }
+
+    fn input(&self) -> (u32, u32) {
+        (self.0.id(), 0)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Check that a pipe that a child shares leads from each end to all of the other, and to nobody
+/// when they are closed.
+#[test]
+fn pipes_lead_to_the_other_end() {
+    for mut handle in handles() {
+        let (reader, writer) = pipe();
+        let copy = writer.try_clone().expect("a descriptor");
+        let sleep = Sleep::with(reader.try_clone().expect("a descriptor"));
+        let mut readers = vec![own(&reader), sleep.input()];
+        readers.sort_unstable();
+        let mut found = of_descriptor(&mut handle, own(&writer)).expect("ends").expect("a pipe");
+        found.sort_unstable();
+        assert_eq!(found, readers);
+        let mut writers = [own(&writer), own(&copy)].to_vec();
+        writers.sort_unstable();
+        for end in [own(&reader), sleep.input()] {
+            assert_eq!(of_descriptor(&mut handle, end), Ok(Some(writers.clone())));
+        }
+        drop((writer, copy));
+        let nobody = nobody(&mut handle);
+        assert_eq!(of_descriptor(&mut handle, sleep.input()), nobody);
+        assert_eq!(of_descriptor(&mut handle, own(&reader)), nobody);
+    }
+}
+
+/// Check that a fifo that was opened for both counts at both ends, that `O_PATH` is no end, and that
+/// a pipe is not the fifo with the same inode number on another file system.
+#[test]
+fn fifos_can_be_both_ends() {
+    let path = std::env::temp_dir().join(format!("taskdiag-fifo-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+    assert!(made.success());
+    let open = |options: &mut OpenOptions| options.open(&path).expect("the fifo");
+    let both = open(OpenOptions::new().read(true).write(true));
+    let reader = open(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK));
+    let place = open(OpenOptions::new().read(true).custom_flags(libc::O_PATH));
+    let file = File::open("/dev/null").expect("a file");
+    for mut handle in handles() {
+        assert_eq!(of_descriptor(&mut handle, own(&both)), Ok(Some(vec![own(&reader)])));
+        assert_eq!(of_descriptor(&mut handle, own(&reader)), Ok(Some(vec![own(&both)])));
+        assert_eq!(of_descriptor(&mut handle, own(&place)), Ok(None));
+        assert_eq!(of_descriptor(&mut handle, own(&file)), Ok(None));
+    }
+    std::fs::remove_file(&path).expect("our own fifo");
+}
+
+/// Sends a descriptor over a socket.
+fn send(over: &UnixStream, file: &OwnedFd) {
+    let mut byte = [1_u8];
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
+    let mut control = [0_u64; 8];
+    // SAFETY: the structure is numbers and pointers, for which zeros are values.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: a computation.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as _;
+    // SAFETY: there is room for a header and a descriptor.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(4) as _;
+        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
+    }
+    // SAFETY: all that the message points to is alive.
+    let sent = unsafe { libc::sendmsg(over.as_raw_fd(), &raw const message, 0) };
+    assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
+}
+
+/// Takes a descriptor that was sent.
+fn receive(over: &UnixStream) -> OwnedFd {
+    let mut byte = [0_u8];
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
+    let mut control = [0_u64; 8];
+    // SAFETY: the structure is numbers and pointers, for which zeros are values.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: all that the message points to is alive.
+    let received = unsafe { libc::recvmsg(over.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    assert_eq!(received, 1, "{}", std::io::Error::last_os_error());
+    // SAFETY: one descriptor was sent, and it is nobody else's.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        assert!(!header.is_null());
+        OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned())
+    }
+}
+
+/// Check UNIX sockets: a pair, an end that a child has, one that was passed over a socket and closed
+/// by who passed it, ends that are closed or were not accepted, and sockets that are not connected.
+#[test]
+fn unix_sockets_lead_to_their_peers() {
+    network::enter_new();
+    for mut handle in handles() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let sleep = Sleep::with(OwnedFd::from(other.try_clone().expect("a descriptor")));
+        let both = |handle: &mut Handle, socket: &UnixStream| {
+            let ends = of_descriptor(handle, own(socket));
+            assert_eq!(of_socket(handle, inode(socket)), ends);
+            ends.map(|ends| {
+                ends.map(|mut ends| {
+                    ends.sort_unstable();
+                    ends
+                })
+            })
+        };
+        let mut ends = vec![own(&other), sleep.input()];
+        ends.sort_unstable();
+        assert_eq!(both(&mut handle, &one), Ok(Some(ends)));
+        assert_eq!(of_descriptor(&mut handle, sleep.input()), Ok(Some(vec![own(&one)])));
+        // Passed to somebody, and closed here.
+        let (to, from) = UnixStream::pair().expect("a pair");
+        let (passed, stays) = UnixStream::pair().expect("a pair");
+        let passed = OwnedFd::from(passed);
+        send(&to, &passed);
+        drop(passed);
+        let passed = receive(&from);
+        assert_eq!(both(&mut handle, &stays), Ok(Some(vec![own(&passed)])));
+        // Without the other end.
+        drop(passed);
+        assert_eq!(both(&mut handle, &stays), Ok(Some(vec![])));
+        // Half closed is still connected.
+        other.shutdown(std::net::Shutdown::Both).expect("a socket");
+        assert_eq!(of_descriptor(&mut handle, own(&other)), Ok(Some(vec![own(&one)])));
+        let path = std::env::temp_dir().join(format!("taskdiag-peers-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let waiting = UnixStream::connect(&path).expect("a connection");
+        assert_eq!(both(&mut handle, &waiting), Ok(Some(vec![])));
+        assert_eq!(of_descriptor(&mut handle, own(&listener)), Ok(None));
+        let (accepted, _) = listener.accept().expect("a connection");
+        assert_eq!(both(&mut handle, &waiting), Ok(Some(vec![own(&accepted)])));
+        std::fs::remove_file(&path).expect("our own socket");
+        // Who is connected knows the other end, which does not know it.
+        let receiver = UnixDatagram::bind(&path).expect("a socket");
+        let sender = UnixDatagram::unbound().expect("a socket");
+        assert_eq!(of_descriptor(&mut handle, own(&sender)), Ok(None));
+        sender.connect(&path).expect("a receiver");
+        assert_eq!(of_descriptor(&mut handle, own(&sender)), Ok(Some(vec![own(&receiver)])));
+        assert_eq!(of_descriptor(&mut handle, own(&receiver)), Ok(None));
+        std::fs::remove_file(&path).expect("our own socket");
+    }
+}
+
+/// Check connections over the loopback interface, from both ends: TCP, also through IPv6, half
+/// closed and left by one side, UDP; and what is not connected, or with somebody else.
+#[test]
+fn connections_lead_to_the_other_end() {
+    network::enter_new();
+    let listener = TcpListener::bind("[::]:0").expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    let (mut server, _) = listener.accept().expect("the other end");
+    let [a, b, lonely, alone] = [(); 4].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+    a.connect(b.local_addr().expect("an address")).expect("a peer");
+    b.connect(a.local_addr().expect("an address")).expect("a peer");
+    lonely.connect(a.local_addr().expect("an address")).expect("a peer");
+    let [mut by_bpf, mut by_procfs] = handles();
+    for handle in [&mut by_bpf, &mut by_procfs] {
+        let mut of = |socket: (u32, u32), number: u64| {
+            let ends = of_descriptor(handle, socket);
+            assert_eq!(of_socket(handle, number), ends);
+            ends
+        };
+        assert_eq!(of(own(&client), inode(&client)), Ok(Some(vec![own(&server)])));
+        assert_eq!(of(own(&server), inode(&server)), Ok(Some(vec![own(&client)])));
+        assert_eq!(of(own(&listener), inode(&listener)), Ok(None));
+        assert_eq!(of(own(&a), inode(&a)), Ok(Some(vec![own(&b)])));
+        assert_eq!(of(own(&lonely), inode(&lonely)), Ok(None));
+        assert_eq!(of(own(&alone), inode(&alone)), Ok(None));
+    }
+    client.shutdown(std::net::Shutdown::Write).expect("one side");
+    assert_eq!(server.read(&mut [0]).expect("the end"), 0);
+    server.write_all(b"x").expect("the other direction");
+    client.read_exact(&mut [0]).expect("the other direction");
+    assert_eq!(of_descriptor(&mut by_bpf, own(&server)), Ok(Some(vec![own(&client)])));
+    drop(client);
+    // Nobody has a descriptor of the other end any more.
+    assert_eq!(of_descriptor(&mut by_bpf, own(&server)), Ok(Some(vec![])));
+}
+
+/// Check that the same addresses in another network namespace are another connection, that a socket
+/// of another namespace leads to its own peer, and that owners in other namespaces are found.
+#[test]
+fn namespaces_are_kept_apart() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    let connect = || {
+        network::enter_new();
+        let listener = TcpListener::bind("127.0.0.1:7777").expect("a listener");
+        let socket = network::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        let client = socket_bound_to(socket, 8888);
+        let (server, _) = listener.accept().expect("the other end");
+        tell.send((client, server)).expect("the test waits");
+        // The thread keeps the namespace until the test ends.
+        let _ = ended.lock().map(|ended| ended.recv());
+    };
+    let pairs = std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(connect));
+        // Both ends come here, into another namespace.
+        let pairs = [(); 2].map(|()| told.recv().expect("a connection"));
+        let [(one, other), (second, last)] = &pairs;
+        for mut handle in handles() {
+            assert_eq!(of_descriptor(&mut handle, own(one)), Ok(Some(vec![own(other)])));
+            assert_eq!(of_descriptor(&mut handle, own(other)), Ok(Some(vec![own(one)])));
+            assert_eq!(of_descriptor(&mut handle, own(second)), Ok(Some(vec![own(last)])));
+        }
+        drop(end);
+        for thread in threads {
+            thread.join().expect("it does not fail");
+        }
+        pairs
+    });
+    // A namespace that only its sockets keep alive is not found. That is said, and not that there is
+    // nobody.
+    for mut handle in handles() {
+        let found = of_descriptor(&mut handle, own(&pairs[0].0));
+        assert!(matches!(found, Err(Absent::Unsupported | Absent::Denied)), "{found:?}");
+    }
+}
+
+/// Connects a socket with this port to port 7777.
+fn socket_bound_to(socket: OwnedFd, port: u16) -> TcpStream {
+    let address = |port: u16| libc::sockaddr_in {
+        sin_family: libc::AF_INET as _,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes([127, 0, 0, 1]),
+        },
+        sin_zero: [0; 8],
+    };
+    let (from, to) = (address(port), address(7777));
+    let len = size_of_val(&from) as libc::socklen_t;
+    // SAFETY: the address is as long as it says.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const from).cast(), len) };
+    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the address is as long as it says.
+    let connected = unsafe { libc::connect(socket.as_raw_fd(), (&raw const to).cast(), len) };
+    assert_eq!(connected, 0, "{}", std::io::Error::last_os_error());
+    TcpStream::from(socket)
+}
+
+/// Check that a user who may not see who is at the other end is told so, and not that nobody is.
+#[test]
+fn hidden_ends_are_denied() {
+    // The other ends are root's, who waits in the first process.
+    let _writer = child::part().is_none().then(|| {
+        let (reader, writer) = pipe();
+        // SAFETY: the second process is to inherit it, under this number.
+        assert_eq!(unsafe { libc::dup2(reader.as_raw_fd(), 77) }, 77);
+        writer
+    });
+    child::run(test_name!(), "nobody", child::nobody(0), || {
+        let own_pipe = pipe();
+        let mut handle = Handle::new().with_source(SourceId::Procfs);
+        let found = of_descriptor(&mut handle, own(&own_pipe.0));
+        assert_eq!(found, Ok(Some(vec![own(&own_pipe.1)])));
+        assert_eq!(
+            of_descriptor(&mut handle, (std::process::id(), 77)),
+            Err(Absent::Denied)
+        );
+        let unbound = network::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        assert_eq!(of_descriptor(&mut handle, own(&unbound)), Err(Absent::Denied));
+    });
+}
