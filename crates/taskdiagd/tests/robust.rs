@@ -333,6 +333,21 @@ fn handles_find_the_next_broker() {
     assert!(handle.query_into(&query, &mut snapshot).is_err());
 }
 
+/// Check that a handle that found no broker when it first asked finds the one that starts later.
+#[test]
+fn handles_find_a_later_broker() {
+    let mut broker = Broker::start(&[]);
+    assert!(broker.terminate().success());
+    let mut handle = daemon::handle(&broker.socket);
+    let query = Query::process(std::process::id()).fields(Field::Comm | Field::Uid);
+    for _ in 0..2 {
+        let error = handle.query(&query).expect_err("nobody listens");
+        assert_eq!(error.kind(), taskdiag::ErrorKind::Unsupported);
+    }
+    broker.kill_and_restart();
+    assert_eq!(handle.query(&query).expect("an answer of the broker").len(), 1);
+}
+
 /// Check that each of many clients at once gets its own answers: with the sequence number and the
 /// task that it asked for, and nothing else.
 #[test]

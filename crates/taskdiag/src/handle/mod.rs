@@ -499,7 +499,11 @@ impl Handle {
     fn try_broker(&mut self) {
         let source = self.source;
         let facts = self.facts();
-        let is_tried = facts.broker.verdict != Verdict::Unknown;
+        let is_tried = match source {
+            // If nobody listened, somebody may now: nobody else can answer.
+            Some(SourceId::Broker) => facts.broker.is_yes(),
+            _ => facts.broker.verdict != Verdict::Unknown,
+        };
         let may_load = facts.bpf_load.verdict == Verdict::Yes || facts.pinned.is_yes();
         let may_be_chosen = source == Some(SourceId::Broker) || source.is_none() && !may_load;
         if may_be_chosen && !is_tried {
