@@ -61,7 +61,7 @@ pub mod wants {
 }
 
 /// `struct td_file`: a file that a process uses, followed by a text.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs)] // bpf/files.h has the meanings
 pub struct Record {
@@ -427,6 +427,73 @@ mod tests {
             }
             assert_eq!(ends, [0, 2], "{max_run_ns} {check_every}");
             assert!(max_run_ns > 0 || runs > 500 / check_every as usize, "{runs}");
+        }
+    }
+
+    /// Check that all bytes of a record that is put for another process were written for it: none
+    /// keeps what was in the program's memory before.
+    #[cfg(feature = "programs")]
+    #[test]
+    fn records_have_no_stale_bytes() {
+        use std::collections::BTreeMap;
+
+        let _held: Vec<_> = (0..7)
+            .map(|len| {
+                let path = std::env::temp_dir().join(format!("stale-{}-{}", std::process::id(), "x".repeat(len)));
+                let file = std::fs::File::create(&path).expect("a file");
+                std::fs::remove_file(&path).expect("its end");
+                (file, std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket"))
+            })
+            .collect();
+        let mut walk = FilesWalk::load().expect("these tests need BPF");
+        // With so many, no changing value takes all of them in turn.
+        const POISONS: [u8; 5] = [0xa5, 0x5a, 0xc3, 0x96, 0x69];
+        let listed = [std::process::id(), 1, std::os::unix::process::parent_id()];
+        for wants in [wants::NAMES | wants::FLAGS | wants::STAT | wants::SPACE, wants::STAT, 0] {
+            let poisoned = POISONS.map(|poison| {
+                let asked = Asked {
+                    uses: 0xf,
+                    wants,
+                    ..Asked::default()
+                };
+                walk.begin(&listed, &asked);
+                for memory in [
+                    size_of::<Position>()..LIST_AT,
+                    LIST_AT + size_of_val(&listed)..RECORDS_AT,
+                    RECORDS_AT..WALK_SIZE,
+                ] {
+                    let bytes = vec![poison; memory.len()];
+                    walk.memory.write_bytes(memory.start, &bytes).expect(LAID_OUT);
+                }
+                let mut records = BTreeMap::new();
+                let mut goes_on = true;
+                while goes_on {
+                    let take = |record: &Record, text: &[u8]| {
+                        let mut bytes = Vec::new();
+                        record.put(text, &mut bytes);
+                        records.insert((record.index, record.used_as, record.fd), bytes);
+                    };
+                    goes_on = walk.more(take).expect("a run");
+                }
+                records
+            });
+            let [first, others @ ..] = &poisoned;
+            let mut compared = 0;
+            for (file, bytes) in first {
+                let others: Vec<&Vec<u8>> = others.iter().filter_map(|records| records.get(file)).collect();
+                if others.len() + 1 < POISONS.len() || others.iter().any(|other| other.len() != bytes.len()) {
+                    continue;
+                }
+                compared += 1;
+                let is_stale = |at: &usize| {
+                    let mut later = others.iter().zip(&POISONS[1..]);
+                    bytes[*at] == POISONS[0] && later.all(|(other, poison)| other[*at] == *poison)
+                };
+                let stale: Vec<usize> = (0..bytes.len()).filter(is_stale).collect();
+                assert!(stale.is_empty(), "{file:?}: bytes {stale:?} of {bytes:02x?}");
+                assert_eq!(bytes.len() % 8, 0);
+            }
+            assert!(compared > 20, "{compared} of {}", first.len());
         }
     }
 }

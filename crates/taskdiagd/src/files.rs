@@ -293,3 +293,181 @@ fn has_same_facts(first: Record<'_>, second: Record<'_>) -> bool {
     let is_stable = first.is_stable() && second.is_stable();
     is_stable && first.access().as_bytes() == second.access().as_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_core::record::{attr, dumpable, Access, Header, Writer, ACCESS_STABLE};
+    use taskdiag_protocol::access::{Subject, INITIAL_USER_NS};
+    use taskdiag_protocol::wire::{Message, Messages, INCOMPLETE};
+    use zerocopy::native_endian::U64;
+
+    use super::*;
+
+    const USER: u32 = 1000;
+
+    fn viewer(capabilities: u64) -> Viewer {
+        let subject = Subject {
+            pid: 1,
+            fsuid: USER,
+            fsgid: USER,
+            euid: USER,
+            capabilities,
+            user_ns: INITIAL_USER_NS,
+            user_ns_level: 0,
+            confined: false,
+            ..Viewer::nobody().now
+        };
+        Viewer {
+            before: subject.clone(),
+            now: subject,
+            ..Viewer::nobody()
+        }
+    }
+
+    /// The facts of a process of a user's.
+    fn facts(user: u32, exec_id: u64, flags: u32, start_ns: u64) -> Vec<u8> {
+        let id = U32::new(user);
+        let access = Access {
+            uid: id,
+            euid: id,
+            suid: id,
+            fsuid: id,
+            gid: id,
+            egid: id,
+            sgid: id,
+            fsgid: id,
+            exec_id: U64::new(exec_id),
+            user_ns: U32::new(INITIAL_USER_NS),
+            mm_user_ns: U32::new(INITIAL_USER_NS),
+            dumpable: U32::new(dumpable::USER),
+            flags: U32::new(flags),
+            ..Access::default()
+        };
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.put(attr::ACCESS, 0, access.as_bytes());
+        writer.finish(Header {
+            pid: U32::new(7),
+            tid: U32::new(7),
+            start_ns: U64::new(start_ns),
+            ..Header::default()
+        });
+        bytes
+    }
+
+    fn records(descriptors: u32, name: &[u8]) -> Vec<u8> {
+        let mut found = Found::default();
+        let record = |used_as, fd| files::Record {
+            used_as,
+            fd,
+            name: files::name::WHOLE,
+            start_ns: 5,
+            ..files::Record::default()
+        };
+        found.take(&record(used_as::PROCESS, 0), b"");
+        found.take(&record(used_as::CWD, 0), b"/tmp");
+        for fd in 0..descriptors {
+            // It goes on in another run.
+            found.take(&record(used_as::PROCESS, 0), b"");
+            found.take(&record(used_as::FD, fd), name);
+        }
+        found.take(&record(used_as::END, 0), b"");
+        assert_eq!(found.processes.len(), 1);
+        found.bytes
+    }
+
+    /// What each message has: its flags, and the use and the number of each file.
+    fn said(messages: &[u8]) -> Vec<(u32, Vec<(u16, u32)>)> {
+        let mut said = Vec::new();
+        for message in Messages::new(messages, 0) {
+            let Ok(Message::Task { header, attributes, .. }) = message else {
+                panic!("{message:?}");
+            };
+            assert_eq!((header.pid.get(), header.tgid.get()), (7, 7));
+            let mut all = Vec::new();
+            for (kind, payload, _) in wire::attributes(attributes) {
+                assert_eq!(kind, attribute::FILES);
+                files::decode(payload, |record, _| all.push((record.used_as, record.fd))).expect("records");
+            }
+            said.push((header.flags.get(), all));
+        }
+        said
+    }
+
+    fn put(viewer: &Viewer, before: &[u8], after: &[u8], records: &[u8]) -> Vec<u8> {
+        let record = |bytes| Record::split_first(bytes).expect("a record").0;
+        let mut out = Vec::new();
+        let files = wire::Files::default();
+        put_process(viewer, &files, [record(before), record(after)], 5, records, &mut out);
+        out
+    }
+
+    /// Check that a process is shown if the client may see it before and after its files are read, and
+    /// nothing of it has changed; that one that has changed is named if the client sees it all the
+    /// same; and that nothing is said of any other.
+    #[test]
+    fn only_who_may_be_seen_all_the_time_is_shown() {
+        let all = records(1, b"/x");
+        let own = facts(USER, 1, ACCESS_STABLE, 5);
+        let whole = vec![(
+            0,
+            vec![
+                (used_as::PROCESS, 0),
+                (used_as::CWD, 0),
+                (used_as::FD, 0),
+                (used_as::END, 0),
+            ],
+        )];
+        let user = viewer(0);
+        assert_eq!(said(&put(&user, &own, &own, &all)), whole);
+        let changed = vec![(INCOMPLETE, vec![])];
+        let executed = facts(USER, 2, ACCESS_STABLE, 5);
+        let other = facts(USER, 1, ACCESS_STABLE, 6);
+        for after in [&executed, &other] {
+            assert_eq!(said(&put(&user, &own, after, &all)), changed);
+            assert_eq!(said(&put(&user, after, &own, &all)), changed);
+        }
+        let in_exec = facts(USER, 1, 0, 5);
+        let roots = facts(0, 2, ACCESS_STABLE, 5);
+        for hidden in [&in_exec, &roots] {
+            assert!(put(&user, &own, hidden, &all).is_empty() && put(&user, hidden, &own, &all).is_empty());
+        }
+        // Who sees every task sees it, whatever it does.
+        let sees_all = viewer(u64::MAX);
+        for after in [&own, &executed, &in_exec, &roots] {
+            assert_eq!(said(&put(&sees_all, &own, after, &all)), whole);
+        }
+        assert_eq!(said(&put(&sees_all, &own, &other, &all)), changed);
+    }
+
+    /// Check that who may trace a process of another user, and not list its descriptors, gets its
+    /// directories, and is not told that this is all.
+    #[test]
+    fn tracing_does_not_show_descriptors() {
+        const CAP_SYS_PTRACE: u64 = 1 << 19;
+        let roots = facts(0, 1, ACCESS_STABLE, 5);
+        let shown = said(&put(&viewer(CAP_SYS_PTRACE), &roots, &roots, &records(2, b"/x")));
+        assert_eq!(shown, [(0, vec![(used_as::PROCESS, 0), (used_as::CWD, 0)])]);
+    }
+
+    /// Check that many files become several messages, none of which is too long for a packet.
+    #[test]
+    fn messages_fit_into_packets() {
+        let own = facts(USER, 1, ACCESS_STABLE, 5);
+        for name in [1, 100, 1024] {
+            let mut out = put(&viewer(0), &own, &own, &records(3000, &vec![b'x'; name]));
+            let said = said(&out);
+            let fds = said
+                .iter()
+                .flat_map(|(_, files)| files)
+                .filter(|(used_as, _)| *used_as == used_as::FD);
+            assert!(fds.map(|(_, fd)| *fd).eq(0..3000) && said.len() > 2);
+            let mut at = 0;
+            while at < out.len() {
+                let len = wire::number_packet(&mut out[at..], 0).len();
+                assert!(len > 0 && len <= wire::PACKET);
+                at += len;
+            }
+        }
+    }
+}

@@ -3,9 +3,14 @@
 
 mod daemon;
 
+use std::net::TcpListener;
+use std::ops::ControlFlow;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use taskdiag::{maps, Absent, ErrorKind, Field, Fields, Filter, Group, Query, Snapshot, SourceId};
+use taskdiag::{
+    files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId,
+};
 use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{
     child::{self, Proc, World, NOBODY},
@@ -228,4 +233,92 @@ fn observe() {
         }
     }
     assert!(others > 10 && values > 100, "{others} tasks of others");
+}
+
+/// What a source says of the files of the scene's processes.
+fn files_by(handle: &mut Handle, request: &files::Request) -> (Vec<String>, files::Answer) {
+    let query = Query::these(targets()).fields(Field::StartNs);
+    let snapshot = handle.query(&query).expect("processes");
+    let mut found = Vec::new();
+    let answer = handle.files(&snapshot, request, |task, file| {
+        found.push(format!("{:?} {file:?}", task.pid()));
+        ControlFlow::Continue(())
+    });
+    (found, answer.expect("files"))
+}
+
+/// Check that the library's files by the broker are those of `/proc`, value by value, whatever is
+/// asked for; and that filters choose the same.
+#[test]
+fn files_have_the_same_values() {
+    let _scene = scene();
+    let all = files::Wants::all();
+    for (name, world, expected) in [("user", user(USER, 0), 13), ("root", root(), 60)] {
+        child::run(test_name!(), name, world, || {
+            let mut request = files::Request::default();
+            request.filter.uses = files::Uses::all();
+            request.wants = all;
+            let mut requests = vec![request.clone()];
+            for wants in [files::Wants::NAMES, files::Wants::STAT, files::Wants::empty()] {
+                request.wants = wants;
+                requests.push(request.clone());
+            }
+            request.wants = all;
+            request.filter.kinds = Some(files::Kinds::SOCKET | files::Kinds::FIFO);
+            requests.push(request.clone());
+            request.filter.kinds = None;
+            request.filter.deleted = true;
+            requests.push(request.clone());
+            request.filter.deleted = false;
+            for path in ["/etc/passwd", "/usr"] {
+                let path = files::PathMatch::resolve(path, Duration::from_secs(5));
+                request.filter.paths = vec![path.expect("a path")];
+                requests.push(request.clone());
+            }
+            let mut procfs = taskdiag_testkit::handle(SourceId::Procfs);
+            for (index, request) in requests.iter().enumerate() {
+                let (theirs, _) = files_by(&mut procfs, request);
+                let (ours, answer) = files_by(&mut handle(&daemon::socket()), request);
+                assert_eq!(ours, theirs, "{request:?}");
+                assert_eq!((answer.source, answer.malformed), (SourceId::Broker, 0), "{answer:?}");
+                assert!(!ours.is_empty() && (index > 0 || ours.len() >= expected), "{ours:?}");
+            }
+        });
+    }
+}
+
+/// Check that the broker names the owners of sockets that the client may see, and that all other
+/// sockets are there, with owners that are denied.
+#[test]
+fn sockets_have_owners() {
+    let _scene = scene();
+    let roots = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let port = |socket: &TcpListener| socket.local_addr().expect("an address").port();
+    if child::part().is_none() {
+        std::env::set_var("TASKDIAG_TEST_PORT", port(&roots).to_string());
+    }
+    child::run(test_name!(), "user", user(USER, 0), || {
+        let other: u16 = std::env::var("TASKDIAG_TEST_PORT").expect("a port").parse().expect("a number");
+        let own = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let mut request = sockets::Request::default();
+        request.kinds = sockets::Kinds::TCP;
+        request.wants = sockets::Wants::OWNERS;
+        request.ports = vec![port(&own), other];
+        let mut broker = handle(&daemon::socket());
+        let query = Query::processes().fields(Field::StartNs | Field::Comm);
+        let processes = broker.query(&query).expect("processes");
+        let mut owners = std::collections::BTreeMap::new();
+        let answer = broker.sockets(&processes, &request, |socket| {
+            let found = socket.owners.map(|owners| {
+                let owners = owners.expect("a list").iter();
+                owners.map(|owner| (owner.pid, owner.fd)).collect::<Vec<_>>()
+            });
+            owners.insert(socket.local.port, found);
+            ControlFlow::Continue(())
+        });
+        let answer = answer.expect("sockets");
+        let itself = vec![(std::process::id(), own.as_raw_fd() as u32)];
+        assert_eq!(owners.get(&Some(port(&own))), Some(&Ok(itself)), "{answer:?}");
+        assert_eq!(owners.get(&Some(other)), Some(&Err(Absent::Denied)), "{answer:?}");
+    });
 }

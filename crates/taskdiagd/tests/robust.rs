@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use taskdiag::{Field, Query};
-use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, REQUEST_MAX};
+use taskdiag_protocol::wire::{attribute, show, Message, Messages, Request, Strategy, FILES_REQUEST};
 use taskdiag_testkit::{numbers::Numbers, scaled};
 
 use daemon::{connect, request, try_connect, Broker, Limits};
@@ -94,7 +94,7 @@ fn malformed_requests_are_refused() {
                 }
             };
             connection.send(&packet[..len]);
-            let seq = if (16..=REQUEST_MAX + 8).contains(&len) { 5 } else { 0 };
+            let seq = if (16..=FILES_REQUEST + 8).contains(&len) { 5 } else { 0 };
             expected.push((packet, len, seq));
         }
         for (packet, len, seq) in expected {

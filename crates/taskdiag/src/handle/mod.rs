@@ -294,6 +294,15 @@ impl Handle {
         Ok(source)
     }
 
+    /// Whether this source does not show every process.
+    pub(crate) fn hides_processes(&mut self, source: SourceId) -> bool {
+        match source {
+            SourceId::Broker => !self.sources.broker().is_ok_and(|broker| broker.sees_all()),
+            SourceId::Procfs => self.facts().procfs_complete.verdict == Verdict::No,
+            _ => false,
+        }
+    }
+
     /// Passes each socket of the machine to `each`, which ends the pass with
     /// [`ControlFlow::Break`]. Those of a network namespace come one after the other, the caller's
     /// own first. The owners are found among `processes`.
@@ -303,7 +312,8 @@ impl Handle {
     /// [`InvalidInput`](ErrorKind::InvalidInput) if owners are asked for and the query of the
     /// processes did not ask for [`Field::StartNs`];
     /// [`Unsupported`](ErrorKind::Unsupported) if the source of
-    /// [`with_source`](Handle::with_source) is the broker; otherwise as [`files`](Handle::files).
+    /// [`with_source`](Handle::with_source) does not know about descriptors; otherwise as
+    /// [`files`](Handle::files).
     ///
     /// A namespace that may not be entered, or a list that the kernel does not have, is no error:
     /// the [`Answer`](sockets::Answer) counts it.

@@ -244,10 +244,10 @@ pub(crate) fn answer(
 /// Fails if a forced source does not answer about sockets.
 pub(crate) fn check(source: Option<SourceId>) -> Result<()> {
     match source {
-        None | Some(SourceId::Bpf | SourceId::Procfs) => Ok(()),
+        None | Some(SourceId::Bpf | SourceId::Procfs | SourceId::Broker) => Ok(()),
         Some(source) => Err(Error::new(
             ErrorKind::Unsupported,
-            format!("the source {source} does not answer about sockets: leave the choice, or name bpf or procfs for their owners"),
+            format!("the source {source} does not answer about sockets: leave the choice, or name bpf, procfs or broker for their owners"),
         )),
     }
 }
@@ -277,7 +277,8 @@ fn find_owners(handle: &mut Handle, processes: &Snapshot, answer: &mut Answer) -
     })?;
     answer.processes_denied = files.denied + files.silent.len() as u64;
     answer.malformed += files.malformed;
-    Ok(Owners::new(found, answer.processes_denied > 0))
+    let is_partial = answer.processes_denied > 0 || handle.hides_processes(files.source);
+    Ok(Owners::new(found, is_partial))
 }
 
 /// Finds the network namespaces that tasks, mounts and descriptors keep alive.

@@ -202,6 +202,11 @@ impl Broker {
         self.owner.is_this_process() && !self.is_broken
     }
 
+    /// Whether this process sees every task.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.bits.flags.get() & wire::SEES_ALL != 0
+    }
+
     /// The groups that this process sees of every task.
     pub(crate) fn shows_of_all(&self) -> Groups {
         Groups((self.bits.of_all.get() >> show::GROUPS_SHIFT) as u32).and(Groups::ALL)
