@@ -271,7 +271,7 @@ fn files_have_the_same_values() {
             requests.push(request.clone());
             request.filter.deleted = false;
             for path in ["/etc/passwd", "/usr"] {
-                let path = files::PathMatch::resolve(path, Duration::from_secs(5));
+                let path = files::PathMatch::new(path, Duration::from_secs(5));
                 request.filter.paths = vec![path.expect("a path")];
                 requests.push(request.clone());
             }
@@ -298,7 +298,10 @@ fn sockets_have_owners() {
         std::env::set_var("TASKDIAG_TEST_PORT", port(&roots).to_string());
     }
     child::run(test_name!(), "user", user(USER, 0), || {
-        let other: u16 = std::env::var("TASKDIAG_TEST_PORT").expect("a port").parse().expect("a number");
+        let other: u16 = std::env::var("TASKDIAG_TEST_PORT")
+            .expect("a port")
+            .parse()
+            .expect("a number");
         let own = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let mut request = sockets::Request::default();
         request.kinds = sockets::Kinds::TCP;
@@ -318,7 +321,11 @@ fn sockets_have_owners() {
         });
         let answer = answer.expect("sockets");
         let itself = vec![(std::process::id(), own.as_raw_fd() as u32)];
-        assert_eq!(owners.get(&Some(port(&own))), Some(&Ok(itself)), "{answer:?}");
-        assert_eq!(owners.get(&Some(other)), Some(&Err(Absent::Denied)), "{answer:?}");
+        assert_eq!(owners.get(&Some(port(&own).into())), Some(&Ok(itself)), "{answer:?}");
+        assert_eq!(
+            owners.get(&Some(other.into())),
+            Some(&Err(Absent::Denied)),
+            "{answer:?}"
+        );
     });
 }
