@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use taskdiag::Group;
 use taskdiag_core::record::{self, attr, Record};
 use taskdiag_protocol::wire::{
-    attribute, attributes, show, Message, Messages, Request, Strategy, CONTINUED, INCOMPLETE,
+    self, attribute, attributes, show, Message, Messages, Request, Strategy, CONTINUED, INCOMPLETE,
 };
 use taskdiag_testkit::{child, scaled, test_name};
 
@@ -319,4 +319,89 @@ fn count_answers(connection: &daemon::Connection, requests: u32, program: &str) 
         seq += 1;
     }
     [shown, hidden, leaked]
+}
+
+/// How many descriptors a process may have, as far as these tests use that.
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit
+        .maximum
+        .map_or(60_000, |maximum| (maximum as usize).saturating_sub(256).min(60_000))
+}
+
+/// Opens as many descriptors as it may, and sleeps.
+fn hold() -> ! {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, raised).expect("the limit");
+    let file = std::fs::File::open("/dev/null").expect("a file");
+    for _ in 0..descriptors() {
+        // SAFETY: a number.
+        let fd = unsafe { libc::dup(file.as_raw_fd()) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+/// Check that processes with very many descriptors delay nobody, however often their user asks about
+/// them, that each descriptor is in each answer once, and that the broker keeps none of it.
+#[test]
+fn many_descriptors_delay_nobody() {
+    let _turn = turn();
+    if is_part("holder") {
+        hold();
+    }
+    let (test, descriptors) = (test_name!(), descriptors());
+    assert!(descriptors > 4000, "this test needs a higher hard limit (ulimit -Hn)");
+    let broker = Broker::start(&[]);
+    let mut holders = [(); 3].map(|()| Attacker::start(test, "holder", user(USER)));
+    let pids = holders.each_ref().map(|holder| holder.0.id());
+    for (holder, pid) in holders.iter_mut().zip(pids) {
+        let opened = || std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        let until = Instant::now() + Duration::from_secs(60);
+        while opened() < descriptors {
+            assert!(Instant::now() < until, "{pid} has {} descriptors", opened());
+            holder.check_runs();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let asked = wire::Files::default();
+    std::thread::scope(|scope| {
+        let lasts = Duration::from_secs(4);
+        let until = Instant::now() + lasts;
+        for index in 0..2 {
+            let (broker, pid, asked) = (&broker, pids[index % pids.len()], &asked);
+            scope.spawn(move || {
+                let mut answers = 0;
+                while Instant::now() < until {
+                    let (strategy, of) = [(Strategy::One, pid), (Strategy::All, 0)][index % 2];
+                    let answer = connect(&broker.socket).ask_files(strategy, of, asked);
+                    let process = &answer.expect("its files")[&pid];
+                    let count = process.files.keys().filter(|(used_as, _)| *used_as == 0).count();
+                    assert!(process.is_whole && count >= descriptors, "{count}");
+                    answers += 1;
+                }
+                println!("{answers} answers");
+            });
+        }
+        let slowest = slowest_request(&broker.socket, lasts);
+        println!("the slowest request of a bystander took {slowest:?}");
+        assert!(slowest < max_wait(), "{slowest:?}");
+    });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).expect("a status");
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).expect("a line");
+    println!("the broker's loop: {peak}");
+    let peak: u64 = peak
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("a number");
+    assert!(peak < 64 << 10, "{peak} KiB: an answer has 7 MB");
 }

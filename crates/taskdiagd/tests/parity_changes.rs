@@ -3,13 +3,15 @@
 
 mod daemon;
 
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 
 use taskdiag::{maps, Field, Fields, Query, Snapshot};
-use taskdiag_protocol::wire::{Request, Strategy};
+use taskdiag_protocol::wire::{self, Request, Strategy};
 use taskdiag_testkit::{child, scaled, test_name};
 
+use daemon::files;
 use daemon::scene::{broker_maps, scene, user, SetUid, Target, USER};
 use daemon::{handle, Broker};
 
@@ -57,13 +59,13 @@ fn nothing_leaks_at_an_exec() {
         }
         assert!(seen > scaled(1500), "{seen} tasks");
         // Files are asked for of subshells that were just forked, and will become the program.
-        let files = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
+        let opener = maps::Broker::connect(Some(&daemon::socket())).expect("a connection");
         let mut read = 0;
         for _ in 0..scaled(20_000) {
             let last = std::fs::read_to_string("/proc/sys/kernel/ns_last_pid").expect("a number");
             let last: u32 = last.trim().parse().expect("a number");
             for pid in last..last + 2 {
-                if let Ok(text) = broker_maps(&files, pid) {
+                if let Ok(text) = broker_maps(&opener, pid) {
                     let is_program = text.windows(name.len()).any(|part| part == name);
                     assert!(!is_program, "{}", String::from_utf8_lossy(&text));
                     read += usize::from(!text.is_empty());
@@ -71,8 +73,39 @@ fn nothing_leaks_at_an_exec() {
             }
         }
         assert!(read > scaled(100).max(5), "{read} texts of mappings");
+        check_files(name);
         shells.clear();
     });
+}
+
+/// Asks about files while subshells execute a set-uid program whose name has `name` in it. The link
+/// `exe` of the program would show it, if anything did.
+fn check_files(name: &[u8]) {
+    let connection = daemon::connect(&daemon::socket());
+    let (asked, mut shown, mut left) = (wire::Files::default(), 0, 0);
+    let mut check = |processes: BTreeMap<u32, files::Process>| {
+        for (pid, process) in processes {
+            let is_program = |file: &Vec<u8>| file.windows(name.len()).any(|part| part == name);
+            assert!(!process.files.values().flatten().any(is_program), "{pid}: {process:?}");
+            shown += usize::from(process.is_whole);
+            left += usize::from(process.is_left);
+        }
+    };
+    for round in 0..scaled(20_000) {
+        if round % 8 == 0 {
+            check(connection.ask_files(Strategy::All, 0, &asked).expect("an answer"));
+        }
+        let last = std::fs::read_to_string("/proc/sys/kernel/ns_last_pid").expect("a number");
+        let last: u32 = last.trim().parse().expect("a number");
+        for pid in last..last + 2 {
+            match connection.ask_files(Strategy::One, pid, &asked) {
+                Ok(processes) => check(processes),
+                Err(errno) => assert_eq!(errno, libc::ESRCH, "{pid}"),
+            }
+        }
+    }
+    println!("{shown} processes shown, {left} had changed");
+    assert!(shown > scaled(5000), "{shown} processes");
 }
 
 /// Check that only the process that connected is answered: its child gets `EPERM`.
