@@ -326,7 +326,7 @@ fn wrong_usage_is_named() {
         (&["--by", "state", "-o", "state"], "--by"),
         (&["--by", "state", "--sort", "inode"], "unknown key"),
         (&["--port", "70000"], "70000"),
-        (&["--source", "broker"], "broker"),
+        (&["--source", "broker", "--socket", "/nonexistent"], "/nonexistent"),
     ] {
         let run = run(&[&["sockets"], args].concat());
         assert_eq!(run.code, Some(2), "{args:?}: {run:?}");

@@ -511,21 +511,18 @@ mod tests {
     use super::Strategy;
     use super::*;
 
-    /// A connection to a broker that sends an answer without end, a packet after each pause.
-    fn endless(pause: Duration, limits: Limits) -> Broker {
+    /// A connection to a broker that gets each request, and a function that sends a packet, which says
+    /// whether the connection lasts.
+    pub(super) fn broker_that(mut answers: impl FnMut(&[u8], &dyn Fn(&[u8]) -> bool) + Send + 'static) -> Broker {
         let flags = SocketFlags::CLOEXEC;
         let (socket, other_end) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
         std::thread::spawn(move || {
-            let mut request = [0; wire::REQUEST_MAX];
-            rustix::net::recv(&other_end, &mut request[..], RecvFlags::empty()).expect("a request");
-            let seq = Request::parse(&request).expect("a request").seq;
-            let mut packet = Vec::new();
-            let mut message = MessageWriter::task(&mut packet, seq, Default::default());
-            message.attribute(attribute::CMDLINE, |out| out.resize(out.len() + 60_000, 1));
-            message.finish();
-            while rustix::net::send(&other_end, &packet, SendFlags::NOSIGNAL).is_ok() {
-                std::thread::sleep(pause);
+            let mut request = [0; wire::FILES_REQUEST];
+            while let Ok((len @ 1.., _)) = rustix::net::recv(&other_end, &mut request[..], RecvFlags::empty()) {
+                answers(&request[..len], &|packet| {
+                    rustix::net::send(&other_end, packet, SendFlags::NOSIGNAL).is_ok()
+                });
             }
         });
         Broker {
@@ -537,8 +534,26 @@ mod tests {
             linger: Linger::default(),
             owner: Owner::this_process(),
             is_broken: false,
-            limits,
+            limits: Limits {
+                patience: PATIENCE,
+                bytes: u64::MAX,
+            },
         }
+    }
+
+    /// One that sends an answer without end, a packet after each pause.
+    fn endless(pause: Duration, limits: Limits) -> Broker {
+        let broker = broker_that(move |request, send| {
+            let seq = Request::parse(request).expect("a request").seq;
+            let mut packet = Vec::new();
+            let mut message = MessageWriter::task(&mut packet, seq, Default::default());
+            message.attribute(attribute::CMDLINE, |out| out.resize(out.len() + 60_000, 1));
+            message.finish();
+            while send(&packet) {
+                std::thread::sleep(pause);
+            }
+        });
+        Broker { limits, ..broker }
     }
 
     /// Check that an answer without end is given up, whether it comes fast or slowly.

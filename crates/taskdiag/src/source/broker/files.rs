@@ -117,3 +117,121 @@ fn file_records(packet: &[u8], seq: u32) -> Answered<(Vec<Records<'_>>, bool)> {
     }
     Ok((records, false))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taskdiag_bpf::files::{decode, used_as, Record};
+    use taskdiag_protocol::wire::{MessageWriter, Request, TaskHeader, ALL_BITS};
+    use zerocopy::native_endian::{U32, U64};
+
+    // proptest has a Strategy too.
+    use super::Strategy;
+    use super::*;
+    use crate::source::broker::tests::broker_that;
+
+    /// A message about the files of a process.
+    fn put_message(pid: u32, seq: u32, out: &mut Vec<u8>) {
+        let task = TaskHeader {
+            pid: U32::new(pid),
+            tgid: U32::new(pid),
+            flags: U32::new(0),
+        };
+        let mut message = MessageWriter::task(out, seq, task);
+        message.attribute(attribute::FILES, |out| {
+            for used_as in [used_as::PROCESS, used_as::CWD, used_as::END] {
+                let record = Record {
+                    used_as,
+                    ..Record::default()
+                };
+                record.put(b"/tmp", out);
+            }
+        });
+        message.finish();
+    }
+
+    fn answer(seq: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        (1..4).for_each(|pid| put_message(pid, seq, &mut out));
+        wire::put_done(&mut out, seq);
+        out
+    }
+
+    fn ask(broker: &mut Broker, each: &mut Each<'_>) -> Result<bool> {
+        broker.read_files(Strategy::All, 0, &wire::Files::default(), each)
+    }
+
+    /// Check that an older broker is named, and that it is not asked.
+    #[test]
+    fn an_older_broker_is_named() {
+        let mut broker = broker_that(|_, _| panic!("it is not asked"));
+        broker.bits.bits = U64::new(ALL_BITS & !show::FILES);
+        let error = ask(&mut broker, &mut |_| Ok(true)).expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(
+            text.contains("/test") && text.contains("install it in the same version"),
+            "{text}"
+        );
+    }
+
+    /// Check that the caller gets the records packet by packet until the answer ends, or it wants no
+    /// more.
+    #[test]
+    fn records_come_by_packets() {
+        let asked = wire::Files::default();
+        let mut broker = broker_that(move |packet, send| {
+            let request = Request::parse(packet).expect("a request");
+            assert_eq!((request.show, wire::Files::parse(packet)), (show::FILES, asked));
+            let mut first = Vec::new();
+            put_message(7, request.seq, &mut first);
+            send(&first);
+            send(&answer(request.seq));
+        });
+        broker.bits.bits = U64::new(ALL_BITS);
+        let mut pids = Vec::new();
+        let mut each = |records: &[Records<'_>]| {
+            pids.push(records.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
+            Ok(true)
+        };
+        assert!(ask(&mut broker, &mut each).expect("an answer"));
+        assert_eq!(pids, [vec![7], vec![1, 2, 3]]);
+        assert!(broker.is_ours());
+        assert!(!ask(&mut broker, &mut |_| Ok(false)).expect("a part of one"));
+        assert!(!broker.is_ours(), "the rest is on its way");
+    }
+
+    /// Check that an answer without end is given up.
+    #[test]
+    fn an_answer_without_end_is_given_up() {
+        let mut broker = broker_that(|packet, send| {
+            let seq = Request::parse(packet).expect("a request").seq;
+            let mut part = Vec::new();
+            (0..100).for_each(|pid| put_message(pid, seq, &mut part));
+            while send(&part) {}
+        });
+        broker.bits.bits = U64::new(ALL_BITS);
+        broker.limits.bytes = 4 << 20;
+        let error = ask(&mut broker, &mut |_| Ok(true)).expect_err("an end");
+        assert!(error.to_string().contains("larger than a quarter"), "{error}");
+        assert!(!broker.is_ours());
+    }
+
+    proptest! {
+        /// Check that an answer with bytes changed or cut off is read, or refused.
+        #[test]
+        fn broken_answers_are_handled(changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..5), cut: usize) {
+            let mut bytes = answer(5);
+            for (at, byte) in changes {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut % (bytes.len() + 1));
+            if let Ok((records, _)) = file_records(&bytes, 5) {
+                for (_, records) in records {
+                    let _ = decode(records, |record, text| assert_eq!(record.name_len as usize, text.len()));
+                }
+            }
+        }
+    }
+}
