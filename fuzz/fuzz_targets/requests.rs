@@ -5,11 +5,19 @@
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use taskdiag_protocol::wire::{Request, Strategy, ALL_BITS};
+use taskdiag_protocol::wire::{show, Files, Request, Strategy, ALL_BITS};
+use zerocopy::FromBytes as _;
 
 fuzz_target!(|data: &[u8]| {
     match Request::parse(data) {
-        Ok(request) => assert_eq!(Request::parse(&request.encode()), Ok(request)),
+        Ok(request) => {
+            assert_eq!(Request::parse(&request.encode()), Ok(request));
+            if request.show == show::FILES {
+                let files = Files::parse(data);
+                let packet = request.encode_with(&files);
+                assert_eq!((Request::parse(&packet), Files::parse(&packet)), (Ok(request), files));
+            }
+        }
         Err(bad) => {
             let seq = data.get(8..12).filter(|_| data.len() >= 16);
             let seq = seq.map_or(0, |seq| u32::from_ne_bytes(seq.try_into().expect("four bytes")));
@@ -17,7 +25,9 @@ fuzz_target!(|data: &[u8]| {
             assert!(bad.errno > 0);
         }
     }
-    let request = made(&mut Unstructured::new(data)).expect("what is missing at the end is made up");
+    let mut input = Unstructured::new(data);
+    let request = made(&mut input).expect("what is missing at the end is made up");
+    about_files(&mut input, request).expect("what is missing at the end is made up");
     match Request::parse(&request.encode()) {
         Ok(parsed) => {
             let is_about_all = matches!(request.strategy, Strategy::All | Strategy::AllThreads);
@@ -27,6 +37,24 @@ fuzz_target!(|data: &[u8]| {
         Err(bad) => assert_eq!(bad.seq, request.seq),
     }
 });
+
+/// A request about files, with anything behind it: it is accepted as it is, or refused.
+fn about_files(input: &mut Unstructured<'_>, request: Request) -> Result<()> {
+    let request = Request {
+        show: show::FILES,
+        ..request
+    };
+    let mut bytes = [0; size_of::<Files>()];
+    input.fill_buffer(&mut bytes)?;
+    let files = Files::read_from_bytes(&bytes).expect("its size");
+    let packet = request.encode_with(&files);
+    assert_eq!(Files::parse(&packet), files);
+    match Request::parse(&packet) {
+        Ok(parsed) => assert_eq!((parsed.show, parsed.strategy), (show::FILES, request.strategy)),
+        Err(bad) => assert_eq!(bad.seq, request.seq),
+    }
+    Ok(())
+}
 
 /// A request with bits and numbers that there are.
 fn made(input: &mut Unstructured<'_>) -> Result<Request> {

@@ -3,14 +3,17 @@
 //! are made of the fuzzer's bytes.
 
 use arbitrary::{Result, Unstructured};
+use taskdiag_bpf::files;
 use taskdiag_core::field::{Group, Groups};
 use taskdiag_core::record::{self, attr, Record};
 use taskdiag_protocol::access::{OwnProcess, Subject, INITIAL_USER_NS};
 use taskdiag_protocol::wire::{self, attribute, show, Message, Messages, Request, Strategy};
 use zerocopy::native_endian::U32;
+use zerocopy::FromBytes as _;
 
 use crate::credentials::{IdMap, ProcFacts, Viewer};
 use crate::encode::{self, Rest};
+use crate::files::put_process;
 use crate::helpers::messages::split_packet;
 use crate::helpers::VmaEncoder;
 
@@ -144,6 +147,11 @@ fn check(answer: &[u8]) {
         total += 1;
         for (kind, payload, _) in wire::attributes(list) {
             assert!(payload.len() <= wire::PACKET);
+            if kind == attribute::FILES {
+                let mut clean = Vec::new();
+                files::decode(payload, |record, text| record.put(text, &mut clean)).expect("whole records");
+                assert_eq!(payload, clean);
+            }
             if kind != attribute::RECORD {
                 continue;
             }
@@ -153,6 +161,37 @@ fn check(answer: &[u8]) {
         }
     }
     assert!(total > 0 || answer.is_empty());
+}
+
+/// Records of files with any content, as the broker keeps them between its passes.
+fn file_records(input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut records = Vec::new();
+    for _ in 0..below(input, 6)? {
+        let header = bytes(input, size_of::<files::Record>())?;
+        let record = files::Record {
+            used_as: *input.choose(&[0, 1, 3, 16, 17])?,
+            ..files::Record::read_from_bytes(&header).expect("its size")
+        };
+        let len = below(input, 40)?;
+        record.put(&bytes(input, len)?, &mut records);
+    }
+    Ok(records)
+}
+
+/// Makes the answer about the files of a process, of facts from before and after they were read.
+fn put_files(input: &mut Unstructured<'_>, viewer: &Viewer, before: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let files = wire::Files::read_from_bytes(&bytes(input, size_of::<wire::Files>())?).expect("its size");
+    let after = if input.ratio(1, 4)? {
+        record(input)?
+    } else {
+        before.to_vec()
+    };
+    let records = file_records(input)?;
+    if let (Some((before, _)), Some((after, _))) = (Record::split_first(before), Record::split_first(&after)) {
+        let start_ns = if input.ratio(1, 8)? { 1 } else { 0 };
+        put_process(viewer, &files, [before, after], start_ns, &records, out);
+    }
+    Ok(())
 }
 
 /// A packet from a client: a request, with some bytes changed or cut off.
@@ -202,6 +241,7 @@ fn decode_as_client(input: &mut Unstructured<'_>, mut answer: Vec<u8>) -> Result
     for message in Messages::new(&answer, 0).flatten() {
         if let Message::Task { attributes: list, .. } = message {
             for (_, payload, _) in wire::attributes(list) {
+                let _ = files::decode(payload, |record, text| assert_eq!(record.name_len as usize, text.len()));
                 let attributes: usize = Record::each(payload).map(|record| record.attributes().count()).sum();
                 assert!(attributes <= payload.len());
             }
@@ -238,6 +278,7 @@ fn exchange(input: &mut Unstructured<'_>) -> Result<Outcome> {
             is_incomplete: input.arbitrary()?,
         };
         encode::put_rest(&request, &viewer, record, rest, &mut answer);
+        put_files(input, &viewer, &record_bytes, &mut answer)?;
     }
     check(&answer);
     decode_as_helpers(&record_bytes);
