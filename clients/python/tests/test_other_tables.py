@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 
 import taskdiag
-from conftest import IS_ROOT, NOBODY, SOURCES, Stopped, in_child
+from conftest import IS_ROOT, NOBODY, SOURCES, Stopped, a_broker, in_child
 from test_command import command
 
 
@@ -109,8 +109,36 @@ def test_sockets() -> None:
                                ({"where": "port == 1"}, "port")]:  # fmt: skip
         with pytest.raises(taskdiag.InvalidInput, match=message):
             taskdiag.sockets(**arguments)  # type: ignore[arg-type]
-    with pytest.raises(taskdiag.Unsupported, match="does not answer about sockets"):
-        taskdiag.Handle(source="broker").sockets("family")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="the broker takes root")
+def test_files_and_sockets_through_the_broker() -> None:
+    """Nobody sees the descriptors of nobody's processes, and the owners of their sockets."""
+    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as roots:
+        os.chmod(directory, 0o755)
+        path = f"{directory}/socket"
+
+        def seen() -> tuple[dict[str, str], dict[str, str], list[Any], str, Any]:
+            handle = taskdiag.Handle(socket=path)
+            with socket.create_server(("127.0.0.1", 0)) as own:
+                table = handle.files(["fd", "name"], pids=os.getpid(), uses="fd")
+                links = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in ("0", "1", "2", str(own.fileno()))}
+                names = {str(row.fd): row.name for row in table if str(row.fd) in links}
+                ports = [own.getsockname()[1], roots.getsockname()[1]]
+                # This process has inherited it.
+                roots.close()
+                sockets = handle.sockets(["local_port", "owners"], kinds="tcp", ports=ports)
+                (mine,) = [row.owners for row in sockets if row.local_port == ports[0]]
+                (other,) = [row.absent["owners"] for row in sockets if row.local_port == ports[1]]
+                expected = (os.getpid(), own.fileno())
+                return links, names, [(row["pid"], row["fd"]) for row in mine], other, expected
+
+        with a_broker(path):
+            links, names, mine, other, expected = in_child(seen, NOBODY)
+    assert links == names and len(links) == 4
+    assert mine == [expected] and other == "denied"
+    with pytest.raises(taskdiag.Error, match="/nonexistent"):
+        taskdiag.Handle(socket="/nonexistent").sockets("family")
 
 
 def test_cachestat() -> None:
