@@ -35,7 +35,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -83,16 +83,23 @@ test: ## Run all tests on this machine's kernel
 	@dev/setup.sh test
 	@dev/test.sh
 	@clients/python/test.sh
+	@clients/go/test.sh
 
 test-python: ## Run the tests of the Python client
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/python/test.sh
 
+test-go: ## Run the tests of the Go client
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@clients/go/test.sh
+
 conformance: ## Run the cases of conformance/ with each client
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/python/test.sh tests/test_conformance.py
+	@clients/go/test.sh -run TestConformance
 
 test-python-sdist: ## The same with a wheel made from the source distribution, as pip makes it
 	@dev/setup.sh test
@@ -157,7 +164,9 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) deny --log-level error check licenses bans sources >/dev/null
 	@$(CARGO) deny --log-level error --manifest-path clients/python/Cargo.toml --config deny.toml --target x86_64-unknown-linux-gnu \
 		check licenses bans sources >/dev/null
-	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/python/*.sh .ci/run
+	@test -z "$$(gofmt -l clients/go)" || { gofmt -d clients/go; exit 1; }
+	@cd clients/go && go vet ./...
+	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/go/*.sh clients/python/*.sh .ci/run
 	@dev/msrv.sh
 
 msrv: ## Check that the library and the programs build with the oldest supported Rust
@@ -172,6 +181,7 @@ format: ## Format the code
 	@$(CARGO) fmt --all
 	@$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	@$(CARGO) fmt --manifest-path clients/python/Cargo.toml
+	@gofmt -w clients/go
 
 api: ## Write docs/public-api.txt, the public items of the library
 	@dev/setup.sh build

@@ -2,19 +2,21 @@
 # Installs what a command of the Makefile needs:
 # dev/setup.sh build|python|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint
 #
-# It installs Debian packages, Rust's libraries for arm64, components of Rust and commands of cargo.
+# It installs Debian packages, Go's among them, Rust's libraries for arm64, components of Rust and commands of cargo.
 # It prints nothing if all are there. If it can't install packages it prints which are missing and
 # goes on: a build without clang works, but has no BPF programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(gcc clang libbpf-dev) commands=() components=() rust_target=''
+packages=(gcc clang libbpf-dev) commands=() components=() rust_target='' go=()
+# Debian's Go, unless there is one.
+command -v go >/dev/null || go=(golang-go)
 case ${1:-} in
 build) ;;
 python) packages+=(python3 python3-venv) ;;
 package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils) ;;
-test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv) ;;
+test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev "${go[@]}") ;;
 fuzz)
     packages+=(g++)
     commands=(fuzz)
@@ -24,9 +26,9 @@ matrix)
     rust_target=aarch64-unknown-linux-gnu
     ;;
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop) ;;
+bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop "${go[@]}") ;;
 lint)
-    packages+=(shellcheck python3)
+    packages+=(shellcheck python3 "${go[@]}")
     commands=(deny)
     components=(rustfmt clippy)
     ;;

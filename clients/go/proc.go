@@ -223,7 +223,11 @@ func (r *ownReader) work(w *worker) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.live--; r.live == 0 {
-		r.ends <- struct{}{}
+		// It may have been said before: by a reader that came to the end while others were being started.
+		select {
+		case r.ends <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Tests the Go client: clients/go/test.sh [ARGUMENT OF GO TEST...]
+#
+# Without an argument: go vet, all tests with the race detector, the examples, a few seconds of the
+# fuzz target, and the module as others get it, in a GOPATH of its own.
+set -euo pipefail
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+work=$root/target/go
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target} GOFLAGS=-buildvcs=false GOTOOLCHAIN=local
+mkdir -p "$work"
+
+if [ $# -gt 0 ]; then
+    exec go test -timeout 5m "$@" .
+fi
+
+go vet ./...
+go test -timeout 10m -race -count 1 . >"$work/test.log" 2>&1 || { cat "$work/test.log" >&2; exit 1; }
+go test -timeout 5m -run '^$' -fuzz FuzzDecoder -fuzztime "${FUZZ_SECONDS:-5}s" . >"$work/fuzz.log" 2>&1 || { cat "$work/fuzz.log" >&2; exit 1; }
+
+# A program of somebody else's, without cgo, and from nothing.
+rm -rf "$work/elsewhere"
+mkdir -p "$work/elsewhere"
+cp examples/top/main.go "$work/elsewhere/"
+cat >"$work/elsewhere/go.mod" <<END
+module elsewhere
+
+go 1.19
+
+require github.com/taskdiag/taskdiag/clients/go v0.0.0
+
+replace github.com/taskdiag/taskdiag/clients/go => $PWD
+END
+(cd "$work/elsewhere" && GOPATH=$work/elsewhere/path GOFLAGS='-buildvcs=false -mod=mod' GOPROXY=off CGO_ENABLED=0 go build -o top .)
+"$work/elsewhere/top" --help >/dev/null
+for system in linux/arm64 linux/s390x linux/386; do
+    CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} go vet .
+done
+echo "Go: $(grep -c '^func Test' ./*_test.go | awk -F: '{ sum += $2 } END { print sum }') tests passed"
