@@ -343,3 +343,12 @@ func told(t *testing.T) (socket string, pids map[string]int, isNobody bool) {
 	}
 	return what.Socket, what.PIDs, true
 }
+
+// SocketOfTests returns the socket of the broker that tests share, for the examples. Where no broker
+// can be started it is that of the broker of this machine.
+func SocketOfTests() string {
+	if !isRoot {
+		return DefaultSocket
+	}
+	return theBroker(&testing.T{})
+}

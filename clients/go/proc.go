@@ -362,8 +362,7 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 	}
 	defer syscall.Close(descriptor)
 	beat()
-	now, size, found := statOf(directory)
-	if !found || now != started {
+	if now, _, found := statOf(directory); !found || now != started {
 		return text, Gone
 	}
 	begin := len(text)
@@ -390,10 +389,11 @@ func readFile(w *worker, directory, name string, started uint64, text []byte) ([
 	if len(text) == begin && (name == "cmdline" || name == "environ") {
 		// Tasks that have given up their memory have none of these, and others may have emptied them.
 		// The size of the memory tells: memory that is gone does not come back.
-		if now, size, found = statOf(directory); !found || now != started {
+		now, size, found := statOf(directory)
+		switch {
+		case !found || now != started:
 			return text, Gone
-		}
-		if size == 0 {
+		case size == 0:
 			return text, NoMemory
 		}
 	}
