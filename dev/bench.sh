@@ -33,5 +33,13 @@ target/release/taskdiag-bench --scale all --rounds 5 --markdown target/benchmark
     clients/python/bench.sh
     echo
     echo "Wanted with 10,000 processes, in times psutil's: table 40, polars 30, rows 8."
+    echo
+    echo "## The Go client"
+    echo
+    echo "Eight values of all processes, in one process, in turns (\`clients/go/bench.sh\`):"
+    echo
+    clients/go/bench.sh
+    echo
+    echo "Wanted with 10,000 processes, in times gopsutil's processor time: 60; and as many allocations as with 1,000."
 } >target/benchmarks-whole.md
 mv target/benchmarks-whole.md "$document"

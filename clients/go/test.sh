@@ -35,7 +35,7 @@ require github.com/taskdiag/taskdiag/clients/go v0.0.0
 replace github.com/taskdiag/taskdiag/clients/go => $PWD
 END
 (cd "$work/elsewhere" && GOPATH=$work/elsewhere/path GOFLAGS='-buildvcs=false -mod=mod' GOPROXY=off CGO_ENABLED=0 go build -o top .)
-"$work/elsewhere/top" --help >/dev/null
+"$work/elsewhere/top" -help 2>"$work/elsewhere/usage"
 for system in linux/arm64 linux/s390x linux/386; do
     CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} go vet .
 done
