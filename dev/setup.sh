@@ -18,7 +18,7 @@ package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev "${go[@]}") ;;
 fuzz)
-    packages+=(g++)
+    packages+=(g++ "${go[@]}")
     commands=(fuzz)
     ;;
 matrix)

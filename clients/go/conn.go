@@ -16,6 +16,8 @@ type connection struct {
 	path   string
 	seq    uint32
 	bits   brokerBits
+	// The longest answer that is taken, in bytes.
+	limit int
 	// An answer was not received to its end: the connection can't be used any more.
 	isBroken bool
 }
@@ -48,7 +50,7 @@ func dial(ctx context.Context, path string) (*connection, error) {
 		}
 		return nil, noBroker(path, err)
 	}
-	c := &connection{socket: socket.(*net.UnixConn), path: path}
+	c := &connection{socket: socket.(*net.UnixConn), path: path, limit: answerLimit()}
 	err = c.run(ctx, c.askBits)
 	if err == nil && c.bits.version != recordVersion {
 		err = failf(ErrVersion, "the broker at %s sends records of version %d, but this client reads version %d: "+
@@ -233,7 +235,7 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 		}
 		earned := time.Duration(len(t.bytes)-first) * (time.Second / minRate)
 		switch {
-		case len(t.bytes) > maxAnswer || uint64(len(t.bytes)) > memory()/4:
+		case len(t.bytes) > c.limit:
 			return c.explain(malformed("an answer that is larger than a quarter of this machine's memory"), pid)
 		case time.Since(began) > patience+earned:
 			return c.explain(os.ErrDeadlineExceeded, pid)
@@ -244,13 +246,15 @@ func (c *connection) ask(t *Table, show uint64, which strategy, pid uint32) erro
 	}
 }
 
-// memory returns how many bytes of memory this machine has.
-func memory() uint64 {
+// answerLimit returns how long an answer may be: a quarter of this machine's memory.
+func answerLimit() int {
 	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 1 << 30
+	if err := syscall.Sysinfo(&info); err == nil {
+		if quarter := uint64(info.Totalram) * uint64(info.Unit) / 4; quarter < maxAnswer {
+			return int(quarter)
+		}
 	}
-	return uint64(info.Totalram) * uint64(info.Unit)
+	return maxAnswer
 }
 
 // askFile asks for an opened file of /proc. It is nil if the process has no memory.

@@ -22,8 +22,8 @@ SIZES = {"__u8": 1, "char": 1, "__u16": 2, "__u32": 4, "__s32": 4, "__u64": 8, "
 
 # Words that are written in capitals in names, as Go's are.
 CAPITALS = set(
-    "mm cpu euid egid exe fd fsgid fsuid gid id io ksm ns oom pgid pid ppid pss rss sgid sid suid tid tpgid tty uid uss".split()
-) - {"exe"}
+    "cpu egid euid fd fsgid fsuid gid id io ksm mm ns oom pgid pid ppid pss rss sgid sid suid tid tpgid tty uid uss".split()
+)
 
 # What values are, by the word of the table: the kind, and the type in Go.
 KINDS = {
@@ -184,17 +184,17 @@ def place(name: str, kind: str, read: str, header: Header) -> Place:
     """Where a record has a field that the table reads like this."""
     for part, special in SPECIAL.items():
         if part in read:
-            attribute = SPECIAL_ATTRIBUTES.get(special.form)
-            return special._replace(attribute=header.attributes[attribute]) if attribute else special
+            of = SPECIAL_ATTRIBUTES.get(special.form)
+            return special._replace(attribute=header.attributes[of]) if of else special
     if payload := re.search(r"t\.payload\(Field::\w+, attr::(\w+)\)", read):
         return Place("formPayload", header.attributes[payload[1]])
     if namespace := re.search(r"t\.namespace\(Field::\w+, \|n\| n\.(\w+)\)", read):
         attribute, offset, _ = header.member("NAMESPACES", "Namespaces", namespace[1])
         return Place("formNamespace", attribute, offset)
-    part = re.search(r"part!\(t, \w+, (\w+), (\w+)\)\?\.(\w+)(.*)", read)
-    if not part:
+    member = re.search(r"part!\(t, \w+, (\w+), (\w+)\)\?\.(\w+)", read)
+    if not member:
         raise SystemExit(f"{TABLE}: clients/go/generate.py does not know how {name} is read: {read}")
-    attribute, offset, size = header.member(part[1], part[2], part[3])
+    attribute, offset, size = header.member(member[1], member[2], member[3])
     if kind == "letter":
         form = "formLetter"
     elif kind == "signed number":
