@@ -64,6 +64,13 @@ READERS = {
 }
 
 
+# A row of the table that reads one member: as it is, or as a number that some kernels do not have.
+MEMBER = re.compile(
+    r"(?:Ok\(|Ok\(Mask\(|t\.(?:small_)?number\()part!\(t, \w+, (\w+), (\w+)\)\?\.(\w+)"
+    r"(?:\)|\.get\(\)\)|\.get\(\)\)\)|\.get\(\)\.into\(\)\)\)|\.get\(\) != 0\)| as char\))"
+)
+
+
 class Place(NamedTuple):
     """Where a record has a value, and how it is read."""
 
@@ -191,7 +198,7 @@ def place(name: str, kind: str, read: str, header: Header) -> Place:
     if namespace := re.search(r"t\.namespace\(Field::\w+, \|n\| n\.(\w+)\)", read):
         attribute, offset, _ = header.member("NAMESPACES", "Namespaces", namespace[1])
         return Place("formNamespace", attribute, offset)
-    member = re.search(r"part!\(t, \w+, (\w+), (\w+)\)\?\.(\w+)", read)
+    member = MEMBER.fullmatch(read)
     if not member:
         raise SystemExit(f"{TABLE}: clients/go/generate.py does not know how {name} is read: {read}")
     attribute, offset, size = header.member(member[1], member[2], member[3])
