@@ -15,6 +15,7 @@ mod fields;
 mod files;
 mod forest;
 mod host;
+mod inspect;
 mod listing;
 mod manual;
 mod maps;
@@ -84,6 +85,7 @@ enum Command {
     Cache(cache::Args),
     Events(events::Args),
     Files(files::Args),
+    Inspect(inspect::Args),
     Maps(maps::Args),
     Mem(mem::Args),
     Normalize(normalize::Args),
@@ -157,6 +159,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Cache(args) => cache::run(args),
         Command::Events(args) => events::run(args),
         Command::Files(args) => files::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Maps(args) => maps::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Normalize(args) => normalize::run(args),

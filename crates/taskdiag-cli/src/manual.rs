@@ -49,6 +49,7 @@ const WRITTEN: &[Written] = &[
     written!("cache", ["fincore(1)", "mincore(2)"]),
     written!("events", ["strace(1)", "netlink(7)"]),
     written!("files", ["lsof(8)", "fuser(1)", "lsfd(1)", "proc(5)"]),
+    written!("inspect", ["proc(5)", "ps(1)", "systemd.exec(5)", "cgroups(7)"]),
     written!("maps", ["pmap(1)", "proc(5)"]),
     written!("mem", ["free(1)", "smem(8)", "proc(5)"]),
     written!("normalize", ["addr2line(1)", "perf(1)"]),

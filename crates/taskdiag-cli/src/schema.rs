@@ -8,6 +8,7 @@ use taskdiag::{EventField, Field, Kind};
 
 use crate::cache::{Column, RunKey};
 use crate::choice::unknown;
+use crate::inspect::{self, Shape};
 use crate::mem::{self, By, Sum};
 use crate::outcome::{Failure, Outcome};
 use crate::output::named::RowKey;
@@ -109,6 +110,10 @@ fn schemas() -> Vec<(&'static str, Value)> {
         (
             "files-by",
             document(&["files"], of_row(file_group_keys(), "Files added up."), files_members),
+        ),
+        (
+            "inspect",
+            document(&["inspect"], of_row(inspect_keys(), "A process."), Map::new()),
         ),
         ("maps", document(&["maps"], of_keys(&maps::KEYS), Map::new())),
         (
@@ -400,6 +405,41 @@ fn keys_with_descriptors(keys: &[RowKey]) -> Vec<Property> {
         (key.name.to_owned(), schema)
     };
     keys.iter().map(property).collect()
+}
+
+/// The sections of the page about a process.
+fn inspect_keys() -> Vec<Property> {
+    let of_fields = |fields: &[Field], meaning: &str| {
+        let property = |field: &Field| {
+            (
+                field.name().to_owned(),
+                of_kind(field.info().kind, field.info().meaning),
+            )
+        };
+        of_row(fields.iter().map(property).collect(), meaning)
+    };
+    let of_keys = |keys: &[RowKey], meaning: &str| {
+        let mut properties = keys_with_descriptors(keys);
+        for (name, schema) in &mut properties {
+            if inspect::LIMITED.contains(&name.as_str()) {
+                let meaning = schema["description"].as_str().unwrap_or_default().to_owned();
+                let number = json!({"type": "number", "minimum": 0});
+                *schema = described(json!({"oneOf": [number, {"const": "unlimited"}]}), &meaning);
+            }
+        }
+        of_row(properties, meaning)
+    };
+    let property = |(_, info): &(inspect::Section, inspect::Info)| {
+        let list = |rows: Value| described(json!({"type": "array", "items": rows}), info.meaning);
+        let schema = match info.shape {
+            Shape::Fields(fields) => of_fields(fields, info.meaning),
+            Shape::Values(keys) => of_keys(keys, info.meaning),
+            Shape::Tasks(fields) => list(of_fields(fields, "A task.")),
+            Shape::List(keys) => list(of_keys(keys, "A row.")),
+        };
+        (info.key.to_owned(), schema)
+    };
+    inspect::SECTIONS.iter().map(property).collect()
 }
 
 fn socket_group_keys() -> Vec<Property> {

@@ -237,3 +237,36 @@ fn a_silent_user_database_holds_nobody() {
     );
     assert!(took < Duration::from_millis(4500), "{took:?}");
 }
+
+/// Check that a process that holds the lock of its memory, one whose mount does not answer, and one
+/// that holds the lock of a socket each have a page in time, on which is said what did not answer.
+#[test]
+fn pages_say_what_does_not_answer() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let zoo = Zoo::new().expect("a zoo");
+    for (species, section) in [
+        ("holds-lock", Some("mappings")),
+        ("deaf-mount", None),
+        ("holds-socket", None),
+    ] {
+        let animal = zoo.start(species).expect("an animal");
+        let pid = animal.pid.to_string();
+        for source in ["auto", "procfs"] {
+            let (run, took) = run(&["inspect", &pid, "--json", "--source", source]);
+            println!("{species} {source}: {took:?}, {:?}", run.code);
+            assert!(took < Duration::from_secs(6) + 4 * margin(), "{species}: {took:?}");
+            let page = run.json()["rows"][0].clone();
+            assert_eq!(page["process"]["pid"], animal.pid, "{species}");
+            assert!(
+                page["threads"].is_array() && page["files"].is_array(),
+                "{species}: {page}"
+            );
+            if let Some(section) = section {
+                assert_eq!(run.code, Some(1), "{species}: {}", run.stderr);
+                assert!(run.stderr.contains("no answer"), "{species}: {}", run.stderr);
+                assert_eq!(page["absent"][section], "no answer", "{species}: {page}");
+                assert_eq!(page["process"]["absent"]["cmdline"], "no answer", "{species}: {page}");
+            }
+        }
+    }
+}

@@ -98,7 +98,7 @@ fn open_deleted_file() -> fs::File {
 
 /// The commands that write documents, each with its schema.
 fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
-    let lists: [(&'static str, &[&str]); 33] = [
+    let lists: [(&'static str, &[&str]); 35] = [
         ("tasks", &["ps"]),
         ("tasks", &["ps", "-T"]),
         ("tasks", &["ps", "-o", "all,rollup", "--names"]),
@@ -126,6 +126,8 @@ fn documents(pid: &str) -> Vec<(&'static str, Vec<String>)> {
         ("sockets", &["sockets", "-o", "all", "--sort", "-inode", "--limit", "3"]),
         ("sockets-by", &["sockets", "--by", "program"]),
         ("sockets-by", &["sockets", "--by", "port"]),
+        ("inspect", &["inspect", pid]),
+        ("inspect", &["inspect", "--environ", pid]),
         ("normalize", &["normalize", pid, "0x1000", "0xffffffffff600000"]),
         ("cache", &["cache", "-s", "/etc", "/missing"]),
         ("cache", &["cache", "--top", "5", "-o", "all"]),

@@ -1,6 +1,7 @@
 //! `taskdiag maps`.
 
 mod row;
+mod sums;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::selection::Selection;
 use crate::source::{parser, BrokerOptions, Choices, Patience};
 pub use row::{build_id_cell, KEYS};
 use row::{write_machine, write_table, Row};
+pub use sums::{by_file, FileSum};
 
 /// The options that select processes.
 const SELECTING: [&str; 9] = [

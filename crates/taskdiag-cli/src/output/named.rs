@@ -58,6 +58,8 @@ pub enum Kept {
     Mask(u64),
     /// [`Value::Flag`].
     Flag(bool),
+    /// [`Value::Float`].
+    Float(f64),
     /// [`Value::Text`], and all others.
     Text(Vec<u8>),
 }
@@ -70,6 +72,7 @@ impl Kept {
             Value::Signed(number) => Kept::Signed(number),
             Value::Mask(bits) => Kept::Mask(bits),
             Value::Flag(flag) => Kept::Flag(flag),
+            Value::Float(number) => Kept::Float(number),
             Value::Text(text) => Kept::Text(text.to_vec()),
             other => Kept::Text(other.to_string().into_bytes()),
         }
@@ -82,6 +85,7 @@ impl Kept {
             Kept::Signed(number) => Value::Signed(*number),
             Kept::Mask(bits) => Value::Mask(*bits),
             Kept::Flag(flag) => Value::Flag(*flag),
+            Kept::Float(number) => Value::Float(*number),
             Kept::Text(text) => Value::Text(text),
         }
     }

@@ -21,7 +21,7 @@ use crate::quantity;
 use crate::selection::Processes;
 use crate::source::SourceOptions;
 use report::Report;
-pub use row::KEYS;
+pub use row::{item, KEYS};
 pub use sums::{By, Sum};
 
 /// The options that select processes.

@@ -1,14 +1,13 @@
 //! Looks into one process: everything that is cheap, its threads, its mappings.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use taskdiag::maps::{Broker, Filter, Maps, Wants};
 use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
 
 use super::page::Page;
 use super::view::Target;
+use crate::maps::{by_file, FileSum};
 use crate::watch::{Activity, History, Moment};
 
 /// What is to be looked into.
@@ -18,21 +17,6 @@ pub struct Inquiry {
     pub target: Target,
     /// The page that is shown.
     pub page: Page,
-}
-
-/// The mappings of a file, or those without a file that have the same name, added up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileSum {
-    /// The kernel's own text.
-    pub name: Vec<u8>,
-    /// How many mappings.
-    pub mappings: u64,
-    /// Their size.
-    pub size_bytes: u64,
-    /// What of it is resident; `None` if that is not known of some.
-    pub rss_bytes: Option<u64>,
-    /// What of it was written to since it was read.
-    pub dirty_bytes: Option<u64>,
 }
 
 /// Why there is nothing to show.
@@ -131,7 +115,8 @@ impl Inspector {
                     Some((due, maps)) if Instant::now() < due => (due, maps),
                     _ => {
                         let began = Instant::now();
-                        let maps = by_file(inquiry.target.pid, &self.broker, self.patience);
+                        let maps = by_file(inquiry.target.pid, &self.broker, self.patience)
+                            .map_err(|error| format!("{error:#}"));
                         (Instant::now() + began.elapsed() * REST, maps)
                     }
                 };
@@ -156,44 +141,6 @@ fn threads(handle: &mut Handle, pid: u32, history: &mut History) -> Result<(Snap
     let snapshot = answer.map_err(|error| format!("{error:#}"))?;
     let activities = history.add(&snapshot, moment);
     Ok((snapshot, activities))
-}
-
-/// The mappings of a process by file.
-fn by_file(pid: u32, broker: &Option<Option<PathBuf>>, patience: Duration) -> Result<Vec<FileSum>, Reason> {
-    let reason = |error: taskdiag::Error| format!("{error:#}");
-    let maps = match broker {
-        None => Maps::open_within(pid, patience),
-        Some(path) => Broker::connect(path.as_deref()).and_then(|broker| broker.open(pid)),
-    };
-    let mut maps = maps.map_err(reason)?.with_patience(patience);
-    let mappings = maps
-        .list(Filter::default(), Wants::NAMES | Wants::USAGE)
-        .map_err(reason)?;
-    let mut sums: HashMap<Vec<u8>, FileSum> = HashMap::new();
-    for mapping in &mappings {
-        let name = match mapping.name {
-            Ok(b"") => b"[anonymous]",
-            Ok(name) => name,
-            Err(_) => b"[unknown]",
-        };
-        let sum = sums.entry(name.to_vec()).or_insert_with(|| FileSum {
-            name: name.to_vec(),
-            rss_bytes: Some(0),
-            dirty_bytes: Some(0),
-            ..FileSum::default()
-        });
-        sum.mappings += 1;
-        sum.size_bytes = sum.size_bytes.saturating_add(mapping.end.saturating_sub(mapping.start));
-        let usage = mapping.usage.as_ref().ok();
-        sum.rss_bytes = usage.and_then(|usage| Some(sum.rss_bytes?.saturating_add(usage.rss_bytes)));
-        sum.dirty_bytes = usage.and_then(|usage| Some(sum.dirty_bytes?.saturating_add(usage.dirty_bytes)));
-    }
-    let mut sums: Vec<FileSum> = sums.into_values().collect();
-    sums.sort_by(|a, b| {
-        let key = |sum: &FileSum| (sum.rss_bytes, sum.size_bytes);
-        key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
-    });
-    Ok(sums)
 }
 
 #[cfg(test)]
@@ -225,7 +172,10 @@ mod tests {
         let details = inspector.details(&mut handle, &inquiry(Page::Maps));
         let maps = details.maps.expect("asked for").expect("own mappings");
         let own = maps.iter().find(|sum| sum.name.starts_with(b"/") && sum.mappings > 1);
-        assert!(own.is_some_and(|sum| sum.rss_bytes > Some(0)), "{maps:?}");
+        assert!(
+            own.is_some_and(|sum| sum.rss_bytes.is_ok_and(|bytes| bytes > 0)),
+            "{maps:?}"
+        );
         let details = inspector.details(&mut handle, &inquiry(Page::Threads));
         let (snapshot, activities) = details.threads.expect("asked for").expect("own threads");
         assert!(!snapshot.is_empty() && activities.len() == snapshot.len());

@@ -1,5 +1,6 @@
 //! Parsers of the kernel's text files, which take any bytes.
 
+pub mod cgroup;
 pub mod fdinfo;
 pub mod maps;
 pub mod net;
@@ -7,3 +8,4 @@ mod number;
 pub mod process;
 pub mod smaps;
 pub mod terminals;
+pub mod unit;

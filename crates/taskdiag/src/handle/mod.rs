@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use taskdiag_bpf::pin;
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
+use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Field, Fields, Group, Groups};
 use taskdiag_core::filter::Filter;
@@ -340,6 +341,15 @@ impl Handle {
     #[doc(hidden)]
     pub fn is_cgroup(&self, path: &[u8]) -> Option<bool> {
         probe::is_cgroup(path)
+    }
+
+    /// The texts of files of a cgroup of the unified hierarchy, by its path as [`Field::Cgroup`] has
+    /// it. They are the kernel's own, and no process can hold who reads them.
+    /// [`Absent::Unsupported`] if the hierarchy is not mounted, does not show the cgroup here, or
+    /// has no such file in it.
+    #[doc(hidden)]
+    pub fn cgroup_files(&self, path: &[u8], names: &[&str]) -> Vec<std::result::Result<Vec<u8>, Absent>> {
+        procfs::cgroup_files(path, names)
     }
 
     /// Answers with all groups: first those that sources read, then derived fields, then the rollups

@@ -10,9 +10,10 @@ use super::header::{size, written};
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
+use crate::maps::FileSum;
 use crate::output::cell::{formatted, Cells};
 use crate::output::{text, Absences, Extra};
-use crate::top::details::{Details, FileSum, Reason};
+use crate::top::details::{Details, Reason};
 use crate::top::page::Page;
 use crate::top::trend::LENGTH;
 use crate::top::view::Target;
@@ -200,7 +201,7 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 fn maps_lines(maps: &[FileSum], palette: Palette) -> Vec<Line> {
     let heading = format!("{:>9} {:>9} {:>9} {:>6} {}", "SIZE", "RSS", "DIRTY", "MAPS", "FILE");
     let mut lines = vec![vec![(heading, palette.heading())]];
-    let known = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), size);
+    let known = |bytes: Result<u64, _>| bytes.map_or_else(|_: taskdiag::Absent| "-".to_owned(), size);
     let line = |sum: &FileSum| {
         let numbers = format!(
             "{:>9} {:>9} {:>9} {:>6} ",

@@ -127,7 +127,8 @@ impl Mount {
         Ok(mount)
     }
 
-    fn id(&self, path: &[u8]) -> Result<u64, Absent> {
+    /// The path of a cgroup below the mount.
+    fn below(path: &[u8]) -> Result<&[u8], Absent> {
         // Outside of the reader's cgroup namespace, and so outside of the mount.
         if path == b"/.." || path.starts_with(b"/../") {
             return Err(Absent::Unsupported);
@@ -136,7 +137,37 @@ impl Mount {
         if path.ends_with(b" (deleted)") {
             return Err(Absent::Gone);
         }
-        let below = path.strip_prefix(b"/").ok_or(Absent::Unsupported)?;
+        path.strip_prefix(b"/").ok_or(Absent::Unsupported)
+    }
+
+    /// The text of a file of a cgroup.
+    fn read(&self, path: &[u8], name: &str) -> Result<Vec<u8>, Absent> {
+        let absent = |errno| reason(errno).unwrap_or(Absent::Unsupported);
+        let below = [Mount::below(path)?, &b"/."[..]].concat();
+        let below = below.strip_prefix(b"/").unwrap_or(&below);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let cgroup = rustix::fs::openat(&self.directory, OsStr::from_bytes(below), flags, Mode::empty());
+        let cgroup = cgroup.map_err(absent)?;
+        if rustix::fs::fstat(&cgroup).map_err(absent)?.st_dev != self.device {
+            return Err(Absent::Unsupported);
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&cgroup, name, flags, Mode::empty()) {
+            // The cgroup has no such controller, or it is the root.
+            Err(Errno::NOENT) => return Err(Absent::Unsupported),
+            file => file.map_err(absent)?,
+        };
+        let mut text = Vec::new();
+        let read = std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut text);
+        match read.map_err(|error| Errno::from_io_error(&error)) {
+            Ok(_) => Ok(text),
+            Err(Some(Errno::NODEV | Errno::NOENT)) => Err(Absent::Gone),
+            Err(_) => Err(Absent::Unsupported),
+        }
+    }
+
+    fn id(&self, path: &[u8]) -> Result<u64, Absent> {
+        let below = Mount::below(path)?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
         match rustix::fs::statat(&self.directory, OsStr::from_bytes(below), flags) {
             Ok(stat) if stat.st_dev == self.device => Ok(stat.st_ino),
@@ -164,4 +195,12 @@ pub(super) fn known_cgroup_id(known: &mut Cgroups, mount: Option<&Mount>, path: 
 pub(crate) fn cgroup_id(path: &[u8]) -> Option<u64> {
     let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     Mount::find(proc.as_fd()).ok()??.id(path).ok()
+}
+
+/// The texts of files of a cgroup.
+pub(crate) fn cgroup_files(path: &[u8], names: &[&str]) -> Vec<Result<Vec<u8>, Absent>> {
+    let proc = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let mount = proc.ok().and_then(|proc| Mount::find(proc.as_fd()).ok().flatten());
+    let read = |name: &&str| mount.as_ref().ok_or(Absent::Unsupported)?.read(path, name);
+    names.iter().map(read).collect()
 }

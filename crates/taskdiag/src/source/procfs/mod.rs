@@ -32,7 +32,7 @@ use taskdiag_sys::owner::Owner;
 use super::{Source, TaskRequest};
 use crate::readers::{self, Wait};
 use encode::Plan;
-pub(crate) use kernel::cgroup_id;
+pub(crate) use kernel::{cgroup_files, cgroup_id};
 use kernel::{Missing, Mount};
 pub(crate) use lost::is_exhausted;
 use lost::Lost;

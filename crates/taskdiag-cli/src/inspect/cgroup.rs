@@ -1,0 +1,192 @@
+//! What the files of a cgroup say, as values of the page.
+
+use taskdiag::{Absent, Value};
+use taskdiag_core::text::cgroup::{self, Pressure};
+
+use super::page::{cell, limit, Cell};
+use super::sections::CGROUP_USE;
+
+/// The text of a file, or why there is none.
+pub type Text = Result<Vec<u8>, Absent>;
+
+/// How a number is read of a text.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    /// The whole text.
+    Number,
+    /// The whole text, which may be `max`.
+    Limit,
+    /// The number behind a word.
+    Value(&'static [u8]),
+    /// The same, in microseconds.
+    Microseconds(&'static [u8]),
+    /// The first number in percent of the second.
+    Quota,
+    /// A sum over devices.
+    Io(&'static [u8]),
+}
+
+/// Where the values of [`CGROUP_USE`] come from.
+const FIGURES: [(&str, Read); CGROUP_USE.len()] = [
+    ("memory.current", Read::Number),
+    ("memory.peak", Read::Number),
+    ("memory.high", Read::Limit),
+    ("memory.max", Read::Limit),
+    ("memory.swap.current", Read::Number),
+    ("memory.swap.max", Read::Limit),
+    ("memory.events", Read::Value(b"oom_kill")),
+    ("cpu.stat", Read::Microseconds(b"usage_usec")),
+    ("cpu.stat", Read::Microseconds(b"user_usec")),
+    ("cpu.stat", Read::Microseconds(b"system_usec")),
+    ("cpu.max", Read::Quota),
+    ("cpu.stat", Read::Value(b"nr_throttled")),
+    ("cpu.stat", Read::Microseconds(b"throttled_usec")),
+    ("io.stat", Read::Io(b"rbytes")),
+    ("io.stat", Read::Io(b"wbytes")),
+    ("io.stat", Read::Io(b"rios")),
+    ("io.stat", Read::Io(b"wios")),
+    ("pids.current", Read::Number),
+    ("pids.max", Read::Limit),
+];
+
+/// The files about pressure, each with its resource.
+const PRESSURES: [(&str, &str); 3] = [
+    ("cpu.pressure", "cpu"),
+    ("memory.pressure", "memory"),
+    ("io.pressure", "io"),
+];
+
+/// The files to read, in the order in which [`used`] and [`pressures`] take them.
+pub fn files() -> Vec<&'static str> {
+    let figures = FIGURES.iter().map(|(file, _)| *file);
+    let mut files: Vec<&str> = Vec::new();
+    for file in figures.chain(PRESSURES.iter().map(|(file, _)| *file)) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+fn text<'a>(texts: &'a [Text], file: &str) -> Result<&'a [u8], Absent> {
+    let at = files().iter().position(|other| *other == file);
+    let text = at.and_then(|at| texts.get(at)).ok_or(Absent::NotAsked)?;
+    text.as_deref().map_err(|reason| *reason)
+}
+
+/// The values of [`CGROUP_USE`].
+pub fn used(texts: &[Text]) -> Vec<Cell> {
+    let figure = |&(file, read): &(&str, Read)| figure(text(texts, file), read);
+    FIGURES.iter().map(figure).collect()
+}
+
+fn figure(text: Result<&[u8], Absent>, read: Read) -> Cell {
+    /// A number of this kernel's that is not known here.
+    const UNKNOWN: &str = "unsupported";
+    let text = text.map_err(Absent::as_str)?;
+    let number = match read {
+        Read::Number => cgroup::number(text).ok_or(UNKNOWN),
+        Read::Limit => return Ok(limit(cgroup::limit(text).ok_or(UNKNOWN)?)),
+        Read::Value(word) => cgroup::value(text, word).ok_or(UNKNOWN),
+        Read::Microseconds(word) => {
+            let microseconds = cgroup::value(text, word);
+            microseconds.and_then(|value| value.checked_mul(1000)).ok_or(UNKNOWN)
+        }
+        Read::Io(word) => cgroup::io_sum(text, word).ok_or(UNKNOWN),
+        Read::Quota => {
+            let (quota, period) = cgroup::quota(text).ok_or(UNKNOWN)?;
+            let percent = |quota: u64| cell(Value::Float(quota as f64 * 100.0 / period.max(1) as f64));
+            return Ok(quota.map_or_else(|| limit(None), percent));
+        }
+    };
+    Ok(cell(Value::Unsigned(number?)))
+}
+
+/// A row for each resource and each kind of waiting. If nothing is known, why.
+pub fn pressures(texts: &[Text]) -> Result<Vec<Vec<Cell>>, &'static str> {
+    let mut rows = Vec::new();
+    let mut reason = Absent::Unsupported.as_str();
+    for (file, resource) in PRESSURES {
+        match text(texts, file) {
+            Err(absent) => reason = absent.as_str(),
+            Ok(text) => {
+                for line in ["some", "full"] {
+                    if let Some(pressure) = cgroup::pressure(text, line.as_bytes()) {
+                        rows.push(row(resource, line, &pressure));
+                    }
+                }
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(reason);
+    }
+    Ok(rows)
+}
+
+fn row(resource: &str, line: &str, pressure: &Pressure) -> Vec<Cell> {
+    let total = pressure.total_us.saturating_mul(1000);
+    [
+        Value::Text(resource.as_bytes()),
+        Value::Text(line.as_bytes()),
+        Value::Float(pressure.avg10),
+        Value::Float(pressure.avg60),
+        Value::Float(pressure.avg300),
+        Value::Unsigned(total),
+    ]
+    .map(|value| Ok(cell(value)))
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(of: &[(&str, &str)]) -> Vec<Text> {
+        let text = |file: &&str| {
+            let found = of.iter().find(|(name, _)| name == file);
+            found
+                .map(|(_, text)| text.as_bytes().to_vec())
+                .ok_or(Absent::Unsupported)
+        };
+        files().iter().map(text).collect()
+    }
+
+    fn value<'a>(cells: &'a [Cell], key: &str) -> Result<Value<'a>, &'static str> {
+        let at = CGROUP_USE.iter().position(|known| known.name == key).expect("a key");
+        cells[at].as_ref().map_err(|reason| *reason)?.shown().compared()
+    }
+
+    /// Check units, limits and sums, and that what a cgroup does not have is not 0.
+    #[test]
+    fn figures_are_those_of_the_files() {
+        let used = used(&texts(&[
+            ("memory.current", "4096\n"),
+            ("memory.max", "max\n"),
+            ("cpu.stat", "usage_usec 3\nuser_usec 2\nsystem_usec 1\n"),
+            ("cpu.max", "50000 100000\n"),
+            ("io.stat", "8:0 rbytes=10 wbytes=5\n8:1 rbytes=1\n"),
+        ]));
+        assert_eq!(value(&used, "memory_bytes"), Ok(Value::Unsigned(4096)));
+        assert_eq!(value(&used, "memory_max_bytes"), Ok(Value::Text(b"unlimited")));
+        assert_eq!(value(&used, "swap_bytes"), Err("unsupported"));
+        assert_eq!(value(&used, "cpu_ns"), Ok(Value::Unsigned(3000)));
+        assert_eq!(value(&used, "cpu_max_percent"), Ok(Value::Float(50.0)));
+        assert_eq!(value(&used, "throttled_count"), Err("unsupported"));
+        assert_eq!(value(&used, "read_bytes"), Ok(Value::Unsigned(11)));
+    }
+
+    /// Check that pressure has a row for each line, and a reason if there is none.
+    #[test]
+    fn pressure_has_rows() {
+        let line = "avg10=1.00 avg60=0.00 avg300=0.00 total=7";
+        let both = format!("some {line}\nfull {line}\n");
+        let rows = pressures(&texts(&[
+            ("cpu.pressure", &both),
+            ("io.pressure", &format!("some {line}\n")),
+        ]));
+        assert_eq!(rows.map(|rows| rows.len()), Ok(3));
+        assert!(pressures(&texts(&[])).is_err_and(|reason| reason == "unsupported"));
+        assert!(pressures(&[]).is_err_and(|reason| reason == "not asked"));
+    }
+}

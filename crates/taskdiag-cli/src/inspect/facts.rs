@@ -1,0 +1,233 @@
+//! Finds out all that the page about a process says.
+
+use std::ops::ControlFlow;
+
+use taskdiag::files::{self, Kind};
+use taskdiag::sockets::{self, Row, SocketField};
+use taskdiag::{
+    Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Verdict,
+};
+
+use super::page::{Cell, Facts, Kept, OfKind, Reason};
+use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
+use super::{cgroup, unit};
+use crate::maps;
+use crate::outcome::Failure;
+use crate::source::SourceOptions;
+
+/// A process has no more ancestors than that; a loop would be one of numbers that are used again.
+const MOST_PARENTS: usize = 256;
+
+/// Asks about one process.
+pub struct Inspector<'a> {
+    handle: Handle,
+    from: &'a SourceOptions,
+    pid: u32,
+}
+
+/// Why a section is missing.
+fn reason(error: &Error) -> Reason {
+    match error.kind() {
+        ErrorKind::NoSuchTask => "gone",
+        kind => kind.as_str(),
+    }
+}
+
+impl<'a> Inspector<'a> {
+    /// Asks about a process.
+    pub fn new(from: &'a SourceOptions, pid: u32) -> Inspector<'a> {
+        Inspector {
+            handle: from.handle_for_many(),
+            from,
+            pid,
+        }
+    }
+
+    /// Finds out everything. `environ` has the names of variables, if they are asked for.
+    pub fn facts(&mut self, environ: Option<Vec<String>>) -> Result<Facts, Failure> {
+        let mut fields = fields_of_process();
+        if environ.is_some() {
+            fields |= Field::Environ;
+        }
+        let process = match self.handle.query(&Query::process(self.pid).fields(fields)) {
+            Ok(process) => process,
+            Err(error) if error.kind() == ErrorKind::NoSuchTask => return Err(self.no_process()),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(task) = process.tasks().next() else {
+            return Err(self.no_process());
+        };
+        let facts = Facts {
+            own: self.query(
+                Query::process(std::process::id()),
+                NAMESPACES.map(|(_, field)| field).into_iter().collect(),
+            ),
+            parents: self.parents(&task),
+            threads: self.query(
+                Query::threads_of(self.pid),
+                fields_of(Section::Threads) | Field::StartNs,
+            ),
+            user_threads: self.user_threads(&task),
+            cgroup: self.cgroup(&task),
+            settings: settings(&task),
+            mappings: self.mappings(),
+            files: self.files(&process),
+            sockets: self.sockets(&process),
+            environ,
+            process,
+        };
+        self.check_identity(&facts)?;
+        Ok(facts)
+    }
+
+    /// All values have to be of one process, though each was asked for by its number.
+    fn check_identity(&mut self, facts: &Facts) -> Result<(), Failure> {
+        let identity = |snapshot: &Snapshot| snapshot.tasks().next().and_then(|task| task.identity().ok());
+        let again = self.query(Query::process(self.pid), Field::StartNs.into());
+        if again.ok().as_ref().and_then(identity) == identity(&facts.process) {
+            return Ok(());
+        }
+        Err(Failure::Unanswered(format!(
+            "pid {}: it ended while it was looked at",
+            self.pid
+        )))
+    }
+
+    fn query(&mut self, query: Query, fields: Fields) -> Result<Snapshot, Reason> {
+        let answer = self.handle.query(&query.fields(fields));
+        answer.map_err(|error| reason(&error))
+    }
+
+    /// Says that there is no such process, or that it is a thread of one.
+    fn no_process(&mut self) -> Failure {
+        let pid = self.pid;
+        let of_thread = Filter::parse(&format!("tid == {pid}")).ok().and_then(|filter| {
+            let threads = self
+                .handle
+                .query(&Query::threads().fields(Field::Pid | Field::Tid).filter(filter));
+            threads.ok()?.tasks().next()?.pid().ok()
+        });
+        Failure::Unanswered(match of_thread {
+            Some(process) if process != pid => {
+                format!("pid {pid}: it is a thread of process {process}: taskdiag inspect {process}")
+            }
+            _ => format!("pid {pid}: no such process"),
+        })
+    }
+
+    /// The ancestors, as far as they are seen.
+    fn parents(&mut self, task: &Task<'_>) -> Vec<Snapshot> {
+        let fields = fields_of(Section::Parents) | Field::Ppid | Field::StartNs;
+        let mut parents: Vec<Snapshot> = Vec::new();
+        let (mut next, mut child) = (task.ppid(), task.identity());
+        while let (Ok(pid @ 1..), Ok(younger)) = (next, child) {
+            let Ok(parent) = self.query(Query::process(pid), fields) else {
+                break;
+            };
+            let Some(found) = parent.tasks().next() else { break };
+            (next, child) = (found.ppid(), found.identity());
+            // A process is not older than its parent: the number was used again.
+            if !child.is_ok_and(|older: Identity| older.start_ticks() <= younger.start_ticks()) {
+                break;
+            }
+            parents.push(parent);
+            if parents.len() == MOST_PARENTS {
+                break;
+            }
+        }
+        parents
+    }
+
+    /// How many threads the process's real user has, which is what the limit `nproc` counts.
+    fn user_threads(&mut self, task: &Task<'_>) -> Result<u64, Reason> {
+        let uid = task.uid().map_err(Absent::as_str)?;
+        let filter = Filter::parse(&format!("uid == {uid}")).map_err(|_| "unsupported")?;
+        let query = Query::threads().filter(filter);
+        let threads = self.query(query, Field::Tid.into())?;
+        let is_by_bpf = threads.answers().any(|(_, answer)| answer == Ok(SourceId::Bpf));
+        // Who does not see all of them can't count them.
+        if !is_by_bpf && self.handle.support().procfs_complete.verdict != Verdict::Yes {
+            return Err("denied");
+        }
+        Ok(threads.len() as u64)
+    }
+
+    fn cgroup(&self, task: &Task<'_>) -> Vec<cgroup::Text> {
+        let files = cgroup::files();
+        match task.cgroup() {
+            Ok(path) => self.handle.cgroup_files(path, &files),
+            Err(reason) => files.iter().map(|_| Err(reason)).collect(),
+        }
+    }
+
+    fn mappings(&self) -> Result<Vec<maps::FileSum>, Reason> {
+        let found = maps::by_file(self.pid, &self.from.broker(), self.from.patience());
+        found.map_err(|error| reason(&error))
+    }
+
+    fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
+        let mut request = files::Request::default();
+        request.filter.uses = files::Uses::FD;
+        request.wants = files::Wants::STAT;
+        let mut kinds: Vec<OfKind> = Vec::new();
+        let answer = self.handle.files(process, &request, |_, file| {
+            let kind = match file.kind {
+                Ok(Kind::Anon(kind)) => kind.name(),
+                Ok(kind) => kind.name(),
+                Err(reason) => reason.as_str(),
+            };
+            let deleted = u64::from(file.is_deleted() == Ok(true));
+            match kinds.iter_mut().find(|of| of.kind == kind) {
+                Some(of) => {
+                    of.count += 1;
+                    of.deleted += deleted;
+                }
+                None => kinds.push(OfKind {
+                    kind,
+                    count: 1,
+                    deleted,
+                }),
+            }
+            ControlFlow::Continue(())
+        });
+        let answer = answer.map_err(|error| reason(&error))?;
+        if answer.denied > 0 {
+            return Err("denied");
+        }
+        kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.kind.cmp(b.kind)));
+        Ok(kinds)
+    }
+
+    fn sockets(&mut self, process: &Snapshot) -> Result<Vec<Vec<Cell>>, Reason> {
+        let mut request = sockets::Request::default();
+        request.owned = true;
+        request.wants = sockets::Wants::OWNERS | sockets::Wants::PEERS;
+        let mut rows = Vec::new();
+        let answer = self.handle.sockets(process, &request, |socket| {
+            let row = Row::new(socket);
+            let cell = |field: SocketField| crate::sockets::item(&row, field).map(Kept::new);
+            rows.push(SOCKET_FIELDS.map(cell).into());
+            ControlFlow::Continue(())
+        });
+        let answer = answer.map_err(|error| reason(&error))?;
+        match answer.processes_denied {
+            0 => Ok(rows),
+            _ => Err("denied"),
+        }
+    }
+}
+
+fn fields_of(section: Section) -> Fields {
+    section.fields().iter().copied().collect()
+}
+
+/// The settings of the unit of a process.
+fn settings(task: &Task<'_>) -> Result<Vec<taskdiag_core::text::unit::Setting>, Reason> {
+    let is_none = |unit: &[u8]| unit.is_empty();
+    match (task.user_unit(), task.unit()) {
+        (Err(reason), _) | (_, Err(reason)) => Err(reason.as_str()),
+        (Ok(unit), _) if !is_none(unit) => unit::read(unit, true).map_err(|_| "no unit file"),
+        (_, Ok(unit)) if !is_none(unit) => unit::read(unit, false).map_err(|_| "no unit file"),
+        _ => Err("no unit"),
+    }
+}

@@ -1,0 +1,132 @@
+//! `taskdiag inspect`: all of one process on one page.
+//!
+//! [`facts`] asks; [`page`] decides what the page says, without I/O; [`write`] writes it.
+
+mod cgroup;
+mod facts;
+mod page;
+mod sections;
+mod unit;
+mod write;
+
+use clap::Args as ClapArgs;
+use taskdiag::{Absent, Task};
+
+use crate::listing::{self, Machine};
+use crate::outcome::{say, say_denied, Failure, Outcome};
+use crate::output::document::{Document, Head};
+use crate::output::{Absences, Output};
+use crate::quantity;
+use crate::source::SourceOptions;
+use facts::Inspector;
+use page::{page, Body, Facts, Part};
+pub use sections::{Info, Section, Shape, LIMITED, SECTIONS};
+
+/// Show everything about one process on one page
+///
+/// Identity, parents, credentials beside those that its systemd unit asked for, limits and what is
+/// used of them, cgroup, namespaces, memory, descriptors, sockets with their other ends, threads and
+/// what each waits for.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag inspect $$\n  \
+    taskdiag inspect 1234 --json | jq '.rows[0].limits'\n  \
+    taskdiag inspect 1234 --environ=PATH,HOME")]
+pub struct Args {
+    /// The process
+    #[arg(value_name = "PID", value_parser = quantity::pid)]
+    pid: u32,
+    /// Show the environment that it was started with, too, or these variables of it. Passwords can
+    /// be among them
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    environ: Option<Vec<String>>,
+    #[command(flatten)]
+    from: SourceOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Options about output.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    /// One JSON document with one row, which has a member for each section
+    #[arg(long, conflicts_with = "jsonl")]
+    json: bool,
+    /// The row alone, in one line
+    #[arg(long)]
+    jsonl: bool,
+    /// Exact numbers on the page: bytes and nanoseconds
+    #[arg(long)]
+    bytes: bool,
+    /// All rows of long lists
+    #[arg(long)]
+    all: bool,
+}
+
+impl OutputOptions {
+    fn machine(self) -> Option<Machine> {
+        match (self.json, self.jsonl) {
+            (true, _) => Some(Machine::Json),
+            (_, true) => Some(Machine::Jsonl),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let facts = Inspector::new(&args.from, args.pid).facts(args.environ)?;
+    let parts = page(&facts).ok_or_else(|| Failure::Unanswered(format!("pid {}: no such process", args.pid)))?;
+    match args.output.machine() {
+        Some(machine) => write_document(machine, &facts, &parts)?,
+        None => {
+            let look = write::Look {
+                exact: args.output.bytes,
+                all: args.output.all,
+            };
+            write::for_people(&parts, look)?;
+        }
+    }
+    Ok(report(&parts))
+}
+
+fn write_document(machine: Machine, facts: &Facts, parts: &[Part<'_>]) -> std::io::Result<()> {
+    let answers = facts.process.answers();
+    let sources = answers.filter_map(|(group, answer)| Some((group.name(), answer.ok()?.name())));
+    let head = Head::new("inspect", sources.collect(), facts.process.counters().named());
+    let mut output = Output::new();
+    let mut document = Document::begin(output.buffer(), machine, &head, None::<[&str; 0]>);
+    document.row(output.buffer(), |out| write::as_json(out, parts));
+    document.end(output.buffer(), |_| {});
+    output.finish()
+}
+
+/// Says what is missing. What this kernel does not have is only said on the page.
+fn report(parts: &[Part<'_>]) -> Outcome {
+    let mut absences = Absences::new();
+    let mut count = |task: &Task<'_>, part: &Part<'_>| {
+        for &field in part.section.fields() {
+            if let Err(reason) = task.value(field) {
+                if reason != Absent::Unsupported {
+                    absences.count(field, reason);
+                }
+            }
+        }
+    };
+    let mut outcome = Outcome::Complete;
+    for part in parts {
+        let key = part.section.info().key;
+        match &part.body {
+            Ok(Body::Task(task)) => count(task, part),
+            Ok(Body::Tasks(tasks)) => tasks.iter().for_each(|task| count(task, part)),
+            Err("denied") => outcome = outcome.and(say_denied(format_args!("{key}: denied"))),
+            Err("no answer") => {
+                say(format_args!("{key}: no answer (--patience waits longer)"));
+                outcome = Outcome::Partial;
+            }
+            _ => {}
+        }
+    }
+    listing::report_absences(&[(&absences, 0)]).and(outcome)
+}

@@ -1,0 +1,375 @@
+//! What the page about a process says: a pure function of what was found out.
+
+use taskdiag::{Absent, Arguments, Snapshot, Task, Value};
+use taskdiag_core::text::unit::Setting;
+
+use super::cgroup::{self, Text};
+use super::sections::{Section, NAMESPACES, SECTIONS};
+use super::unit;
+use crate::maps::FileSum;
+pub use crate::output::descriptors::Kept;
+use crate::output::descriptors::Shown;
+
+/// Why something is missing, in a word.
+pub type Reason = &'static str;
+
+/// A value, or why it is missing.
+pub type Cell = Result<Kept, Reason>;
+
+/// What was found out about a process.
+#[derive(Debug)]
+pub struct Facts {
+    /// The process, with [`fields_of_process`](super::sections::fields_of_process).
+    pub process: Snapshot,
+    /// The caller's own process, with its namespaces.
+    pub own: Result<Snapshot, Reason>,
+    /// Its parent, the parent of that, and so on.
+    pub parents: Vec<Snapshot>,
+    /// Its threads.
+    pub threads: Result<Snapshot, Reason>,
+    /// How many threads its real user has.
+    pub user_threads: Result<u64, Reason>,
+    /// The files of its cgroup: [`cgroup::files`].
+    pub cgroup: Vec<Text>,
+    /// The settings of its unit.
+    pub settings: Result<Vec<Setting>, Reason>,
+    /// Its mappings by file.
+    pub mappings: Result<Vec<FileSum>, Reason>,
+    /// Its descriptors by kind.
+    pub files: Result<Vec<OfKind>, Reason>,
+    /// Its sockets, with the values of the section.
+    pub sockets: Result<Vec<Vec<Cell>>, Reason>,
+    /// The names of variables that are asked for; all, if there are none. `None`: not asked.
+    pub environ: Option<Vec<String>>,
+}
+
+/// Descriptors of files of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfKind {
+    /// The kind.
+    pub kind: &'static str,
+    /// How many there are.
+    pub count: u64,
+    /// How many of them are of files without a name.
+    pub deleted: u64,
+}
+
+/// A part of the page.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Which section it is.
+    pub section: Section,
+    /// What it has.
+    pub body: Result<Body<'a>, Reason>,
+}
+
+/// What a part of the page has, by the shape of its section.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// The task whose fields are shown.
+    Task(Task<'a>),
+    /// The tasks whose fields are shown.
+    Tasks(Vec<Task<'a>>),
+    /// A value for each key.
+    Values(Vec<Cell>),
+    /// Rows of such values.
+    List(Vec<Vec<Cell>>),
+}
+
+/// A value that is kept.
+pub fn cell(value: Value<'_>) -> Kept {
+    Kept::new(Shown::Plain(value))
+}
+
+/// A limit; `None` is unlimited.
+pub fn limit(limit: Option<u64>) -> Kept {
+    match limit {
+        Some(limit) => cell(Value::Unsigned(limit)),
+        None => cell(Value::Text(b"unlimited")),
+    }
+}
+
+fn number(value: u64) -> Cell {
+    Ok(cell(Value::Unsigned(value)))
+}
+
+/// The page, section by section. `None` if the process is not among the facts.
+pub fn page(facts: &Facts) -> Option<Vec<Part<'_>>> {
+    let task = facts.process.tasks().next()?;
+    let parts = SECTIONS.iter().filter_map(|&(section, _)| {
+        let body = body(section, facts, task)?;
+        Some(Part { section, body })
+    });
+    Some(parts.collect())
+}
+
+fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result<Body<'a>, Reason>> {
+    let body = match section {
+        Section::Parents => Ok(Body::Tasks(
+            facts.parents.iter().flat_map(|parent| parent.tasks().next()).collect(),
+        )),
+        Section::Threads => facts
+            .threads
+            .as_ref()
+            .map(|threads| Body::Tasks(threads.tasks().collect()))
+            .map_err(|reason| *reason),
+        Section::Unit => facts
+            .settings
+            .as_ref()
+            .map(|settings| Body::List(unit::compare(settings, &task)))
+            .map_err(|reason| *reason),
+        Section::Limits => limits(facts, &task).map(Body::List),
+        Section::CgroupUse => match facts.cgroup.iter().find(|text| text.is_ok()) {
+            Some(_) => Ok(Body::Values(cgroup::used(&facts.cgroup))),
+            None => Err(why_no_cgroup(facts)),
+        },
+        Section::Pressure => cgroup::pressures(&facts.cgroup).map(Body::List),
+        Section::Namespaces => Ok(Body::List(namespaces(facts, &task))),
+        Section::Mappings => mappings(&facts.mappings).map(Body::List),
+        Section::Files => files(&facts.files).map(Body::List),
+        Section::Sockets => facts.sockets.clone().map(Body::List),
+        Section::Environ => {
+            let names = facts.environ.as_ref()?;
+            let environ = task.environ().map_err(Absent::as_str);
+            environ.map(|environ| Body::List(variables(environ, names)))
+        }
+        _ => Ok(Body::Task(task)),
+    };
+    Some(body)
+}
+
+fn why_no_cgroup(facts: &Facts) -> Reason {
+    let reasons = facts.cgroup.iter().filter_map(|text| text.as_ref().err());
+    reasons.copied().next().unwrap_or(Absent::Unsupported).as_str()
+}
+
+/// A row for each limit: what counts, what is allowed, what is used.
+fn limits(facts: &Facts, task: &Task<'_>) -> Result<Vec<Vec<Cell>>, Reason> {
+    const SECOND: u64 = 1_000_000_000;
+    let used = |limit: &str| -> Result<u64, Reason> {
+        let used = match limit {
+            "cpu" => task
+                .utime_ns()
+                .and_then(|user| Ok(user.saturating_add(task.stime_ns()?) / SECOND)),
+            "data" => task.data_bytes(),
+            "stack" => task.stack_bytes(),
+            "rss" => task.rss_bytes(),
+            "nproc" => return facts.user_threads,
+            "nofile" => task.fd_count().map(u64::from),
+            "memlock" => task.locked_bytes(),
+            "as" => task.vsize_bytes(),
+            "sigpending" => task.sig_queued_count(),
+            // The limit is the highest priority, where 40 is a nice value of -20.
+            "nice" => task.nice().map(|nice| u64::try_from(20 - nice).unwrap_or(0)),
+            "rtprio" => task.rt_priority().map(u64::from),
+            _ => return Err("none"),
+        };
+        used.map_err(Absent::as_str)
+    };
+    let limits = task.limits().map_err(Absent::as_str)?;
+    let row = |(name, soft, hard): (&'static str, Option<u64>, Option<u64>)| {
+        let used = used(name);
+        let percent = match (used, soft) {
+            (Err(reason), _) => Err(reason),
+            (_, None | Some(0)) => Err("none"),
+            (Ok(used), Some(soft)) => Ok(cell(Value::Float(used as f64 * 100.0 / soft as f64))),
+        };
+        vec![
+            Ok(cell(Value::Text(name.as_bytes()))),
+            Ok(limit(soft)),
+            Ok(limit(hard)),
+            used.map(|used| cell(Value::Unsigned(used))),
+            percent,
+        ]
+    };
+    Ok(limits.iter().map(row).collect())
+}
+
+fn namespaces(facts: &Facts, task: &Task<'_>) -> Vec<Vec<Cell>> {
+    let own = facts.own.as_ref().ok().and_then(|own| own.tasks().next());
+    let row = |(name, field): (&'static str, taskdiag::Field)| {
+        let theirs = task.value(field).map_err(Absent::as_str);
+        let ours = match (&facts.own, own.as_ref()) {
+            (Err(reason), _) => Err(*reason),
+            (_, None) => Err("gone"),
+            (_, Some(own)) => own.value(field).map_err(Absent::as_str),
+        };
+        let is_own = theirs.and_then(|theirs| Ok(cell(Value::Flag(theirs == ours?))));
+        vec![Ok(cell(Value::Text(name.as_bytes()))), theirs.map(cell), is_own]
+    };
+    NAMESPACES.into_iter().map(row).collect()
+}
+
+fn mappings(found: &Result<Vec<FileSum>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
+    let known = |bytes: Result<u64, Absent>| bytes.map(|bytes| cell(Value::Unsigned(bytes))).map_err(Absent::as_str);
+    let row = |sum: &FileSum| {
+        vec![
+            known(sum.rss_bytes),
+            number(sum.size_bytes),
+            known(sum.dirty_bytes),
+            number(sum.mappings),
+            Ok(cell(Value::Text(&sum.name))),
+        ]
+    };
+    Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
+}
+
+fn files(found: &Result<Vec<OfKind>, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
+    let row = |of: &OfKind| {
+        vec![
+            Ok(cell(Value::Text(of.kind.as_bytes()))),
+            number(of.count),
+            number(of.deleted),
+        ]
+    };
+    Ok(found.as_ref().map_err(|reason| *reason)?.iter().map(row).collect())
+}
+
+/// The variables of an environment with these names, in its order; all if there are no names. One
+/// that is asked for and not there has no value.
+fn variables(environ: Arguments<'_>, names: &[String]) -> Vec<Vec<Cell>> {
+    let row = |name: &[u8], value: Option<&[u8]>| {
+        let value = value.map(|value| cell(Value::Text(value)));
+        vec![Ok(cell(Value::Text(name))), value.ok_or("none")]
+    };
+    let split = |entry: &[u8]| -> (Vec<u8>, Option<Vec<u8>>) {
+        match entry.iter().position(|&byte| byte == b'=') {
+            Some(at) => (entry[..at].to_vec(), Some(entry[at + 1..].to_vec())),
+            None => (entry.to_vec(), None),
+        }
+    };
+    let all: Vec<_> = environ.iter().map(split).collect();
+    let is_asked = |name: &[u8]| names.is_empty() || names.iter().any(|asked| asked.as_bytes() == name);
+    let found = all.iter().filter(|(name, _)| is_asked(name));
+    let mut rows: Vec<Vec<Cell>> = found.map(|(name, value)| row(name, value.as_deref())).collect();
+    let is_missing = |asked: &&String| all.iter().all(|(name, _)| name != asked.as_bytes());
+    rows.extend(names.iter().filter(is_missing).map(|name| row(name.as_bytes(), None)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag::{Field, Handle, Query};
+
+    use super::super::sections::fields_of_process;
+    use super::*;
+
+    /// Facts about this process.
+    pub fn facts() -> Facts {
+        let pid = std::process::id();
+        let fields = fields_of_process() | Field::Environ;
+        let mut handle = Handle::new();
+        let mut query = |query: Query| handle.query(&query).expect("our own process");
+        Facts {
+            process: query(Query::process(pid).fields(fields)),
+            own: Ok(query(Query::process(pid).fields(fields))),
+            parents: Vec::new(),
+            threads: Err("no answer"),
+            user_threads: Ok(3),
+            cgroup: vec![Err(Absent::Gone); cgroup::files().len()],
+            settings: Err("none"),
+            mappings: Err("denied"),
+            files: Ok(vec![OfKind {
+                kind: "fifo",
+                count: 2,
+                deleted: 0,
+            }]),
+            sockets: Ok(Vec::new()),
+            environ: None,
+        }
+    }
+
+    fn part<'a>(parts: &'a [Part<'_>], section: Section) -> &'a Result<Body<'a>, Reason> {
+        &parts
+            .iter()
+            .find(|part| part.section == section)
+            .expect("a section")
+            .body
+    }
+
+    fn row<'a>(parts: &'a [Part<'_>], section: Section, name: &str) -> &'a [Cell] {
+        let Ok(Body::List(rows)) = part(parts, section) else {
+            panic!("{section:?} is no list")
+        };
+        let is_named = |row: &&Vec<Cell>| {
+            let first = row[0].as_ref().map(|first| first.shown().compared());
+            first == Ok(Ok(Value::Text(name.as_bytes())))
+        };
+        rows.iter().find(is_named).expect("a row")
+    }
+
+    /// Check that sections that are missing have their reasons, and that the others are there.
+    #[test]
+    fn missing_sections_have_reasons() {
+        let facts = facts();
+        let parts = page(&facts).expect("a process");
+        let reason = |section| part(&parts, section).as_ref().err().copied();
+        assert_eq!(reason(Section::Threads), Some("no answer"));
+        assert_eq!(reason(Section::Mappings), Some("denied"));
+        assert_eq!(reason(Section::CgroupUse), Some("gone"));
+        assert_eq!((reason(Section::Unit), reason(Section::Memory)), (Some("none"), None));
+        assert!(parts.iter().all(|part| part.section != Section::Environ));
+        assert_eq!(parts.len(), SECTIONS.len() - 1);
+    }
+
+    /// Check that limits are beside what is used of them.
+    #[test]
+    fn limits_are_compared() {
+        let facts = facts();
+        let parts = page(&facts).expect("a process");
+        let value = |name: &str, at: usize| -> Result<Value<'static>, Reason> {
+            match row(&parts, Section::Limits, name)[at].as_ref() {
+                Ok(kept) => match kept.shown().compared()? {
+                    Value::Unsigned(number) => Ok(Value::Unsigned(number)),
+                    Value::Float(number) => Ok(Value::Float(number)),
+                    _ => Err("another value"),
+                },
+                Err(reason) => Err(*reason),
+            }
+        };
+        assert_eq!(value("nproc", 3), Ok(Value::Unsigned(3)));
+        let task = facts.process.task(0);
+        assert_eq!(
+            value("nofile", 3),
+            Ok(Value::Unsigned(task.fd_count().expect("a number").into()))
+        );
+        assert_eq!(value("core", 3), Err("none"));
+        let (_, soft, _) = task.limits().expect("limits").iter().nth(7).expect("nofile");
+        match soft {
+            Some(soft) => assert_eq!(value("nofile", 1), Ok(Value::Unsigned(soft))),
+            None => assert_eq!(value("nofile", 4), Err("none")),
+        }
+    }
+
+    /// Check that a namespace that is also the caller's own is known to be.
+    #[test]
+    fn namespaces_are_compared() {
+        let mut facts = facts();
+        let is_own = |facts: &Facts| row(&page(facts).expect("a process"), Section::Namespaces, "net")[2].clone();
+        assert!(is_own(&facts).is_ok_and(|own| own.shown().compared() == Ok(Value::Flag(true))));
+        facts.own = Err("denied");
+        assert!(is_own(&facts).is_err_and(|reason| reason == "denied"));
+    }
+
+    /// Check that only variables that are asked for are shown, and that one may have no value.
+    #[test]
+    fn variables_are_chosen() {
+        let environ = Arguments::new(b"A=1\0B=x=y\0C\0A=2\0");
+        let shown = |names: &[&str]| -> Vec<String> {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let text = |cell: &Cell| match cell {
+                Ok(kept) => kept
+                    .shown()
+                    .compared()
+                    .map_or_else(str::to_owned, |value| value.to_string()),
+                Err(reason) => format!("({reason})"),
+            };
+            let rows = variables(environ, &names);
+            rows.iter()
+                .map(|row| row.iter().map(text).collect::<Vec<_>>().join(" "))
+                .collect()
+        };
+        assert_eq!(shown(&[]), ["A 1", "B x=y", "C (none)", "A 2"]);
+        assert_eq!(shown(&["B", "D"]), ["B x=y", "D (none)"]);
+    }
+}

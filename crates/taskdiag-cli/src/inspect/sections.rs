@@ -1,0 +1,486 @@
+//! The sections of the page about one process: which values each has.
+
+use taskdiag::sockets::SocketField;
+use taskdiag::{Field, Fields, Kind};
+
+use crate::output::named::{key, RowKey};
+
+/// What is known of a section before a process is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// The key in JSON.
+    pub key: &'static str,
+    /// The title on the page.
+    pub title: &'static str,
+    /// What it has.
+    pub meaning: &'static str,
+    /// Its values.
+    pub shape: Shape,
+}
+
+/// Which values a section has.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Fields of the process.
+    Fields(&'static [Field]),
+    /// Fields of other tasks, a row for each.
+    Tasks(&'static [Field]),
+    /// Values with keys of their own.
+    Values(&'static [RowKey]),
+    /// Rows of such values.
+    List(&'static [RowKey]),
+}
+
+/// The sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each has its name
+pub enum Section {
+    Process,
+    Parents,
+    Credentials,
+    Unit,
+    Limits,
+    Cgroup,
+    CgroupUse,
+    Pressure,
+    Namespaces,
+    Scheduling,
+    Memory,
+    Rollup,
+    Mappings,
+    Io,
+    Files,
+    Sockets,
+    Threads,
+    Signals,
+    Environ,
+}
+
+/// All sections, in the order of the page.
+pub const SECTIONS: [(Section, Info); 19] = [
+    section(
+        Section::Process,
+        "process",
+        "Process",
+        "What it is.",
+        Shape::Fields(PROCESS),
+    ),
+    section(
+        Section::Parents,
+        "parents",
+        "Parents",
+        "Its parent, the parent of that, and so on.",
+        Shape::Tasks(PARENT),
+    ),
+    section(
+        Section::Credentials,
+        "credentials",
+        "Credentials",
+        "Whose rights it has, and which.",
+        Shape::Fields(CREDENTIALS),
+    ),
+    section(
+        Section::Unit,
+        "unit",
+        "What its systemd unit asked for",
+        "Settings of the unit about credentials, beside what the process has.",
+        Shape::List(&UNIT),
+    ),
+    section(
+        Section::Limits,
+        "limits",
+        "Limits",
+        "Resource limits (getrlimit(2)), and how much of each is used.",
+        Shape::List(&LIMITS),
+    ),
+    section(
+        Section::Cgroup,
+        "cgroup",
+        "Control group",
+        "Where it is in the tree of cgroups.",
+        Shape::Fields(CGROUP),
+    ),
+    section(
+        Section::CgroupUse,
+        "cgroup_use",
+        "What the control group uses",
+        "What all processes of the cgroup and those below use together, and what they may use.",
+        Shape::Values(&CGROUP_USE),
+    ),
+    section(
+        Section::Pressure,
+        "pressure",
+        "What the control group waits for",
+        "How much of the time tasks of the cgroup waited for a resource (PSI).",
+        Shape::List(&PRESSURE),
+    ),
+    section(
+        Section::Namespaces,
+        "namespaces",
+        "Namespaces",
+        "Its namespaces, and whether the caller is in the same.",
+        Shape::List(&NAMESPACE),
+    ),
+    section(
+        Section::Scheduling,
+        "scheduling",
+        "Scheduling",
+        "How it runs.",
+        Shape::Fields(SCHEDULING),
+    ),
+    section(
+        Section::Memory,
+        "memory",
+        "Memory",
+        "What it uses.",
+        Shape::Fields(MEMORY),
+    ),
+    section(
+        Section::Rollup,
+        "rollup",
+        "Its share of memory",
+        "Sums over its page tables (smaps_rollup).",
+        Shape::Fields(ROLLUP),
+    ),
+    section(
+        Section::Mappings,
+        "mappings",
+        "Mappings",
+        "Mapped files, and mappings without a file that have the same name, the largest first.",
+        Shape::List(&MAPPING),
+    ),
+    section(
+        Section::Io,
+        "io",
+        "Input and output",
+        "What it read and wrote.",
+        Shape::Fields(IO),
+    ),
+    section(
+        Section::Files,
+        "files",
+        "Descriptors",
+        "How many descriptors of each kind of file it has.",
+        Shape::List(&FILES),
+    ),
+    section(
+        Section::Sockets,
+        "sockets",
+        "Sockets",
+        "The sockets that it has descriptors of.",
+        Shape::List(&SOCKET),
+    ),
+    section(
+        Section::Threads,
+        "threads",
+        "Threads",
+        "Its threads, and what each waits for.",
+        Shape::Tasks(THREAD),
+    ),
+    section(
+        Section::Signals,
+        "signals",
+        "Signals",
+        "Signals that wait, and what happens with others.",
+        Shape::Fields(SIGNALS),
+    ),
+    section(
+        Section::Environ,
+        "environ",
+        "Environment",
+        "The environment that it was started with. With --environ.",
+        Shape::List(&ENVIRON),
+    ),
+];
+
+const fn section(
+    section: Section,
+    key: &'static str,
+    title: &'static str,
+    meaning: &'static str,
+    shape: Shape,
+) -> (Section, Info) {
+    let info = Info {
+        key,
+        title,
+        meaning,
+        shape,
+    };
+    (section, info)
+}
+
+#[rustfmt::skip]
+const PROCESS: &[Field] = &[
+    Field::Pid, Field::Ppid, Field::Comm, Field::Cmdline, Field::State, Field::StartTime, Field::ElapsedNs, Field::Sid,
+    Field::Pgid, Field::Tty, Field::ThreadsCount, Field::TracerPid, Field::Exe, Field::Cwd, Field::Root,
+];
+
+const PARENT: &[Field] = &[
+    Field::Pid,
+    Field::Comm,
+    Field::User,
+    Field::StartTime,
+    Field::Unit,
+    Field::Cmdline,
+];
+
+#[rustfmt::skip]
+const CREDENTIALS: &[Field] = &[
+    Field::User, Field::Uid, Field::Euid, Field::Suid, Field::Fsuid, Field::Group, Field::Gid, Field::Egid, Field::Sgid,
+    Field::Fsgid, Field::Groups, Field::CapEffective, Field::CapPermitted, Field::CapInheritable, Field::CapBounding,
+    Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::SecurityLabel, Field::Loginuid,
+];
+
+#[rustfmt::skip]
+const CGROUP: &[Field] = &[
+    Field::Cgroup, Field::Unit, Field::UserUnit, Field::Slice, Field::ContainerName, Field::ContainerId,
+    Field::ContainerRuntime, Field::PodUid,
+];
+
+#[rustfmt::skip]
+const SCHEDULING: &[Field] = &[
+    Field::Policy, Field::Priority, Field::Nice, Field::RtPriority, Field::Affinity, Field::Processor, Field::UtimeNs,
+    Field::StimeNs, Field::RunDelayNs, Field::VoluntarySwitches, Field::InvoluntarySwitches,
+];
+
+#[rustfmt::skip]
+const MEMORY: &[Field] = &[
+    Field::VsizeBytes, Field::RssBytes, Field::RssAnonBytes, Field::RssFileBytes, Field::RssShmemBytes, Field::PeakRssBytes,
+    Field::SwapBytes, Field::LockedBytes, Field::PageTableBytes, Field::MinFaults, Field::MajFaults, Field::OomScore,
+    Field::OomScoreAdj,
+];
+
+const ROLLUP: &[Field] = &[
+    Field::PssBytes,
+    Field::UssBytes,
+    Field::PssAnonBytes,
+    Field::PssFileBytes,
+    Field::PssShmemBytes,
+    Field::SwapPssBytes,
+];
+
+const IO: &[Field] = &[
+    Field::ReadBytes,
+    Field::WriteBytes,
+    Field::CancelledWriteBytes,
+    Field::ReadChars,
+    Field::WriteChars,
+    Field::FdCount,
+];
+
+const THREAD: &[Field] = &[
+    Field::Tid,
+    Field::State,
+    Field::Wchan,
+    Field::Processor,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::Comm,
+];
+
+const SIGNALS: &[Field] = &[
+    Field::SigPending,
+    Field::SigSharedPending,
+    Field::SigBlocked,
+    Field::SigIgnored,
+    Field::SigCaught,
+];
+
+/// The namespaces, each with its name.
+pub const NAMESPACES: [(&str, Field); 9] = [
+    ("pid", Field::NsPid),
+    ("pid_for_children", Field::NsPidForChildren),
+    ("mnt", Field::NsMnt),
+    ("net", Field::NsNet),
+    ("user", Field::NsUser),
+    ("uts", Field::NsUts),
+    ("ipc", Field::NsIpc),
+    ("cgroup", Field::NsCgroup),
+    ("time", Field::NsTime),
+];
+
+const UNIT: [RowKey; 4] = [
+    key("setting", Kind::Text, "The setting, as systemd.exec(5) has it."),
+    key("asked", Kind::Text, "What the unit's files say."),
+    key("actual", Kind::Text, "What the process has."),
+    key(
+        "agrees",
+        Kind::Flag,
+        "Whether the process has what was asked for, and no more rights.",
+    ),
+];
+
+const LIMITS: [RowKey; 5] = [
+    key("limit", Kind::Text, "The limit."),
+    key("soft", Kind::Count, "What counts, or unlimited."),
+    key("hard", Kind::Count, "To what the process may raise it, or unlimited."),
+    key(
+        "used",
+        Kind::Count,
+        "How much is used, in the limit's unit, where that can be told.",
+    ),
+    key("used_percent", Kind::Percent, "The same in percent of the soft limit."),
+];
+
+/// Values that can be `unlimited`, which is no number.
+pub const LIMITED: [&str; 7] = [
+    "soft",
+    "hard",
+    "memory_high_bytes",
+    "memory_max_bytes",
+    "swap_max_bytes",
+    "cpu_max_percent",
+    "tasks_max_count",
+];
+
+/// The figures of a cgroup. [`super::cgroup`] has where each comes from.
+pub const CGROUP_USE: [RowKey; 19] = [
+    key("memory_bytes", Kind::Bytes, "memory.current"),
+    key("memory_peak_bytes", Kind::Bytes, "memory.peak"),
+    key(
+        "memory_high_bytes",
+        Kind::Bytes,
+        "memory.high: above, processes are slowed down.",
+    ),
+    key(
+        "memory_max_bytes",
+        Kind::Bytes,
+        "memory.max: above, processes are killed.",
+    ),
+    key("swap_bytes", Kind::Bytes, "memory.swap.current"),
+    key("swap_max_bytes", Kind::Bytes, "memory.swap.max"),
+    key("oom_kills_count", Kind::Count, "memory.events, oom_kill"),
+    key("cpu_ns", Kind::Nanoseconds, "cpu.stat, usage_usec"),
+    key("cpu_user_ns", Kind::Nanoseconds, "cpu.stat, user_usec"),
+    key("cpu_system_ns", Kind::Nanoseconds, "cpu.stat, system_usec"),
+    key("cpu_max_percent", Kind::Percent, "cpu.max, in percent of one processor"),
+    key("throttled_count", Kind::Count, "cpu.stat, nr_throttled"),
+    key("throttled_ns", Kind::Nanoseconds, "cpu.stat, throttled_usec"),
+    key("read_bytes", Kind::Bytes, "io.stat, rbytes of all devices"),
+    key("write_bytes", Kind::Bytes, "io.stat, wbytes of all devices"),
+    key("read_count", Kind::Count, "io.stat, rios of all devices"),
+    key("write_count", Kind::Count, "io.stat, wios of all devices"),
+    key("tasks_count", Kind::Count, "pids.current"),
+    key("tasks_max_count", Kind::Count, "pids.max"),
+];
+
+const PRESSURE: [RowKey; 6] = [
+    key("resource", Kind::Text, "cpu, memory or io."),
+    key("waiting", Kind::Text, "some: any task waited; full: all tasks did."),
+    key("avg10_percent", Kind::Percent, "Of the last 10 seconds."),
+    key("avg60_percent", Kind::Percent, "Of the last minute."),
+    key("avg300_percent", Kind::Percent, "Of the last five minutes."),
+    key("total_ns", Kind::Nanoseconds, "In all."),
+];
+
+const NAMESPACE: [RowKey; 3] = [
+    key("namespace", Kind::Text, "Which namespace."),
+    key("inode", Kind::Id, "Its number, as in /proc/PID/ns."),
+    key("own", Kind::Flag, "Whether it is the caller's own, too."),
+];
+
+const MAPPING: [RowKey; 5] = [
+    key("rss_bytes", Kind::Bytes, "What of it is resident."),
+    key("size_bytes", Kind::Bytes, "Their size."),
+    key("dirty_bytes", Kind::Bytes, "What of it was written to."),
+    key("mappings_count", Kind::Count, "How many mappings."),
+    key("name", Kind::Text, "The file, or the kernel's word for what has none."),
+];
+
+const FILES: [RowKey; 3] = [
+    key(
+        "kind",
+        Kind::Text,
+        "The kind of file, or the object of the kernel: as in files, kind or anon_kind.",
+    ),
+    key("descriptors_count", Kind::Count, "How many descriptors."),
+    key(
+        "deleted_count",
+        Kind::Count,
+        "How many of them are of files without a name.",
+    ),
+];
+
+const ENVIRON: [RowKey; 2] = [
+    key("name", Kind::Text, "What is before the first equals sign."),
+    key("value", Kind::Text, "What is behind it; absent if there is none."),
+];
+
+/// What is shown of sockets.
+pub const SOCKET_FIELDS: [SocketField; 15] = [
+    SocketField::Family,
+    SocketField::Type,
+    SocketField::Protocol,
+    SocketField::State,
+    SocketField::RecvQueueBytes,
+    SocketField::SendQueueBytes,
+    SocketField::LocalAddr,
+    SocketField::LocalPort,
+    SocketField::RemoteAddr,
+    SocketField::RemotePort,
+    SocketField::Path,
+    SocketField::Inode,
+    SocketField::Netns,
+    SocketField::Owners,
+    SocketField::Peers,
+];
+
+const SOCKET: [RowKey; SOCKET_FIELDS.len()] = {
+    let mut keys = [key("", Kind::Id, ""); SOCKET_FIELDS.len()];
+    let mut index = 0;
+    while index < keys.len() {
+        let field = SOCKET_FIELDS[index];
+        keys[index] = key(field.name(), field.kind(), field.meaning());
+        index += 1;
+    }
+    keys
+};
+
+impl Section {
+    /// What is known of it.
+    pub fn info(self) -> &'static Info {
+        &SECTIONS[self as usize].1
+    }
+
+    /// The fields of tasks that it shows.
+    pub fn fields(self) -> &'static [Field] {
+        match self.info().shape {
+            Shape::Fields(fields) | Shape::Tasks(fields) => fields,
+            Shape::Values(_) | Shape::List(_) => &[],
+        }
+    }
+}
+
+/// The fields of the process itself that the page takes, but for its environment.
+pub fn fields_of_process() -> Fields {
+    let shown = SECTIONS.iter().filter_map(|(_, info)| match info.shape {
+        Shape::Fields(fields) => Some(fields.iter().copied()),
+        _ => None,
+    });
+    let namespaces = NAMESPACES.iter().map(|(_, field)| *field);
+    // What limits are compared with, and what tells one process from another.
+    let others = [
+        Field::StartNs,
+        Field::Limits,
+        Field::DataBytes,
+        Field::StackBytes,
+        Field::SigQueuedCount,
+    ];
+    shown.flatten().chain(namespaces).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that sections are found by their number, and have keys of their own.
+    #[test]
+    fn sections_have_keys() {
+        for (index, (section, info)) in SECTIONS.iter().enumerate() {
+            assert_eq!(*section as usize, index);
+            assert!(SECTIONS[..index].iter().all(|(_, other)| other.key != info.key));
+            assert!(!info.meaning.is_empty() && !info.title.is_empty());
+        }
+        assert!(fields_of_process().contains(Field::PssBytes) && !fields_of_process().contains(Field::Environ));
+    }
+}

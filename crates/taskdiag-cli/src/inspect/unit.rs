@@ -1,0 +1,277 @@
+//! What a systemd unit asks for in the way of credentials, beside what a process has.
+//!
+//! Pure, but for [`read`], which looks for the unit's files where systemd does (systemd.unit(5)).
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use taskdiag::{Absent, Mask, Task, Value};
+use taskdiag_core::names;
+use taskdiag_core::text::unit::{self, Setting};
+
+use super::page::{cell, Cell};
+
+/// Where units of the system are, those that count most first.
+const SYSTEM: [&str; 12] = [
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+    "/run/systemd/system.attached",
+];
+
+/// The same of units of users, without those in their homes.
+const USER: [&str; 5] = [
+    "/etc/systemd/user",
+    "/run/systemd/user",
+    "/usr/local/lib/systemd/user",
+    "/usr/lib/systemd/user",
+    "/usr/share/systemd/user",
+];
+
+/// A file of settings that is larger is none.
+const LARGEST: u64 = 1 << 20;
+
+/// The settings that are compared, all of the section `Service`, or of what else has processes.
+const SCALARS: [&str; 4] = ["User", "Group", "DynamicUser", "NoNewPrivileges"];
+const LISTS: [&str; 3] = ["SupplementaryGroups", "CapabilityBoundingSet", "AmbientCapabilities"];
+
+/// The settings of a unit with those of its drop-ins, in the order in which they count. Why there
+/// are none: it has no file.
+pub fn read(name: &[u8], is_of_user: bool) -> Result<Vec<Setting>, Absent> {
+    let directories: &[&str] = if is_of_user { &USER } else { &SYSTEM };
+    let names: Vec<Vec<u8>> = std::iter::once(name.to_vec()).chain(unit::template(name)).collect();
+    let mut settings = Vec::new();
+    let main = names.iter().find_map(|name| {
+        let paths = directories.iter().map(|directory| path(directory, name));
+        paths.filter_map(|path| read_file(&path)).next()
+    });
+    let mut is_known = main.is_some();
+    settings.extend(main.map(|text| unit::settings(&text)).unwrap_or_default());
+    for path in drop_ins(&names, directories).into_values() {
+        if let Some(text) = read_file(&path) {
+            is_known = true;
+            settings.extend(unit::settings(&text));
+        }
+    }
+    if is_known {
+        Ok(settings)
+    } else {
+        Err(Absent::Gone)
+    }
+}
+
+fn path(directory: &str, name: &[u8]) -> PathBuf {
+    PathBuf::from(directory).join(OsStr::from_bytes(name))
+}
+
+fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
+    // Masked units are links to /dev/null.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+/// The drop-ins of a unit by their names, of each the one that counts.
+fn drop_ins(names: &[Vec<u8>], directories: &[&str]) -> BTreeMap<Vec<u8>, PathBuf> {
+    let mut found = BTreeMap::new();
+    for name in names.iter().flat_map(|name| drop_in_names(name)) {
+        for directory in directories {
+            let Ok(entries) = fs::read_dir(path(directory, &name)) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let file = entry.file_name().as_bytes().to_vec();
+                if file.ends_with(b".conf") {
+                    found.entry(file).or_insert_with(|| entry.path());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The directories of drop-ins of `a-b.service`: `a-b.service.d`, `a-.service.d`, `service.d`.
+fn drop_in_names(name: &[u8]) -> Vec<Vec<u8>> {
+    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
+        return Vec::new();
+    };
+    let (prefix, kind) = (&name[..dot], &name[dot..]);
+    let dashes = (0..prefix.len())
+        .rev()
+        .filter(|&at| prefix[at] == b'-' && at + 1 < prefix.len());
+    let mut names = vec![[name, b".d"].concat()];
+    names.extend(dashes.map(|at| [&prefix[..=at], kind, b".d"].concat()));
+    names.push([&kind[1..], b".d"].concat());
+    names
+}
+
+/// The rows of the section: of each setting that is there what was asked for, what the process has,
+/// and whether that agrees.
+pub fn compare(settings: &[Setting], task: &Task<'_>) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    for key in SCALARS {
+        let sections = [&b"Service"[..], b"Socket", b"Mount", b"Swap"];
+        let asked = sections
+            .iter()
+            .find_map(|section| unit::last(settings, section, key.as_bytes()));
+        if let Some(asked) = asked {
+            let (actual, agrees) = scalar(key, asked, task);
+            rows.push(row(key, asked, actual, agrees));
+        }
+    }
+    for key in LISTS {
+        if let Some(values) = unit::list(settings, b"Service", key.as_bytes()) {
+            let (actual, agrees) = list(key, &values, task);
+            rows.push(row(key, &values.join(&b' '), actual, agrees));
+        }
+    }
+    rows
+}
+
+fn row(key: &str, asked: &[u8], actual: Cell, agrees: Result<bool, &'static str>) -> Vec<Cell> {
+    vec![
+        Ok(cell(Value::Text(key.as_bytes()))),
+        Ok(cell(Value::Text(asked))),
+        actual,
+        agrees.map(|agrees| cell(Value::Flag(agrees))),
+    ]
+}
+
+/// A value of the process, and whether it is the one that was asked for.
+type Compared = (Cell, Result<bool, &'static str>);
+
+fn scalar(key: &str, asked: &[u8], task: &Task<'_>) -> Compared {
+    let owner = |name: Result<&[u8], Absent>, id: Result<u32, Absent>| {
+        let both = name.and_then(|name| Ok((name, id?)));
+        match both {
+            Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
+            // It is made of what only systemd knows.
+            Ok((name, _)) if asked.contains(&b'%') => (Ok(cell(Value::Text(name))), Err("none")),
+            Ok((name, id)) => {
+                let agrees = asked == name || asked == id.to_string().as_bytes();
+                (Ok(cell(Value::Text(name))), Ok(agrees))
+            }
+        }
+    };
+    match key {
+        "User" => owner(task.user(), task.euid()),
+        "Group" => owner(task.group(), task.egid()),
+        "NoNewPrivileges" => match task.no_new_privs() {
+            Err(reason) => (Err(reason.as_str()), Err(reason.as_str())),
+            // Other settings imply it.
+            Ok(actual) => (Ok(cell(Value::Flag(actual))), Ok(actual || !is_yes(asked))),
+        },
+        _ => (Err("none"), Err("none")),
+    }
+}
+
+fn is_yes(value: &[u8]) -> bool {
+    [&b"1"[..], b"yes", b"y", b"true", b"t", b"on"]
+        .iter()
+        .any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Compared {
+    let actual = match key {
+        "CapabilityBoundingSet" => task.cap_bounding(),
+        "AmbientCapabilities" => task.cap_ambient(),
+        _ => return (Err("none"), Err("none")),
+    };
+    let Mask(actual) = match actual {
+        Ok(actual) => actual,
+        Err(reason) => return (Err(reason.as_str()), Err(reason.as_str())),
+    };
+    // Other settings may take capabilities away, and the program may drop some. It never gets any.
+    let agrees = capabilities(asked).map(|asked| actual & !asked == 0).ok_or("none");
+    (Ok(cell(Value::Text(names_of(actual).as_bytes()))), agrees)
+}
+
+/// The names of a set of capabilities, as units have them.
+fn names_of(set: u64) -> String {
+    let name = |bit: u32| match names::CAPABILITIES.get(bit as usize) {
+        Some(name) => format!("CAP_{}", name.to_ascii_uppercase()),
+        None => format!("CAP_{bit}"),
+    };
+    let members = (0..u64::BITS).filter(|bit| set >> bit & 1 != 0);
+    members.map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// The set that lists of capabilities make: they add up, and those that begin with `~` are taken
+/// away; from all, if such a list is the first. `None` if a name is not known.
+fn capabilities(lists: &[Vec<u8>]) -> Option<u64> {
+    let mut set = None;
+    for list in lists {
+        let (is_taken, words) = match list.strip_prefix(b"~") {
+            Some(words) => (true, words),
+            None => (false, &list[..]),
+        };
+        let mut these = 0;
+        let words = words.split(|byte| byte.is_ascii_whitespace());
+        for word in words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()) {
+            these |= 1 << names::capability(std::str::from_utf8(word).ok()?)?;
+        }
+        set = Some(match (set, is_taken) {
+            (None, true) => !these,
+            (Some(set), true) => set & !these,
+            (before, false) => before.unwrap_or(0) | these,
+        });
+    }
+    Some(set.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that lists of capabilities add up, and are taken away from all or from those before.
+    #[test]
+    fn capabilities_add_up() {
+        let of = |lists: &[&str]| capabilities(&lists.iter().map(|list| list.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(of(&["CAP_CHOWN cap_kill"]), Some(1 | 1 << 5));
+        assert_eq!(of(&["CAP_CHOWN", "CAP_KILL"]), Some(1 | 1 << 5));
+        assert_eq!(of(&["~CAP_CHOWN"]), Some(!1));
+        assert_eq!(of(&["CAP_CHOWN CAP_KILL", "~CAP_KILL"]), Some(1));
+        assert_eq!((of(&[]), of(&["CAP_WHATEVER"])), (Some(0), None));
+    }
+
+    /// Check that sets have the names that units take.
+    #[test]
+    fn sets_have_names() {
+        assert_eq!(names_of(1 | 1 << 5), "CAP_CHOWN CAP_KILL");
+        assert_eq!((names_of(0), names_of(1 << 63)), (String::new(), "CAP_63".to_owned()));
+        let all = names_of(u64::MAX);
+        assert_eq!(capabilities(&[all.into_bytes()]), Some(u64::MAX));
+    }
+
+    /// Check where drop-ins are looked for, and that what is no unit has none.
+    #[test]
+    fn drop_ins_have_directories() {
+        let names = drop_in_names(b"a-b.service");
+        assert_eq!(
+            names,
+            ["a-b.service.d", "a-.service.d", "service.d"].map(|name| name.as_bytes().to_vec())
+        );
+        assert!(drop_in_names(b"x").is_empty());
+    }
+
+    /// Check what counts as yes.
+    #[test]
+    fn yes_has_several_words() {
+        assert!(is_yes(b"yes") && is_yes(b"True") && !is_yes(b"no") && !is_yes(b""));
+    }
+}

@@ -1,0 +1,405 @@
+//! How the page is written: for people, and as JSON.
+
+use std::io;
+
+use taskdiag::{Field, Kind, Task, Value};
+
+use super::page::{Body, Cell, Part};
+use super::sections::{Section, Shape};
+use crate::output::cell::{formatted, Cells, Column};
+use crate::output::descriptors::{self, Shown};
+use crate::output::named::{write_value, RowKey};
+use crate::output::table::{terminal_width, Align, Table};
+use crate::output::terminal::Style;
+use crate::output::{json, people, text, Absences, Output};
+
+/// So many rows of a list are shown to people.
+const MOST: usize = 12;
+
+/// Limits that are in bytes.
+const IN_BYTES: [&[u8]; 8] = [
+    b"fsize",
+    b"data",
+    b"stack",
+    b"core",
+    b"rss",
+    b"memlock",
+    b"as",
+    b"msgqueue",
+];
+
+/// How the page is shown to people.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Bytes and nanoseconds, not units.
+    pub exact: bool,
+    /// All rows of lists.
+    pub all: bool,
+}
+
+/// Writes the page for people.
+pub fn for_people(parts: &[Part<'_>], look: Look) -> io::Result<()> {
+    let mut output = Output::new();
+    let mut writer = Writer {
+        look,
+        named: Cells::new(look.exact, true),
+        plain: Cells::new(look.exact, false),
+    };
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            output.buffer().push(b'\n');
+        }
+        title(&mut output, part.section.info().title)?;
+        writer.part(part).write(&mut output, terminal_width())?;
+        let more = part.rows().unwrap_or(0).saturating_sub(look.rows(part.section));
+        if more > 0 {
+            let mut note = Table::new([Align::Left], 1).wrapping();
+            note.cell(|out| formatted(out, format_args!("  and {more} more: --all shows them")));
+            note.write(&mut output, terminal_width())?;
+        }
+    }
+    output.finish()
+}
+
+impl Look {
+    /// How many rows of a section are shown.
+    fn rows(self, section: Section) -> usize {
+        match section {
+            Section::Parents | Section::Mappings | Section::Files | Section::Sockets | Section::Threads
+                if !self.all =>
+            {
+                MOST
+            }
+            _ => usize::MAX,
+        }
+    }
+}
+
+/// Makes tables of parts of the page.
+struct Writer {
+    look: Look,
+    /// Values as names, and as numbers.
+    named: Cells,
+    plain: Cells,
+}
+
+impl Writer {
+    fn part(&mut self, part: &Part<'_>) -> Table {
+        let look = self.look;
+        let rows = part.rows().unwrap_or(0).min(look.rows(part.section));
+        match (&part.body, part.section.info().shape) {
+            (Err(reason), _) => missing(reason),
+            (Ok(Body::Task(task)), Shape::Fields(fields)) => self.fields(task, fields),
+            (Ok(Body::Values(values)), Shape::Values(keys)) => of_values(values, keys, look),
+            (Ok(_), _) if rows == 0 => missing("none"),
+            (Ok(Body::Tasks(tasks)), Shape::Tasks(fields)) => self.tasks(&tasks[..rows], fields),
+            (Ok(Body::List(list)), _) if part.section == Section::Sockets => of_sockets(&list[..rows], look),
+            (Ok(Body::List(list)), Shape::List(keys)) => of_list(&list[..rows], keys, part.section, look),
+            _ => missing("none"),
+        }
+    }
+
+    fn fields(&mut self, task: &Task<'_>, fields: &[Field]) -> Table {
+        let mut table = Table::new([Align::Left; 2], fields.len()).wrapping();
+        for &field in fields {
+            label(&mut table, field.name());
+            table.cell(|out| match task.value(field) {
+                Ok(value) => self.value(out, field, value),
+                Err(reason) => missing_text(out, reason.as_str()),
+            });
+        }
+        table
+    }
+
+    fn value(&mut self, out: &mut Vec<u8>, field: Field, value: Value<'_>) {
+        let mut named = Vec::new();
+        self.named.value(&mut named, field, value);
+        match field.info().kind {
+            // Both: names are not unique, and numbers say little.
+            Kind::User | Kind::GroupId => {
+                let mut number = Vec::new();
+                self.plain.value(&mut number, field, value);
+                out.extend_from_slice(&number);
+                if named != number {
+                    out.extend_from_slice(b" (");
+                    out.extend_from_slice(&named);
+                    out.push(b')');
+                }
+            }
+            // Long sets go on in the next line between two of their members.
+            Kind::Capabilities | Kind::Signals => {
+                for &byte in &named {
+                    out.push(byte);
+                    if byte == b',' {
+                        out.push(b' ');
+                    }
+                }
+            }
+            _ => out.extend_from_slice(&named),
+        }
+    }
+
+    fn tasks(&mut self, tasks: &[Task<'_>], fields: &[Field]) -> Table {
+        let columns: Vec<Column> = fields.iter().map(|&field| Column::of(field)).collect();
+        let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+        let mut table = indented(columns.iter().map(Column::align), &names);
+        let mut absences = Absences::new();
+        for task in tasks {
+            for (index, column) in columns.iter().enumerate() {
+                table.cell(|out| {
+                    if index == 0 {
+                        out.extend_from_slice(b"  ");
+                    }
+                    self.named.write(out, *column, task, &mut absences);
+                });
+            }
+        }
+        table
+    }
+}
+
+impl Part<'_> {
+    /// How many rows it has, if it is a list.
+    fn rows(&self) -> Option<usize> {
+        match self.body.as_ref().ok()? {
+            Body::Tasks(tasks) => Some(tasks.len()),
+            Body::List(rows) => Some(rows.len()),
+            _ => None,
+        }
+    }
+}
+
+fn title(output: &mut Output, title: &str) -> io::Result<()> {
+    let mut table = Table::new([Align::Left], 1).wrapping();
+    table.style(0, |_| Style::Bold);
+    table.cell(|out| out.extend_from_slice(title.as_bytes()));
+    table.write(output, terminal_width())
+}
+
+/// What stands for a value that is missing.
+fn missing_text(out: &mut Vec<u8>, reason: &str) {
+    match reason {
+        "none" => out.push(b'-'),
+        reason => formatted(out, format_args!("- ({reason})")),
+    }
+}
+
+fn missing(reason: &str) -> Table {
+    let mut table = Table::new([Align::Left], 1);
+    table.cell(|out| {
+        out.extend_from_slice(b"  ");
+        missing_text(out, reason);
+    });
+    table
+}
+
+fn label(table: &mut Table, name: &str) {
+    table.cell(|out| formatted(out, format_args!("  {name}")));
+}
+
+/// A table whose first column is a little to the right.
+fn indented(aligns: impl IntoIterator<Item = Align>, names: &[&str]) -> Table {
+    let mut table = Table::new(aligns, MOST);
+    let first = format!("  {}", names.first().copied().unwrap_or_default());
+    let names: Vec<&str> = std::iter::once(first.as_str())
+        .chain(names.iter().skip(1).copied())
+        .collect();
+    table.headings(names);
+    table
+}
+
+fn write_cell(out: &mut Vec<u8>, key: &RowKey, cell: &Cell, exact: bool) {
+    match cell {
+        Err(reason) => missing_text(out, reason),
+        Ok(kept) => match kept.shown() {
+            Shown::Descriptors(owners) => descriptors::people(out, owners),
+            Shown::Plain(Value::Unsigned(ns)) if key.kind == Kind::Nanoseconds && !exact => {
+                people::exact_duration(out, ns);
+            }
+            Shown::Plain(Value::Float(number)) => formatted(out, format_args!("{number:.1}")),
+            Shown::Plain(value) => write_value(out, key, Ok(value), exact),
+        },
+    }
+}
+
+/// Values, one below the other, and behind them what this kernel or this cgroup does not have.
+fn of_values(values: &[Cell], keys: &[RowKey], look: Look) -> Table {
+    const UNSUPPORTED: &str = "unsupported";
+    let mut table = Table::new([Align::Left; 2], keys.len()).wrapping();
+    let mut others = Vec::new();
+    for (key, value) in keys.iter().zip(values) {
+        if value.as_ref().err() == Some(&UNSUPPORTED) {
+            others.push(key.name);
+            continue;
+        }
+        label(&mut table, key.name);
+        table.cell(|out| write_cell(out, key, value, look.exact));
+    }
+    if !others.is_empty() {
+        label(&mut table, "- (unsupported)");
+        table.cell(|out| out.extend_from_slice(others.join(", ").as_bytes()));
+    }
+    table
+}
+
+fn align(key: &RowKey) -> Align {
+    if key.kind.is_number() {
+        Align::Right
+    } else {
+        Align::Left
+    }
+}
+
+fn of_list(rows: &[Vec<Cell>], keys: &[RowKey], section: Section, look: Look) -> Table {
+    let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    let mut table = indented(keys.iter().map(align), &names);
+    for row in rows {
+        let is_of_bytes = section == Section::Limits
+            && row.first().is_some_and(|name| {
+                let name = name.as_ref().map(|name| name.shown().compared());
+                IN_BYTES.iter().any(|known| name == Ok(Ok(Value::Text(known))))
+            });
+        for (index, (key, cell)) in keys.iter().zip(row).enumerate() {
+            let mut key = *key;
+            if is_of_bytes && key.kind == Kind::Count {
+                key.kind = Kind::Bytes;
+            }
+            table.cell(|out| {
+                if index == 0 {
+                    out.extend_from_slice(b"  ");
+                }
+                write_cell(out, &key, cell, look.exact);
+            });
+        }
+    }
+    table
+}
+
+/// Sockets in fewer columns than they have values.
+fn of_sockets(rows: &[Vec<Cell>], look: Look) -> Table {
+    use taskdiag::sockets::SocketField as Of;
+    let names = ["proto", "state", "recv", "send", "local", "remote", "owners", "peers"];
+    let aligns = [
+        Align::Left,
+        Align::Left,
+        Align::Right,
+        Align::Right,
+        Align::Left,
+        Align::Left,
+        Align::Left,
+        Align::Left,
+    ];
+    let mut table = indented(aligns, &names);
+    for row in rows {
+        let put = |out: &mut Vec<u8>, field: Of| {
+            let at = super::sections::SOCKET_FIELDS.iter().position(|other| *other == field);
+            match at.and_then(|at| row.get(at)) {
+                Some(Ok(kept)) => match kept.shown() {
+                    Shown::Descriptors(owners) => descriptors::people(out, owners),
+                    Shown::Plain(Value::Text(bytes)) => text::escape(out, bytes),
+                    Shown::Plain(Value::Unsigned(bytes)) if field.kind() == Kind::Bytes && !look.exact => {
+                        people::size(out, bytes);
+                    }
+                    Shown::Plain(value) => formatted(out, format_args!("{value}")),
+                },
+                _ => out.push(b'-'),
+            }
+        };
+        let text_of = |field: Of| {
+            let mut out = Vec::new();
+            put(&mut out, field);
+            out
+        };
+        let end = |out: &mut Vec<u8>, addr: Of, port: Of| {
+            let (addr, port) = (text_of(addr), text_of(port));
+            match (&addr[..], &port[..]) {
+                (b"-", b"-") => out.push(b'-'),
+                (addr, b"-") => out.extend_from_slice(addr),
+                (addr, port) if addr.contains(&b':') => {
+                    out.push(b'[');
+                    out.extend_from_slice(addr);
+                    out.extend_from_slice(b"]:");
+                    out.extend_from_slice(port);
+                }
+                (addr, port) => {
+                    out.extend_from_slice(if addr == b"-" { b"*" } else { addr });
+                    out.push(b':');
+                    out.extend_from_slice(port);
+                }
+            }
+        };
+        table.cell(|out| {
+            out.extend_from_slice(b"  ");
+            match &text_of(Of::Protocol)[..] {
+                b"-" => {
+                    put(out, Of::Family);
+                    out.push(b'/');
+                    put(out, Of::Type);
+                }
+                protocol => out.extend_from_slice(protocol),
+            }
+        });
+        table.cell(|out| put(out, Of::State));
+        table.cell(|out| put(out, Of::RecvQueueBytes));
+        table.cell(|out| put(out, Of::SendQueueBytes));
+        table.cell(|out| match &text_of(Of::Path)[..] {
+            b"-" => end(out, Of::LocalAddr, Of::LocalPort),
+            path => out.extend_from_slice(path),
+        });
+        table.cell(|out| end(out, Of::RemoteAddr, Of::RemotePort));
+        table.cell(|out| put(out, Of::Owners));
+        table.cell(|out| put(out, Of::Peers));
+    }
+    table
+}
+
+/// Appends the page as a JSON object: a key for each section that there is, and the reasons of the
+/// others.
+pub fn as_json(out: &mut Vec<u8>, parts: &[Part<'_>]) {
+    let mut before = b'{';
+    for part in parts {
+        let (Ok(body), info) = (&part.body, part.section.info()) else {
+            continue;
+        };
+        out.push(before);
+        before = b',';
+        json::string(out, info.key);
+        out.push(b':');
+        match (body, info.shape) {
+            (Body::Task(task), Shape::Fields(fields)) => task_json(out, task, fields),
+            (Body::Tasks(tasks), Shape::Tasks(fields)) => {
+                json::list(out, tasks.iter(), |out, task| task_json(out, task, fields));
+            }
+            (Body::Values(values), Shape::Values(keys)) => row_json(out, keys, values),
+            (Body::List(rows), Shape::List(keys)) => {
+                json::list(out, rows.iter(), |out, row| row_json(out, keys, row));
+            }
+            _ => out.extend_from_slice(b"null"),
+        }
+    }
+    let absent = parts
+        .iter()
+        .filter_map(|part| Some((part.section.info().key, part.body.as_ref().err()?)));
+    let absent: Vec<(&str, &str)> = absent.map(|(key, reason)| (key, *reason)).collect();
+    if !absent.is_empty() {
+        out.push(before);
+        out.extend_from_slice(b"\"absent\":");
+        json::object(out, &absent, |&(key, reason)| {
+            (key, move |out: &mut Vec<u8>| json::string(out, reason))
+        });
+    }
+    out.push(b'}');
+}
+
+fn task_json(out: &mut Vec<u8>, task: &Task<'_>, fields: &[Field]) {
+    json::Rows::new(fields, false).write(out, task, &[], &mut Absences::new());
+}
+
+fn row_json(out: &mut Vec<u8>, keys: &[RowKey], row: &[Cell]) {
+    let names: Vec<&'static str> = keys.iter().map(|key| key.name).collect();
+    let cells: Vec<descriptors::Item<'_>> = row
+        .iter()
+        .map(|cell| cell.as_ref().map(|kept| kept.shown()).map_err(|reason| *reason))
+        .collect();
+    json::named_row(out, &names, &cells);
+}

@@ -1,0 +1,141 @@
+//! The files of a cgroup of the unified hierarchy (`Documentation/admin-guide/cgroup-v2.rst`).
+
+use super::number::decimal;
+
+/// A number, as in `memory.current`.
+pub fn number(text: &[u8]) -> Option<u64> {
+    decimal(text.trim_ascii())
+}
+
+/// A limit, as in `memory.max`. `Some(None)` is `max`, which is no limit.
+pub fn limit(text: &[u8]) -> Option<Option<u64>> {
+    match text.trim_ascii() {
+        b"max" => Some(None),
+        digits => Some(Some(decimal(digits)?)),
+    }
+}
+
+/// The number behind a word at the beginning of a line, as in `cpu.stat` and `memory.events`.
+pub fn value(text: &[u8], word: &[u8]) -> Option<u64> {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    lines.find_map(|line| decimal(line.strip_prefix(word)?.strip_prefix(b" ")?.trim_ascii()))
+}
+
+/// `cpu.max`: how many microseconds of each period the processors may be used; without the first
+/// there is no limit.
+pub fn quota(text: &[u8]) -> Option<(Option<u64>, u64)> {
+    let mut words = text.trim_ascii().split(|&byte| byte == b' ');
+    let quota = limit(words.next()?)?;
+    Some((quota, decimal(words.next()?)?))
+}
+
+/// The sum over all devices of a number of `io.stat`, such as `rbytes`. An empty text is a cgroup
+/// that did nothing yet.
+pub fn io_sum(text: &[u8], word: &[u8]) -> Option<u64> {
+    let values = text
+        .split(|&byte| byte == b'\n' || byte == b' ')
+        .filter_map(|pair| pair.strip_prefix(word)?.strip_prefix(b"="));
+    let mut sum = 0u64;
+    for value in values {
+        sum = sum.checked_add(decimal(value)?)?;
+    }
+    Some(sum)
+}
+
+/// How much of the time tasks waited for a resource (`Documentation/accounting/psi.rst`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pressure {
+    /// In percent, over the last 10 seconds.
+    pub avg10: f64,
+    /// Over the last minute.
+    pub avg60: f64,
+    /// Over the last five minutes.
+    pub avg300: f64,
+    /// In microseconds, since the cgroup was made.
+    pub total_us: u64,
+}
+
+/// A line of a file of pressure: `some` if any task waits, `full` if all do.
+pub fn pressure(text: &[u8], line: &[u8]) -> Option<Pressure> {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let rest = lines.find_map(|other| other.strip_prefix(line)?.strip_prefix(b" "))?;
+    let value = |word: &[u8]| {
+        let mut pairs = rest.trim_ascii().split(|&byte| byte == b' ');
+        pairs.find_map(|pair| pair.strip_prefix(word)?.strip_prefix(b"="))
+    };
+    let average = |word: &[u8]| -> Option<f64> {
+        let text = std::str::from_utf8(value(word)?).ok()?;
+        let number: f64 = text.parse().ok()?;
+        (0.0..=100.0).contains(&number).then_some(number)
+    };
+    Some(Pressure {
+        avg10: average(b"avg10")?,
+        avg60: average(b"avg60")?,
+        avg300: average(b"avg300")?,
+        total_us: decimal(value(b"total")?)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Check numbers, limits and the numbers of lines, and that what is none is not 0.
+    #[test]
+    fn files_have_numbers() {
+        assert_eq!(
+            (number(b"4096\n"), number(b"max\n"), number(b"")),
+            (Some(4096), None, None)
+        );
+        assert_eq!(
+            (limit(b"max\n"), limit(b"7\n"), limit(b"x")),
+            (Some(None), Some(Some(7)), None)
+        );
+        let stat = b"usage_usec 12\nuser_usec 5\nnr_throttled 0\n";
+        assert_eq!((value(stat, b"user_usec"), value(stat, b"usec")), (Some(5), None));
+        assert_eq!(value(stat, b"nr_throttled"), Some(0));
+        assert_eq!(
+            (quota(b"max 100000\n"), quota(b"50000 100000")),
+            (Some((None, 100_000)), Some((Some(50_000), 100_000)))
+        );
+        assert_eq!(quota(b"50000"), None);
+    }
+
+    /// Check that the numbers of all devices are added up, and that a cgroup that did nothing did
+    /// nothing.
+    #[test]
+    fn devices_are_added_up() {
+        let text = b"8:0 rbytes=10 wbytes=5 rios=1 wios=1 dbytes=0 dios=0\n8:16 rbytes=7 wbytes=0\n";
+        assert_eq!((io_sum(text, b"rbytes"), io_sum(text, b"wbytes")), (Some(17), Some(5)));
+        assert_eq!(
+            (io_sum(b"", b"rbytes"), io_sum(b"8:0 rbytes=x", b"rbytes")),
+            (Some(0), None)
+        );
+    }
+
+    /// Check both lines of a file of pressure.
+    #[test]
+    fn pressure_has_two_lines() {
+        let text =
+            b"some avg10=1.50 avg60=0.20 avg300=0.00 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n";
+        let some = pressure(text, b"some").expect("a line");
+        assert_eq!((some.avg10, some.avg60, some.total_us), (1.5, 0.2, 123));
+        assert_eq!(pressure(text, b"full").map(|full| full.total_us), Some(4));
+        assert_eq!(
+            pressure(b"some avg10=x avg60=0.20 avg300=0.00 total=123", b"some"),
+            None
+        );
+        assert_eq!(pressure(b"", b"some"), None);
+    }
+
+    proptest! {
+        /// Check that any bytes can be parsed.
+        #[test]
+        fn any_bytes_can_be_parsed(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (number(&text), limit(&text), quota(&text), value(&text, b"a"));
+            let _ = (io_sum(&text, b"a"), pressure(&text, b"some"));
+        }
+    }
+}
