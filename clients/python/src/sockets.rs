@@ -102,7 +102,9 @@ impl Asked {
         request
             .wants
             .set(Wants::OWNERS, has(|field| field == SocketField::Owners));
-        request.wants.set(Wants::PEERS, has(|field| field == SocketField::Peers));
+        request
+            .wants
+            .set(Wants::PEERS, has(|field| field == SocketField::Peers));
         request.wants.set(Wants::INFO, has(SocketField::is_info));
         if let Some(names) = narrowed.kinds {
             request.kinds = query::names(names)?
