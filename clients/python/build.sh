@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Makes the client's wheel and its source distribution: clients/python/build.sh [DIRECTORY]
 #
-# Without a directory they are in target/python/dist.
+# Without a directory they are in target/python/dist. PROFILE is cargo's (release), MATURIN a maturin
+# that is there already.
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 dist=$(realpath --canonicalize-missing "${1:-$root/target/python/dist}")
 venv=$root/target/python/build-venv
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target} PIP_DISABLE_PIP_VERSION_CHECK=1
+maturin=${MATURIN:-$venv/bin/maturin}
 
-if [ ! -x "$venv/bin/maturin" ]; then
+if [ ! -x "$maturin" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet "$(grep '^maturin==' tests/requirements.txt)"
 fi
 rm -rf "$dist"
-"$venv/bin/maturin" build --quiet --release --locked --out "$dist"
-"$venv/bin/maturin" sdist --quiet --out "$dist"
+"$maturin" build --quiet --profile "${PROFILE:-release}" --locked --out "$dist"
+# This can't be told to be quiet.
+said=$("$maturin" sdist --out "$dist" 2>&1) || { echo "$said" >&2; exit 1; }

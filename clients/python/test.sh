@@ -24,12 +24,10 @@ quietly() {
     "$@" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
 }
 
-rm -rf "$work/wheels"
+MATURIN=$venv/bin/maturin PROFILE=dev quietly ./build.sh "$work/wheels"
 if [ -n "${SDIST:-}" ]; then
-    quietly "$venv/bin/maturin" sdist --out "$work/wheels"
+    rm "$work"/wheels/*.whl
     MATURIN_PEP517_ARGS=--profile=dev quietly "$venv/bin/pip" wheel --no-deps --wheel-dir "$work/wheels" "$work"/wheels/*.tar.gz
-else
-    quietly "$venv/bin/maturin" build --locked --profile dev --out "$work/wheels"
 fi
 "$venv/bin/pip" install --quiet --force-reinstall --no-deps "$work"/wheels/*.whl
 
