@@ -9,6 +9,7 @@ use taskdiag::files::{AnonKind, Answer, Filter, Kinds, Known, OpenFile, PathMatc
 use taskdiag::{Absent, Field, Fields, Kind, Query, Task, Value};
 
 use crate::errors;
+use crate::fork;
 use crate::handle::State;
 use crate::query;
 use crate::rows::{key, Cell, Key, Rows};
@@ -104,6 +105,7 @@ impl Asked {
     ///
     /// For names that are not known, and a path that leads nowhere.
     pub fn new(
+        py: Python<'_>,
         query: Query,
         chosen: Vec<usize>,
         given: [Option<&Bound<'_, PyAny>>; 2],
@@ -136,7 +138,8 @@ impl Asked {
         }
         filter.deleted = deleted;
         for path in paths {
-            let found = PathMatch::new(path, Duration::from_millis(200));
+            // A file server may not answer.
+            let found = fork::ask(py, || PathMatch::new(path, Duration::from_millis(200)))?;
             filter.paths.push(found.map_err(|error| errors::of(&error))?);
         }
         request.filter = filter;

@@ -265,7 +265,7 @@ impl Handle {
     }
 
     #[pyo3(signature = (fields = None, *, r#where = None, pids = None, uses = None, kinds = None, deleted = false,
-                        paths = vec![], patience = None))]
+                        paths = None, patience = None))]
     #[allow(clippy::too_many_arguments)]
     fn files(
         &self,
@@ -276,16 +276,17 @@ impl Handle {
         uses: Option<&Bound<'_, PyAny>>,
         kinds: Option<&Bound<'_, PyAny>>,
         deleted: bool,
-        paths: Vec<PathBuf>,
+        paths: Option<&Bound<'_, PyAny>>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
         let chosen = rows::chosen(fields, &files::KEYS, &files::usual())?;
         let query = narrowed(about(pids, None, None)?, r#where, patience, Budget::default())?;
-        let asked = Asked::new(query, chosen, [uses, kinds], deleted, &paths)?;
+        let paths = paths.map_or(Ok(Vec::new()), query::paths)?;
+        let asked = Asked::new(py, query, chosen, [uses, kinds], deleted, &paths)?;
         self.ask(py, |state| asked.ask(state))
     }
 
-    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, kinds = None, states = None, ports = vec![],
+    #[pyo3(signature = (fields = None, *, r#where = None, pids = None, kinds = None, states = None, ports = None,
                         listening = false, info = false, own_netns = false, patience = None))]
     #[allow(clippy::too_many_arguments)]
     fn sockets(
@@ -296,7 +297,7 @@ impl Handle {
         pids: Option<&Bound<'_, PyAny>>,
         kinds: Option<&Bound<'_, PyAny>>,
         states: Option<&Bound<'_, PyAny>>,
-        ports: Vec<u16>,
+        ports: Option<&Bound<'_, PyAny>>,
         listening: bool,
         info: bool,
         own_netns: bool,
@@ -309,7 +310,7 @@ impl Handle {
             kinds,
             states,
             filter: r#where,
-            ports,
+            ports: ports.map_or(Ok(Vec::new()), query::ports)?,
             listening,
             owned: pids.is_some(),
             own_netns,

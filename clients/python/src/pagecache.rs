@@ -1,7 +1,6 @@
 //! The page cache of files.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
@@ -10,6 +9,7 @@ use taskdiag::{Absent, Kind, Value};
 
 use crate::errors;
 use crate::fork;
+use crate::query;
 use crate::rows::{key, Key, Rows};
 use crate::table::{About, Table};
 
@@ -29,7 +29,8 @@ type File = (Vec<u8>, Result<u64, Absent>, Result<Usage, Absent>);
 /// The page cache of a file, or of each regular file below a directory, in the order of paths.
 #[pyfunction]
 #[pyo3(signature = (path, *, one_file_system = false, source = "auto"))]
-pub fn cachestat(py: Python<'_>, path: PathBuf, one_file_system: bool, source: &str) -> PyResult<Table> {
+pub fn cachestat(py: Python<'_>, path: &Bound<'_, PyAny>, one_file_system: bool, source: &str) -> PyResult<Table> {
+    let path = query::path(path)?;
     let source = match source {
         "auto" => Source::of_this_host(),
         "cachestat" => Source::Cachestat,

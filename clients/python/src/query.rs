@@ -1,9 +1,12 @@
 //! What a call asks for: fields, processes, limits.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBytes, PyString};
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot, Task};
 
 use crate::column::{Builder, Column};
@@ -80,10 +83,37 @@ pub fn pids(pids: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     }
 }
 
+/// A path: a text, bytes, or what os.fsencode() takes else.
+pub fn path(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let bytes = path.py().import("os")?.call_method1("fsencode", (path,))?;
+    Ok(PathBuf::from(OsString::from_vec(bytes.extract()?)))
+}
+
+/// Paths: one, or a list of them.
+pub fn paths(paths: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    let is_one = paths.is_instance_of::<PyString>() || paths.is_instance_of::<PyBytes>();
+    if is_one || paths.hasattr("__fspath__")? {
+        return Ok(vec![path(paths)?]);
+    }
+    paths.try_iter()?.map(|each| path(&each?)).collect()
+}
+
+/// Ports: one number, or a list of numbers.
+pub fn ports(ports: &Bound<'_, PyAny>) -> PyResult<Vec<u16>> {
+    let port = |port: &Bound<'_, PyAny>| {
+        let known = port.extract::<u16>();
+        known.map_err(|_| errors::invalid(format!("ports: {port} is no port")))
+    };
+    match ports.try_iter() {
+        Ok(list) => list.map(|each| port(&each?)).collect(),
+        Err(_) => Ok(vec![port(ports)?]),
+    }
+}
+
 /// A time in seconds.
 pub fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| errors::invalid(format!("{name}: {seconds} is no time in seconds")))
+        .map_err(|_| errors::invalid(format!("{name}: {seconds:?} is no time in seconds")))
 }
 
 /// A filter.

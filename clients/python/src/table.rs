@@ -8,7 +8,7 @@ use arrow_buffer::Buffer;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyString, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PySlice, PyString, PyTuple};
 use taskdiag::Kind;
 
 use crate::arrow::{self, Form};
@@ -92,11 +92,19 @@ impl Table {
         self.len
     }
 
-    fn __getitem__(slf: &Bound<'_, Self>, index: isize) -> PyResult<Row> {
-        Ok(Row {
-            index: slf.get().index(index)?,
-            table: slf.clone().unbind(),
-        })
+    /// A row; of a slice a list of rows.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let row = |index| {
+            let table = slf.clone().unbind();
+            Bound::new(slf.py(), Row { index, table })
+        };
+        match sliced(index, slf.get().len)? {
+            Some(places) => {
+                let rows = places.map(row).collect::<PyResult<Vec<_>>>()?;
+                Ok(PyList::new(slf.py(), rows)?.into_any())
+            }
+            None => Ok(row(slf.get().index(index.extract()?)?)?.into_any()),
+        }
     }
 
     fn __iter__(slf: &Bound<'_, Self>) -> Rows {
@@ -174,6 +182,16 @@ impl Table {
     fn __repr__(&self) -> String {
         format!("<taskdiag.Table of {} rows: {}>", self.len, self.columns().join(", "))
     }
+}
+
+/// The places that a slice is about, out of so many; `None` if it is no slice.
+fn sliced(index: &Bound<'_, PyAny>, len: usize) -> PyResult<Option<impl Iterator<Item = usize>>> {
+    let Ok(slice) = index.cast::<PySlice>() else {
+        return Ok(None);
+    };
+    let places = slice.indices(len as isize)?;
+    let place = move |number: usize| (places.start + places.step * number as isize) as usize;
+    Ok(Some((0..places.slicelength).map(place)))
 }
 
 fn pairs<'py, T: IntoPyObject<'py> + Copy>(
@@ -279,7 +297,14 @@ impl Column {
         self.values.len
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    /// A value; of a slice a list of values.
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = index.py();
+        if let Some(places) = sliced(index, self.values.len)? {
+            let values = places.map(|row| value::value(py, &self.values, row, Look::Native));
+            return Ok(Some(PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any()));
+        }
+        let index: isize = index.extract()?;
         let len = self.values.len as isize;
         let row = if index < 0 { index + len } else { index };
         if row < 0 || row >= len {

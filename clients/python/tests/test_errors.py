@@ -46,7 +46,7 @@ def test_filters_say_where_they_are_wrong() -> None:
         ({"pids": [1, 2**40]}, "no process id"),
         ({"pids": ["1"]}, "no process id"),
         ({"pids": 1, "children_of": 1}, "only one of"),
-        ({"patience": -1.0}, "patience: -1 is no time"),
+        ({"patience": -1.0}, "patience: -1.0 is no time"),
         ({"budget": float("nan")}, "budget"),
         ({"source": "ebpf"}, "sources are auto, bpf, procfs and broker"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import select
 import signal
@@ -194,6 +195,36 @@ def test_asyncio_events() -> None:
 
     pid, filename = run(main)
     assert pid > 0 and filename
+
+
+@pytest.mark.parametrize("seconds", [0, 0.001, 0.01, 0.05])
+def test_a_task_that_watches_is_cancelled(seconds: float) -> None:
+    async def main() -> None:
+        async def look() -> None:
+            async for _ in aio.watch("all", interval=0):
+                pass
+
+        # At another place of the query each time.
+        for _ in range(10):
+            looking = asyncio.create_task(look())
+            await asyncio.sleep(seconds)
+            looking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await looking
+
+    run(main)
+
+
+@pytest.mark.parametrize("interval", [-1, math.nan, math.inf, 1e300])
+def test_senseless_intervals(interval: float) -> None:
+    with pytest.raises(taskdiag.InvalidInput, match="interval"):
+        next(taskdiag.watch("pid", interval=interval))
+
+    async def main() -> None:
+        with pytest.raises(taskdiag.InvalidInput, match="interval"):
+            await anext(aiter(aio.watch("pid", interval=interval)))
+
+    run(main)
 
 
 def test_asyncio_queries(stopped: Stopped) -> None:

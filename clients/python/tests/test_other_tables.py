@@ -202,3 +202,32 @@ def test_senseless_paths() -> None:
     with pytest.raises(taskdiag.InvalidInput, match="cachestat and mincore"):
         taskdiag.cachestat("/", source="x")  # type: ignore[arg-type]
     assert ctypes.sizeof(ctypes.c_void_p) == 8
+
+
+def test_one_path_or_several(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/not utf-8 \xff"
+    with open(name, "w") as held:
+        fds = [held.fileno()]
+        given: list[Any] = [name, os.fsdecode(name), tmp_path, str(tmp_path), [name, "/dev/null"], (tmp_path,)]
+        for paths in given:
+            table = taskdiag.files("fd,name", pids=os.getpid(), uses="fd", paths=paths)
+            assert [row.fd for row in table if row.name == os.fsdecode(name)] == fds, paths
+        for path in (name, os.fsdecode(name), tmp_path):
+            assert len(taskdiag.cachestat(path)) == 1
+    senseless: list[Any] = [3, [3], [None]]
+    for paths in senseless:
+        with pytest.raises(TypeError):
+            taskdiag.files(paths=paths)
+
+
+def test_one_port_or_several() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        given: list[Any] = [port, [port], {port, 1}]
+        for ports in given:
+            (row,) = taskdiag.sockets("local_port", kinds="tcp", ports=ports, own_netns=True)
+            assert row.local_port == port
+    senseless: list[Any] = [-1, 65536, [65536], ["80"], "80", 2**70]
+    for ports in senseless:
+        with pytest.raises(taskdiag.InvalidInput, match="is no port"):
+            taskdiag.sockets(ports=ports)

@@ -189,6 +189,17 @@ with taskdiag.Handle(source="procfs") as handle:
     python(script)
 
 
+def test_slices_are_lists() -> None:
+    table = taskdiag.processes(["pid", "comm"])
+    pids = table.column("pid").to_list()
+    ends = [None, 0, 3, -2, 9**9]
+    for part in (slice(start, stop, step) for start in ends for stop in ends for step in (None, 2, -1)):
+        assert [row.pid for row in table[part]] == pids[part]
+        assert table.column("pid")[part] == pids[part]
+    with pytest.raises(ValueError, match="zero"):
+        table[::0]
+
+
 def test_empty_tables() -> None:
     table = taskdiag.processes(MIXED, where="pid == 0")
     assert len(table) == 0 and table.to_dicts() == [] and list(table) == []

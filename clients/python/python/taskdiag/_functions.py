@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from _thread import _local
 
+from taskdiag._errors import InvalidInput
 from taskdiag._taskdiag import Handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from os import PathLike
 
     from taskdiag._taskdiag import Table, _Source
 
@@ -139,7 +141,7 @@ def files(
     uses: Iterable[str] | str | None = None,
     kinds: Iterable[str] | str | None = None,
     deleted: bool = False,
-    paths: Iterable[str] = (),
+    paths: Iterable[str | bytes | PathLike[str]] | str | bytes | PathLike[str] = (),
     patience: float | None = None,
     source: _Source = "auto",
 ) -> Table:
@@ -149,7 +151,7 @@ def files(
     :param kinds: ``file``, ``dir``, ``char``, ``block``, ``fifo``, ``socket``, ``link``, ``anon``,
         or one of the objects of the kernel, such as ``epoll``.
     :param deleted: only files that have no name any more.
-    :param paths: only these files, and what is below these directories.
+    :param paths: only this file, or these, and what is below directories of them.
     """
     return _handle(source, None).files(
         fields,
@@ -158,7 +160,7 @@ def files(
         uses=uses,
         kinds=kinds,
         deleted=deleted,
-        paths=list(paths),
+        paths=paths,
         patience=patience,
     )
 
@@ -170,7 +172,7 @@ def sockets(
     pids: Iterable[int] | int | None = None,
     kinds: Iterable[str] | str | None = None,
     states: Iterable[str] | str | None = None,
-    ports: Iterable[int] = (),
+    ports: Iterable[int] | int = (),
     listening: bool = False,
     info: bool = False,
     own_netns: bool = False,
@@ -184,7 +186,7 @@ def sockets(
     :param pids: only sockets that these processes have.
     :param kinds: ``tcp``, ``udp``, ``raw``, ``unix``, ``netlink``, ``packet``, ``vsock``.
     :param states: as ss(8) names them: ``ESTAB``, ``LISTEN``, ``TIME-WAIT``.
-    :param ports: only sockets of IP with one of these ports, at either end.
+    :param ports: only sockets of IP with this port, or one of these, at either end.
     :param listening: only sockets that wait for a peer.
     :param info: what TCP knows of connections, too.
     :param own_netns: only those of the caller's own network namespace.
@@ -195,12 +197,18 @@ def sockets(
         pids=pids,
         kinds=kinds,
         states=states,
-        ports=list(ports),
+        ports=ports,
         listening=listening,
         info=info,
         own_netns=own_netns,
         patience=patience,
     )
+
+
+def _check_interval(interval: float) -> None:
+    # No sleep is longer than some centuries.
+    if not 0 <= interval <= 1e9:
+        raise InvalidInput(f"interval: {interval} is no time in seconds")
 
 
 def watch(
@@ -220,6 +228,7 @@ def watch(
     :param count: how many tables; without it there is no end.
     :param changed: after the first table only processes that ran, or began.
     """
+    _check_interval(interval)
     fields = list(fields) if fields is not None and not isinstance(fields, str) else fields
     pids = list(pids) if pids is not None and not isinstance(pids, int) else pids
     with Handle(source=source, socket=socket) as handle:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from os import PathLike
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, final, overload
 
 from typing_extensions import Buffer
 
@@ -44,7 +44,7 @@ def normalize(
     in no file has the reason: unmapped, anonymous, vdso or special."""
 
 def cachestat(
-    path: str | PathLike[str],
+    path: str | bytes | PathLike[str],
     *,
     one_file_system: bool = False,
     source: Literal["auto", "cachestat", "mincore"] = "auto",
@@ -115,7 +115,7 @@ class Handle:
         uses: Iterable[str] | str | None = None,
         kinds: Iterable[str] | str | None = None,
         deleted: bool = False,
-        paths: Iterable[str] = ...,
+        paths: Iterable[str | bytes | PathLike[str]] | str | bytes | PathLike[str] | None = None,
         patience: float | None = None,
     ) -> Table:
         """Ask about the files that processes use, as taskdiag.files()."""
@@ -128,7 +128,7 @@ class Handle:
         pids: Iterable[int] | int | None = None,
         kinds: Iterable[str] | str | None = None,
         states: Iterable[str] | str | None = None,
-        ports: Iterable[int] = ...,
+        ports: Iterable[int] | int | None = None,
         listening: bool = False,
         info: bool = False,
         own_netns: bool = False,
@@ -218,7 +218,10 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def __len__(self) -> int: ...
+    @overload
     def __getitem__(self, index: int, /) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[Row]: ...
     def __iter__(self) -> Iterator[Row]: ...
 
 @final
@@ -256,7 +259,7 @@ class Column:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...
+    def __getitem__(self, index: int | slice, /) -> Any: ...
 
 @final
 class Rows(Iterator[Row]):

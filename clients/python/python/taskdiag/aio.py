@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import taskdiag
 from taskdiag import Events, Row, Table
+from taskdiag._functions import _check_interval
 
 __all__ = [
     "cachestat",
@@ -71,13 +72,22 @@ async def events(*args: Any, **kwargs: Any) -> AsyncIterator[Row]:
 
 async def watch(*args: Any, interval: float = 1.0, count: int | None = None, **kwargs: Any) -> AsyncIterator[Table]:
     """Tables as :func:`taskdiag.watch` has them."""
+    _check_interval(interval)
     tables = taskdiag.watch(*args, interval=0, count=count, **kwargs)
     loop = asyncio.get_running_loop()
     due = loop.time()
+    asking: asyncio.Future[Table | None] | None = None
     try:
-        while (table := await asyncio.to_thread(next, tables, None)) is not None:
+        while True:
+            asking = asyncio.ensure_future(asyncio.to_thread(next, tables, None))
+            table = await asyncio.shield(asking)
+            if table is None:
+                return
             yield table
             due = max(due + interval, loop.time())
             await asyncio.sleep(due - loop.time())
     finally:
+        # Who is cancelled waits for the thread that asks: it has the iterator.
+        if asking is not None and not asking.done():
+            await asyncio.wait([asking])
         tables.close()  # type: ignore[attr-defined]
