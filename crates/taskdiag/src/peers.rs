@@ -175,7 +175,8 @@ impl Peers {
             }
             ControlFlow::Continue(())
         })?;
-        self.owners = Owners::new(sockets, answer.denied > 0 || !answer.silent.is_empty());
+        let is_partial = answer.denied > 0 || !answer.silent.is_empty() || handle.hides_processes(answer.source);
+        self.owners = Owners::new(sockets, is_partial);
         Ok(())
     }
 

@@ -477,11 +477,27 @@ impl Files {
     }
 }
 
+/// Who answers.
+#[derive(Debug)]
+pub(crate) enum Via<'a> {
+    /// BPF or procfs, whichever [`Files::prepare`] chose.
+    Own(SourceId),
+    Broker(&'a mut Broker),
+}
+
+impl Via<'_> {
+    fn source(&self) -> SourceId {
+        match self {
+            Via::Own(source) => *source,
+            Via::Broker(_) => SourceId::Broker,
+        }
+    }
+}
+
 /// Answers [`Handle::files`].
 pub(crate) fn answer(
     files: &mut Files,
-    source: SourceId,
-    broker: Option<&mut Broker>,
+    via: Via<'_>,
     snapshot: &Snapshot,
     request: &Request,
     peers: Option<Peers>,
@@ -489,6 +505,7 @@ pub(crate) fn answer(
     each: &mut Each<'_>,
 ) -> Result<Answer> {
     let processes = processes(snapshot)?;
+    let source = via.source();
     let map_others = match source {
         SourceId::Bpf => files.map_others(&request.filter, processes.len()),
         _ => HashSet::new(),
@@ -505,9 +522,9 @@ pub(crate) fn answer(
         each,
     };
     // The closure may have ended the pass.
-    let _ = match (source, &mut files.walk, broker) {
-        (SourceId::Bpf, Some(walk), _) => bpf::read(walk, &processes, patience, &mut pass)?,
-        (SourceId::Broker, _, Some(broker)) => broker::read(broker, &processes, patience, &mut pass)?,
+    let _ = match (via, &mut files.walk) {
+        (Via::Broker(broker), _) => broker::read(broker, &processes, patience, &mut pass)?,
+        (Via::Own(SourceId::Bpf), Some(walk)) => bpf::read(walk, &processes, patience, &mut pass)?,
         _ => procfs::read(&processes, patience, &mut pass),
     };
     if let Some(failure) = pass.failure {

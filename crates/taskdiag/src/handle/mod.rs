@@ -261,20 +261,11 @@ impl Handle {
         } else {
             None
         };
-        let broker = match source {
-            SourceId::Broker => Some(self.sources.broker()?),
-            _ => None,
+        let via = match source {
+            SourceId::Broker => files::Via::Broker(self.sources.broker()?),
+            source => files::Via::Own(source),
         };
-        files::answer(
-            &mut self.files,
-            source,
-            broker,
-            processes,
-            request,
-            peers,
-            patience,
-            &mut each,
-        )
+        files::answer(&mut self.files, via, processes, request, peers, patience, &mut each)
     }
 
     /// Says who will answer [`files`](Handle::files) about these processes, and loads what that
