@@ -298,7 +298,7 @@ func TestHeldReaders(t *testing.T) {
 		}
 	}
 	held.Lock()
-	count := held.pids[uint32(pids["holds-lock"])]
+	count := held.pids[uint32(pids["holds-lock"])].readers
 	held.Unlock()
 	if count != 1 {
 		t.Errorf("it holds %d readers", count)

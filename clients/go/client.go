@@ -7,6 +7,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -19,10 +20,12 @@ const DefaultSocket = "/run/taskdiag/taskdiag.sock"
 type Client struct {
 	path string
 	// Whoever has put something in may use what follows.
-	turn   chan struct{}
-	conn   *connection
-	closed bool
-	sizes  map[question]shape
+	turn  chan struct{}
+	conn  *connection
+	sizes map[question]shape
+	// Is closed by Close.
+	closing chan struct{}
+	close   sync.Once
 }
 
 // question is what answers of about the same length have in common.
@@ -43,11 +46,11 @@ func Socket(path string) Option { return func(c *Client) { c.path = path } }
 // Dial connects to the broker. If none answers the error is an [ErrNoBroker]; if it is of another
 // version, an [ErrVersion].
 func Dial(ctx context.Context, options ...Option) (*Client, error) {
-	c := &Client{path: DefaultSocket, turn: make(chan struct{}, 1), sizes: map[question]shape{}}
+	c := &Client{path: DefaultSocket, turn: make(chan struct{}, 1), sizes: map[question]shape{}, closing: make(chan struct{})}
 	for _, option := range options {
 		option(c)
 	}
-	conn, err := dial(ctx, c.path)
+	conn, err := dial(ctx, c.path, c.closing)
 	if errors.Is(err, errEnded) {
 		return nil, noBroker(c.path, err)
 	}
@@ -58,11 +61,11 @@ func Dial(ctx context.Context, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Close ends the connection. Queries that come later get ErrClosed.
+// Close ends the connection. Queries that are under way, and those that come later, get ErrClosed.
 func (c *Client) Close() error {
+	c.close.Do(func() { close(c.closing) })
 	c.turn <- struct{}{}
 	defer c.leave()
-	c.closed = true
 	c.drop()
 	return nil
 }
@@ -159,14 +162,18 @@ func (c *Client) exchange(ctx context.Context, ask func(*connection) error) erro
 		defer c.leave()
 	case <-ctx.Done():
 		return stopped(c.path, ctx.Err())
+	case <-c.closing:
+		return errClosed
 	}
 	for attempt := 0; ; attempt++ {
-		if c.closed {
-			return failf(ErrClosed, "the client is closed")
+		select {
+		case <-c.closing:
+			return errClosed
+		default:
 		}
 		err := error(nil)
 		if c.conn == nil {
-			c.conn, err = dial(ctx, c.path)
+			c.conn, err = dial(ctx, c.path, c.closing)
 		}
 		if err == nil {
 			err = c.conn.run(ctx, func() error { return ask(c.conn) })

@@ -18,6 +18,10 @@ type connection struct {
 	bits   brokerBits
 	// The longest answer that is taken, in bytes.
 	limit int
+	// Memory for packets of answers whose length is not known.
+	packet []byte
+	// Ends with the client.
+	closing <-chan struct{}
 	// An answer was not received to its end: the connection can't be used any more.
 	isBroken bool
 }
@@ -39,10 +43,8 @@ const (
 var errEnded = errors.New("the broker ended the connection")
 
 // dial connects, and asks which bits there are.
-func dial(ctx context.Context, path string) (*connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var dialer net.Dialer
+func dial(ctx context.Context, path string, closing <-chan struct{}) (*connection, error) {
+	dialer := net.Dialer{Timeout: patience}
 	socket, err := dialer.DialContext(ctx, "unixpacket", path)
 	if err != nil {
 		if err := ctx.Err(); err != nil {
@@ -50,7 +52,7 @@ func dial(ctx context.Context, path string) (*connection, error) {
 		}
 		return nil, noBroker(path, err)
 	}
-	c := &connection{socket: socket.(*net.UnixConn), path: path, limit: answerLimit()}
+	c := &connection{socket: socket.(*net.UnixConn), path: path, limit: answerLimit(), closing: closing}
 	err = c.run(ctx, c.askBits)
 	if err == nil && c.bits.version != recordVersion {
 		err = failf(ErrVersion, "the broker at %s sends records of version %d, but this client reads version %d: "+
@@ -68,30 +70,32 @@ func stopped(path string, cause error) error {
 	return &failure{nil, "the broker at " + path + " was asked", cause}
 }
 
-// run runs what asks, and stops it when the context ends.
+// run runs what asks, and stops it when the context ends, or the client.
 func (c *connection) run(ctx context.Context, ask func() error) error {
 	if err := ctx.Err(); err != nil {
 		return stopped(c.path, err)
 	}
-	if ctx.Done() == nil {
-		return ask()
-	}
-	end, ended := make(chan struct{}), make(chan bool)
+	end, ended := make(chan struct{}), make(chan error)
 	go func() {
+		var why error
 		select {
 		case <-ctx.Done():
-			c.socket.Close()
-			ended <- true
+			why = stopped(c.path, ctx.Err())
+		case <-c.closing:
+			why = errClosed
 		case <-end:
-			ended <- false
 		}
+		if why != nil {
+			c.socket.Close()
+		}
+		ended <- why
 	}()
 	err := ask()
 	close(end)
-	if <-ended {
+	if why := <-ended; why != nil {
 		c.isBroken = true
 		if err != nil {
-			return stopped(c.path, ctx.Err())
+			return why
 		}
 	}
 	return err
@@ -152,13 +156,15 @@ func refused(packet []byte) error {
 
 // receive appends a packet to bytes.
 func (c *connection) receive(bytes []byte) ([]byte, error) {
-	if cap(bytes)-len(bytes) <= maxPacket {
-		grown := make([]byte, len(bytes), 2*cap(bytes)+2*maxPacket)
-		copy(grown, bytes)
-		bytes = grown
-	}
 	// One byte more than a packet has shows a longer one.
-	n, err := c.socket.Read(bytes[len(bytes) : len(bytes)+maxPacket+1])
+	into, isOwn := c.packet, true
+	if room := bytes[len(bytes):cap(bytes)]; len(room) > maxPacket {
+		into, isOwn = room[:maxPacket+1], false
+	} else if into == nil {
+		into = make([]byte, maxPacket+1)
+		c.packet = into
+	}
+	n, err := c.socket.Read(into)
 	switch {
 	case errors.Is(err, syscall.ECONNRESET):
 		return bytes, c.refusal()
@@ -168,6 +174,8 @@ func (c *connection) receive(bytes []byte) ([]byte, error) {
 		return bytes, err
 	case n > maxPacket:
 		return bytes, malformed("a packet that is too long")
+	case isOwn:
+		return append(bytes, into[:n]...), nil
 	}
 	return bytes[:len(bytes)+n], nil
 }

@@ -36,10 +36,10 @@ type made struct {
 
 // deferredGroups makes the attributes of each group.
 var deferredGroups = map[uint32]func(*sheet) []made{
-	groupTTY:        func(s *sheet) []made { return s.words(attrTTY, "stat", 4, 7, 8) },
+	groupTTY:        func(s *sheet) []made { return s.words(attrTTY, 4, 7, 8) },
 	groupGroups:     func(s *sheet) []made { return s.list(attrGroups, "Groups") },
 	groupCPU:        (*sheet).cpu,
-	groupFaults:     func(s *sheet) []made { return s.words(attrFaults, "stat", 8, 10, 12, 11, 13) },
+	groupFaults:     func(s *sheet) []made { return s.words(attrFaults, 8, 10, 12, 11, 13) },
 	groupMem:        (*sheet).memory,
 	groupOOM:        func(s *sheet) []made { return s.files(attrOOM, "oom_score_adj", "oom_score") },
 	groupNamespaces: (*sheet).namespaces,
@@ -100,7 +100,7 @@ func (s *sheet) stat() (func(number int) uint64, Absent) {
 }
 
 // words makes an attribute of words of stat.
-func (s *sheet) words(attr uint8, _ string, size int, numbers ...int) []made {
+func (s *sheet) words(attr uint8, size int, numbers ...int) []made {
 	word, reason := s.stat()
 	var payload []byte
 	for _, at := range numbers {
@@ -353,7 +353,7 @@ func (s *sheet) descriptors() []made {
 }
 
 func (s *sheet) layout() []made {
-	list := s.words(attrLayout, "stat", 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
+	list := s.words(attrLayout, 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
 	// Of others than those who may trace it, stat says 0 and 1.
 	if word, _ := s.stat(); word(28) == 0 {
 		list[0].reason = Denied

@@ -32,6 +32,8 @@ var (
 	ErrClosed = errors.New("the client is closed")
 )
 
+var errClosed = failf(ErrClosed, "the client is closed")
+
 // failure is one of the errors above, with a message for people, and what caused it.
 type failure struct {
 	kind    error

@@ -234,20 +234,13 @@ func lying(attribute []byte) []byte {
 
 // Check that an answer without end is given up, and the memory that it takes is limited.
 func TestAnAnswerWithoutEndEnds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes memory")
-	}
 	path := filepath.Join(t.TempDir(), "socket")
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
+	endless := func(conn net.Conn) {
 		defer conn.Close()
 		request := make([]byte, requestSize)
 		var p packets
@@ -263,6 +256,15 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 				return
 			}
 		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go endless(conn)
+		}
 	}()
 	client := connectTo(t, path)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -271,6 +273,12 @@ func TestAnAnswerWithoutEndEnds(t *testing.T) {
 	_, err = client.Processes(ctx, []Field{PID})
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	client = connectTo(t, path)
+	client.conn.limit = 1 << 20
+	_, err = client.Processes(context.Background(), []Field{PID})
+	if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "quarter of this machine's memory") {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -297,6 +305,14 @@ func TestSilenceHasAnEnd(t *testing.T) {
 	defer cancelSecond()
 	if _, err := client.Threads(second, []Field{PID}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is no deadline", err)
+	}
+	closed := connectTo(t, path)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		closed.Close()
+	}()
+	if _, err := closed.Processes(context.Background(), []Field{PID}); !errors.Is(err, ErrClosed) {
+		t.Errorf("%v is not closed", err)
 	}
 	cancel()
 	if err := <-first; !errors.Is(err, context.Canceled) {

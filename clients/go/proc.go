@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -17,8 +18,8 @@ import (
 //
 // A process can keep its reader waiting for as long as it likes. So each reader is watched: one that
 // makes no progress is given up, the value is absent as NoAnswer, and another reader goes on with the
-// next process. The reader that was given up holds a thread until the process lets go of it; there
-// are never more than mostHeld of those, and a process that holds one is not read again meanwhile.
+// next process. The reader that was given up holds a thread until the process lets go of it. Meanwhile
+// that process is not read again, and none is while mostHeld readers are held.
 
 const (
 	defaultPatience = 200 * time.Millisecond
@@ -48,12 +49,19 @@ var ownFiles = [...]ownFile{
 	{attrRollup, "smaps_rollup", rollup},
 }
 
-// held are the processes that hold readers of this program, and how many each.
+// held are the processes that hold readers of this program.
 var held = struct {
 	sync.Mutex
-	pids  map[uint32]int
+	pids  map[uint32]holder
 	count int
-}{pids: map[uint32]int{}}
+}{pids: map[uint32]holder{}}
+
+// holder is how many readers a process holds, and from when on that counts: a reader that was given
+// up because its query ended may come back at once.
+type holder struct {
+	readers int
+	from    time.Time
+}
 
 // ownReader reads the files of the rows of a table.
 type ownReader struct {
@@ -96,12 +104,36 @@ func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads boo
 	if number == 0 {
 		return nil
 	}
+	if own, err := os.Readlink("/proc/self"); err != nil || own != strconv.Itoa(os.Getpid()) {
+		// No /proc, or that of another pid namespace, whose numbers are other processes'.
+		t.cannotRead(r)
+		return nil
+	}
 	r.ends = make(chan struct{}, 1)
 	workers := make([]*worker, 0, mostReaders)
 	for len(workers) < mostReaders && len(workers) < runtime.GOMAXPROCS(0) && len(workers) <= number/32 {
 		workers = append(workers, r.start())
 	}
 	return r.watch(ctx, workers)
+}
+
+// cannotRead says that what was to be read can't be.
+func (t *Table) cannotRead(r *ownReader) {
+	for row := range t.rows {
+		hasNoMemory := order.Uint32(t.record(row)[4:])&flagNoMM != 0
+		for _, file := range r.files {
+			reason := Unsupported
+			if hasNoMemory && file.isOfMemory() {
+				reason = NoMemory
+			}
+			t.set(row, file.attr, uint32(reason))
+		}
+	}
+}
+
+// isOfMemory says whether only tasks with memory have the file's values.
+func (f ownFile) isOfMemory() bool {
+	return f.attr == attrArgs || f.attr == attrEnv || f.attr == attrRollup
 }
 
 // count returns how many rows are read.
@@ -129,14 +161,16 @@ func (r *ownReader) watch(ctx context.Context, workers []*worker) error {
 			return nil
 		case <-ctx.Done():
 			atomic.StoreInt32(&r.stop, 1)
-			r.abandon(workers)
+			for _, w := range workers {
+				r.giveUp(w, time.Now().Add(r.patience))
+			}
 			return stopped("a process of /proc", ctx.Err())
 		case now := <-timer.C:
 			for i, w := range workers {
 				beats := atomic.LoadUint64(&w.beats)
 				if beats != sights[i].beats || sights[i].since.IsZero() {
 					sights[i] = sight{beats, now}
-				} else if now.Sub(sights[i].since) >= r.patience && r.giveUp(w) {
+				} else if now.Sub(sights[i].since) >= r.patience && r.giveUp(w, now) {
 					workers[i], sights[i] = r.start(), sight{}
 				}
 			}
@@ -156,7 +190,7 @@ func (r *ownReader) start() *worker {
 }
 
 // giveUp gives up a reader; false if it has come back meanwhile.
-func (r *ownReader) giveUp(w *worker) bool {
+func (r *ownReader) giveUp(w *worker, from time.Time) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	row := atomic.LoadInt64(&w.row)
@@ -166,32 +200,45 @@ func (r *ownReader) giveUp(w *worker) bool {
 	w.isLost = true
 	r.live--
 	r.table.noAnswer(int(row), r.files)
-	hold(r.table.pid(int(row)), 1)
+	hold(r.table.pid(int(row)), from)
 	return true
 }
 
-// abandon gives up all readers: nobody waits for them.
-func (r *ownReader) abandon(workers []*worker) {
-	for _, w := range workers {
-		r.giveUp(w)
-	}
-}
-
-// hold notes that a process holds so many readers more.
-func hold(pid uint32, more int) {
+// hold notes that a process holds a reader more.
+func hold(pid uint32, from time.Time) {
 	held.Lock()
 	defer held.Unlock()
-	held.count += more
-	if held.pids[pid] += more; held.pids[pid] == 0 {
-		delete(held.pids, pid)
+	held.count++
+	of := held.pids[pid]
+	if of.readers == 0 || from.Before(of.from) {
+		of.from = from
 	}
+	of.readers++
+	held.pids[pid] = of
+}
+
+// release notes that a reader has come back.
+func release(pid uint32) {
+	held.Lock()
+	defer held.Unlock()
+	held.count--
+	of := held.pids[pid]
+	if of.readers--; of.readers == 0 {
+		delete(held.pids, pid)
+		return
+	}
+	held.pids[pid] = of
 }
 
 // isHeld says whether a process must not be read now.
 func isHeld(pid uint32) bool {
 	held.Lock()
 	defer held.Unlock()
-	return held.pids[pid] > 0 || held.count >= mostHeld
+	if held.count == 0 {
+		return false
+	}
+	of := held.pids[pid]
+	return of.readers > 0 && !time.Now().Before(of.from) || held.count >= mostHeld
 }
 
 // work reads rows until there are no more.
@@ -216,7 +263,7 @@ func (r *ownReader) work(w *worker) {
 		atomic.StoreInt64(&w.row, int64(row))
 		text, list = r.readRow(w, row, text[:0], list[:0])
 		if !r.put(w, row, list) {
-			hold(pid, -1)
+			release(pid)
 			return
 		}
 	}
@@ -307,7 +354,7 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []made) ([]byt
 	started := order.Uint64(record[16:]) / r.tick
 	for _, file := range r.files {
 		of := made{attr: file.attr}
-		if hasNoMemory && (file.attr == attrArgs || file.attr == attrEnv || file.attr == attrRollup) {
+		if hasNoMemory && file.isOfMemory() {
 			of.reason = NoMemory
 		} else {
 			begin := len(text)

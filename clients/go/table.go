@@ -54,10 +54,14 @@ const (
 
 // newTable makes a table without rows. How long answers were before says how much memory to take.
 func newTable(fields []Field, size shape) *Table {
+	if size.bytes += size.bytes / 8; size.bytes > maxPacket {
+		// So that there is room for a whole packet at the end.
+		size.bytes += maxPacket + 1
+	}
 	t := &Table{
 		fields: append([]Field(nil), fields...),
-		bytes:  make([]byte, 0, size.bytes+size.bytes/8+2*maxPacket),
-		rows:   make([]place, 0, size.rows+size.rows/8+64),
+		bytes:  make([]byte, 0, size.bytes),
+		rows:   make([]place, 0, size.rows+size.rows/8+4),
 	}
 	for _, field := range fields {
 		t.asked[field/64] |= 1 << (field % 64)
