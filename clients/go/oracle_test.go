@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Animals whose values do not change by themselves.
@@ -126,5 +127,25 @@ func TestRollupsAreThoseOfTheFile(t *testing.T) {
 	// Processes that come and go share pages with it.
 	if uss > rss || private > rss || pss < uss || pss > rss {
 		t.Errorf("%d unique, %d proportional and %d resident bytes do not go together", uss, pss, rss)
+	}
+}
+
+// Check that the time at which a process started is the one that the command says.
+func TestStartTimes(t *testing.T) {
+	socket := theBroker(t)
+	client := connect(t)
+	pid := zoo(t, os.Geteuid(), "stopped")["stopped"]
+	row, err := client.Process(context.Background(), pid, []Field{StartNS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, _ := row.StartNS()
+	told, err := time.Parse(time.RFC3339, asText(ps(t, socket, []Field{StartTime}, false, pid)[0]["start_time"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The command says whole seconds of whole ticks.
+	if off := BootTime().Add(time.Duration(start)).Sub(told); off < -20*time.Millisecond || off > 1020*time.Millisecond {
+		t.Errorf("%v after %v", off, told)
 	}
 }
