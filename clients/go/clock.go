@@ -18,7 +18,7 @@ func BootTime() time.Time {
 		now := time.Now()
 		after := sinceBoot()
 		if took := after - before; shortest < 0 || took < shortest {
-			shortest, boot = took, now.Add(-(before + after) / 2)
+			shortest, boot = took, now.Add(-(before+after)/2)
 		}
 	}
 	// Without what Go knows of time that was not set: boot times are compared by the clock.
