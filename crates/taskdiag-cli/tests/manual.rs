@@ -28,9 +28,10 @@ fn options(name: &str) -> BTreeSet<String> {
     let heads = help.lines().filter(|line| line.trim_start().starts_with('-'));
     // A head is less indented than what is said about it.
     let heads = heads.filter(|line| (2..=6).contains(&(line.len() - line.trim_start().len())));
+    let words = heads.flat_map(|line| line.split([' ', ',']).filter(|word| word.starts_with('-')));
     // What an option may have stands in brackets: `--environ[=<NAME,…>...]`.
-    let words = heads.flat_map(|line| line.split([' ', ',', '[']).filter(|word| word.starts_with('-')));
-    words.map(str::to_owned).collect()
+    let names = words.filter_map(|word| word.split("[=").next());
+    names.map(str::to_owned).collect()
 }
 
 /// Other names of options.

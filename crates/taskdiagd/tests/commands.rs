@@ -131,6 +131,35 @@ fn commands_print_the_same() {
     assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
 }
 
+/// Check that the page about a process is there through the broker, with a reason for each section
+/// that the broker does not answer about, and that another user's process is none.
+#[test]
+fn pages_say_what_the_broker_does_not_answer() {
+    let broker = Broker::start(&[]);
+    let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
+    let sleeper = Sleeper::new();
+    let inspect = |pid: u32| {
+        let mut command = as_nobody(&taskdiag);
+        command.args(["inspect", "--json", &pid.to_string(), "--socket"]);
+        command.arg(&broker.socket).output().expect("the command")
+    };
+    let printed = inspect(sleeper.0.id());
+    assert_eq!(printed.status.code(), Some(0), "{printed:?}");
+    let page = String::from_utf8(printed.stdout).expect("text");
+    for said in [
+        "\"base\":\"broker\"",
+        "\"comm\":\"sleep\"",
+        "\"name\":\"[stack]\"",
+        "\"sockets\":\"unsupported\"",
+        "\"limit\":\"nofile\"",
+    ] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    let hidden = inspect(std::process::id());
+    assert_eq!((hidden.status.code(), hidden.stdout.len()), (Some(2), 0));
+    assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
+}
+
 /// Check that `watch` prints one sample after another.
 #[test]
 fn watch_continues() {

@@ -143,13 +143,17 @@ impl<'a> Inspector<'a> {
         let uid = task.uid().map_err(Absent::as_str)?;
         let filter = Filter::parse(&format!("uid == {uid}")).map_err(|_| "unsupported")?;
         let query = Query::threads().filter(filter);
-        let threads = self.query(query, Field::Tid.into())?;
-        let is_by_bpf = threads.answers().any(|(_, answer)| answer == Ok(SourceId::Bpf));
+        let threads = self.query(query, Field::Tid | Field::Uid)?;
         // Who does not see all of them can't count them.
-        if !is_by_bpf && self.handle.support().procfs_complete.verdict != Verdict::Yes {
-            return Err("denied");
+        let is_by = |source| threads.answers().any(|(_, answer)| answer == Ok(source));
+        if is_by(SourceId::Bpf) {
+            return Ok(threads.len() as u64);
         }
-        Ok(threads.len() as u64)
+        match self.handle.support().procfs_complete.verdict {
+            _ if !is_by(SourceId::Procfs) => Err("unsupported"),
+            Verdict::Yes => Ok(threads.len() as u64),
+            _ => Err("denied"),
+        }
     }
 
     fn cgroup(&self, task: &Task<'_>) -> Vec<cgroup::Text> {
