@@ -19,8 +19,10 @@ use crate::output::{Absences, Output};
 use crate::quantity;
 use crate::source::SourceOptions;
 use facts::Inspector;
+pub use page::limits;
 use page::{page, Body, Facts, Part};
-pub use sections::{Info, Section, Shape, LIMITED, SECTIONS};
+pub use sections::{Info, Section, Shape, LIMITED, NAMESPACES, SECTIONS};
+pub use write::texts;
 
 /// Show everything about one process on one page
 ///

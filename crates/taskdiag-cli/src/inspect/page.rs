@@ -118,7 +118,7 @@ fn body<'a>(section: Section, facts: &'a Facts, task: Task<'a>) -> Option<Result
             .as_ref()
             .map(|settings| Body::List(unit::compare(settings, &task)))
             .map_err(|reason| *reason),
-        Section::Limits => limits(facts, &task).map(Body::List),
+        Section::Limits => limits(&task, facts.user_threads).map(Body::List),
         Section::CgroupUse => match facts.cgroup.iter().find(|text| text.is_ok()) {
             Some(_) => Ok(Body::Values(cgroup::used(&facts.cgroup))),
             None => Err(why_no_cgroup(facts)),
@@ -143,8 +143,9 @@ fn why_no_cgroup(facts: &Facts) -> Reason {
     reasons.copied().next().unwrap_or(Absent::Unsupported).as_str()
 }
 
-/// A row for each limit: what counts, what is allowed, what is used.
-fn limits(facts: &Facts, task: &Task<'_>) -> Result<Vec<Vec<Cell>>, Reason> {
+/// A row for each limit: what counts, what is allowed, what is used. `user_threads` is what is used of
+/// `nproc`.
+pub fn limits(task: &Task<'_>, user_threads: Result<u64, Reason>) -> Result<Vec<Vec<Cell>>, Reason> {
     const SECOND: u64 = 1_000_000_000;
     let used = |limit: &str| -> Result<u64, Reason> {
         let used = match limit {
@@ -154,7 +155,7 @@ fn limits(facts: &Facts, task: &Task<'_>) -> Result<Vec<Vec<Cell>>, Reason> {
             "data" => task.data_bytes(),
             "stack" => task.stack_bytes(),
             "rss" => task.rss_bytes(),
-            "nproc" => return facts.user_threads,
+            "nproc" => return user_threads,
             "nofile" => task.fd_count().map(u64::from),
             "memlock" => task.locked_bytes(),
             "as" => task.vsize_bytes(),

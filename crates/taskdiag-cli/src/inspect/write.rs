@@ -250,25 +250,44 @@ fn align(key: &RowKey) -> Align {
     }
 }
 
+/// The text of a value of a list, under a key of its section.
+fn write_in_list(out: &mut Vec<u8>, section: Section, key: &RowKey, (row, cell): (&[Cell], &Cell), exact: bool) {
+    let mut key = *key;
+    let name = row
+        .first()
+        .map(|name| name.as_ref().map(|name| name.shown().compared()));
+    let is_of_bytes = || IN_BYTES.iter().any(|known| name == Some(Ok(Ok(Value::Text(known)))));
+    if section == Section::Limits && key.kind == Kind::Count && is_of_bytes() {
+        key.kind = Kind::Bytes;
+    }
+    write_cell(out, &key, cell, exact);
+}
+
+/// The texts of a list, with the names of its columns and whether they are numbers.
+pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>, Vec<Vec<String>>) {
+    let Shape::List(keys) = section.info().shape else {
+        return (Vec::new(), Vec::new());
+    };
+    let text = |row: &[Cell], (key, cell): (&RowKey, &Cell)| {
+        let mut out = Vec::new();
+        write_in_list(&mut out, section, key, (row, cell), false);
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let of_row = |row: &Vec<Cell>| keys.iter().zip(row).map(|pair| text(row, pair)).collect();
+    let columns = keys.iter().map(|key| (key.name, key.kind.is_number()));
+    (columns.collect(), rows.iter().map(of_row).collect())
+}
+
 fn of_list(rows: &[Vec<Cell>], keys: &[RowKey], section: Section, look: Look) -> Table {
     let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
     let mut table = indented(keys.iter().map(align), &names);
     for row in rows {
-        let is_of_bytes = section == Section::Limits
-            && row.first().is_some_and(|name| {
-                let name = name.as_ref().map(|name| name.shown().compared());
-                IN_BYTES.iter().any(|known| name == Ok(Ok(Value::Text(known))))
-            });
         for (index, (key, cell)) in keys.iter().zip(row).enumerate() {
-            let mut key = *key;
-            if is_of_bytes && key.kind == Kind::Count {
-                key.kind = Kind::Bytes;
-            }
             table.cell(|out| {
                 if index == 0 {
                     out.extend_from_slice(b"  ");
                 }
-                write_cell(out, &key, cell, look.exact);
+                write_in_list(out, section, key, (row, cell), look.exact);
             });
         }
     }

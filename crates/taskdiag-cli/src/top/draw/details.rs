@@ -10,6 +10,7 @@ use super::header::{size, written};
 use super::pen::Pen;
 use super::plot::plot;
 use super::{Palette, Scene};
+use crate::inspect::{self, Section, Shape, NAMESPACES, SECTIONS};
 use crate::maps::FileSum;
 use crate::output::cell::{formatted, Cells};
 use crate::output::{text, Absences, Extra};
@@ -19,65 +20,21 @@ use crate::top::trend::LENGTH;
 use crate::top::view::Target;
 use crate::watch::{Activity, Rate};
 
-/// The fields of the first page, in sections.
-#[rustfmt::skip]
-const SECTIONS: &[(&str, &[Field])] = &[
-    (
-        "Process",
-        &[
-            Field::Pid, Field::Ppid, Field::Comm, Field::Cmdline, Field::State, Field::StartTime, Field::ElapsedNs, Field::Sid,
-            Field::Pgid, Field::Tty, Field::ThreadsCount, Field::TracerPid, Field::Exe, Field::Cwd, Field::Root,
-        ],
-    ),
-    (
-        "Credentials",
-        &[
-            Field::User, Field::Uid, Field::Euid, Field::Suid, Field::Fsuid, Field::Group, Field::Gid, Field::Egid, Field::Sgid,
-            Field::Fsgid, Field::Groups, Field::CapEffective, Field::CapPermitted, Field::CapInheritable, Field::CapBounding,
-            Field::CapAmbient, Field::NoNewPrivs, Field::Seccomp, Field::Loginuid,
-        ],
-    ),
-    (
-        "Control group",
-        &[
-            Field::Cgroup, Field::Unit, Field::UserUnit, Field::Slice, Field::ContainerName, Field::ContainerId,
-            Field::ContainerRuntime, Field::PodUid,
-        ],
-    ),
-    (
-        "Scheduling",
-        &[
-            Field::Policy, Field::Priority, Field::Nice, Field::RtPriority, Field::Affinity, Field::Processor, Field::UtimeNs,
-            Field::StimeNs, Field::RunDelayNs, Field::VoluntarySwitches, Field::InvoluntarySwitches,
-        ],
-    ),
-    (
-        "Memory",
-        &[
-            Field::VsizeBytes, Field::RssBytes, Field::RssAnonBytes, Field::RssFileBytes, Field::RssShmemBytes, Field::PeakRssBytes,
-            Field::SwapBytes, Field::LockedBytes, Field::PageTableBytes, Field::MinFaults, Field::MajFaults, Field::OomScore,
-            Field::OomScoreAdj,
-        ],
-    ),
-    (
-        "Input and output",
-        &[
-            Field::ReadBytes, Field::WriteBytes, Field::CancelledWriteBytes, Field::ReadChars, Field::WriteChars, Field::FdCount,
-        ],
-    ),
-    (
-        "Signals",
-        &[
-            Field::SigPending, Field::SigSharedPending, Field::SigBlocked, Field::SigIgnored, Field::SigCaught,
-        ],
-    ),
-    (
-        "Namespaces",
-        &[
-            Field::NsPid, Field::NsMnt, Field::NsNet, Field::NsUser, Field::NsUts, Field::NsIpc, Field::NsCgroup, Field::NsTime,
-        ],
-    ),
-];
+/// The fields of the first page, in sections: those of `inspect`, without the one that takes a walk
+/// of page tables.
+fn sections() -> Vec<(&'static str, Vec<Field>)> {
+    let mut sections = Vec::new();
+    for (section, info) in SECTIONS {
+        match info.shape {
+            _ if section == Section::Namespaces => {
+                sections.push((info.title, NAMESPACES.map(|(_, field)| field).to_vec()));
+            }
+            Shape::Fields(fields) if section != Section::Rollup => sections.push((info.title, fields.to_vec())),
+            _ => {}
+        }
+    }
+    sections
+}
 
 /// A line of a page: text and its style, piece by piece.
 type Line = Vec<(String, Style)>;
@@ -161,15 +118,16 @@ fn lines(page: Page, details: &Details, target: &Target, body: Rect, scene: &Sce
 
 fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
     let mut cells = Cells::new(false, true);
-    let fields = SECTIONS.iter().flat_map(|(_, fields)| fields.iter());
+    let sections = sections();
+    let fields = sections.iter().flat_map(|(_, fields)| fields.iter());
     let width = fields.map(|field| field.name().len()).max().unwrap_or(0);
     let mut lines = Vec::new();
-    for (section, fields) in SECTIONS {
+    for (section, fields) in &sections {
         if !lines.is_empty() {
             lines.push(Vec::new());
         }
         lines.push(vec![((*section).to_owned(), palette.value())]);
-        for &field in *fields {
+        for &field in fields {
             let (value, style) = match task.value(field) {
                 Ok(value) => (written(|out| cells.value(out, field, value)), Style::new()),
                 Err(reason) => (format!("- ({reason})"), palette.dim()),
@@ -184,16 +142,36 @@ fn process(task: &Task<'_>, palette: Palette) -> Vec<Line> {
 }
 
 fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
-    let limits = match task.limits() {
-        Ok(limits) => limits,
+    // Threads of the user are not counted for each picture.
+    let rows = match inspect::limits(task, Err("none")) {
+        Ok(rows) => rows,
         Err(reason) => return vec![vec![(format!("limits: {reason}"), palette.dim())]],
     };
-    let text = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
-    let heading = format!("{:<10} {:>20} {:>20}", "LIMIT", "SOFT", "HARD");
+    let (columns, rows) = inspect::texts(Section::Limits, &rows);
+    let width = |at: usize| {
+        let texts = rows.iter().filter_map(|row| row.get(at)).map(|text| text.width());
+        texts.chain([columns[at].0.len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let aligned = |at: usize, text: &str| {
+        let width = widths[at];
+        match columns[at].1 {
+            true => format!("{text:>width$} "),
+            false => format!("{text:width$} "),
+        }
+    };
+    let heading: String = columns
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| aligned(at, &name.to_uppercase()))
+        .collect();
     let mut lines = vec![vec![(heading, palette.heading())]];
-    for (name, soft, hard) in limits {
-        let values = format!(" {:>20} {:>20}", text(soft), text(hard));
-        lines.push(vec![(format!("{name:<10}"), palette.label()), (values, Style::new())]);
+    for row in &rows {
+        let line = row.iter().enumerate().map(|(at, text)| {
+            let style = if at == 0 { palette.label() } else { Style::new() };
+            (aligned(at, text), style)
+        });
+        lines.push(line.collect());
     }
     lines
 }
