@@ -155,9 +155,10 @@ fn limits(task: &Task<'_>, palette: Palette) -> Vec<Line> {
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let aligned = |at: usize, text: &str| {
         let width = widths[at];
-        match columns[at].1 {
-            true => format!("{text:>width$} "),
-            false => format!("{text:width$} "),
+        if columns[at].1 {
+            format!("{text:>width$} ")
+        } else {
+            format!("{text:width$} ")
         }
     };
     let heading: String = columns
