@@ -492,34 +492,64 @@ fn it_ends_with_its_terminal() {
 }
 
 /// Check that Ctrl-Z gives the terminal back and stops, that SIGTSTP does the same, and that it goes
-/// on with the same picture.
+/// on with the same picture when the shell says so.
 #[test]
 fn it_is_suspended() {
-    let mut top = Terminal::top(&["-d", "0.2"]);
+    const SHELL: &str = r#"set -m; fifo=$1; shift; "$@"; code=$?
+        while [ "$code" -gt 128 ]; do read -r _ < "$fifo"; fg; code=$?; done; exit "$code""#;
+    let settings = Settings::new("suspended");
+    let fifo = settings.0.join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a fifo");
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "sh", "-c", SHELL, "sh"]).arg(&fifo);
+    command.args([env!("CARGO_BIN_EXE_taskdiag"), "top", "-d", "0.2"]);
+    command
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env("TASKDIAG_PATIENCE", "5");
+    common::with_usual_signals(&mut command);
+    let mut top = Terminal::of(&mut command, 100, 30);
     top.wait_for("sorted by");
-    let pid = top.child.id().to_string();
+    let children = format!("/proc/{0}/task/{0}/children", top.child.id());
+    let pid = fs::read_to_string(children).expect("children of the shell");
+    let pid = pid.trim();
     for by_key in [true, false] {
         if by_key {
             top.press("\x1a");
         } else {
-            kill_process(top.pid(), Signal::TSTP).expect("it is ours");
+            let raw = Pid::from_raw(pid.parse().expect("a number")).expect("a process id");
+            kill_process(raw, Signal::TSTP).expect("it is ours");
         }
         let end = Instant::now() + PATIENCE;
-        while status(&pid, "State") != "T (stopped)" {
-            assert!(Instant::now() < end, "{}", status(&pid, "State"));
+        while status(pid, "State") != "T (stopped)" {
+            assert!(Instant::now() < end, "{}", status(pid, "State"));
             top.take(Duration::from_millis(10));
         }
         while top.take(Duration::from_millis(100)) {}
         assert!(!top.parser.screen().alternate_screen());
         let modes = tcgetattr(top.master.as_ref().expect("a terminal")).expect("modes");
         assert_eq!(text(&modes), text(&top.modes));
-        kill_process(top.pid(), Signal::CONT).expect("it is ours");
+        fs::write(&fifo, "\n").expect("the shell reads");
         top.wait_for("sorted by");
         assert!(top.parser.screen().alternate_screen());
     }
     // Keys work as before.
     top.press("M");
     top.wait_for("sorted by rss_bytes");
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
+/// Check that it goes on where no shell could let it go on: in a terminal that began with it.
+#[test]
+fn what_nobody_continues_does_not_stop() {
+    let mut top = Terminal::top(&["-d", "0.2"]);
+    top.wait_for("sorted by");
+    top.press("\x1aM");
+    top.wait_for("sorted by rss_bytes");
+    kill_process(top.pid(), Signal::TSTP).expect("it is ours");
+    top.press("N");
+    top.wait_for("sorted by pid");
+    assert!(top.parser.screen().alternate_screen());
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
 }

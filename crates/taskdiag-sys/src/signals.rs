@@ -36,6 +36,20 @@ pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Lets a signal that this thread has blocked, and that waits for it, have its usual effect. Blocks it
+/// again.
+pub fn let_through(signal: c_int) {
+    // SAFETY: all zeros are a valid set, which sigemptyset() makes an empty one on any system.
+    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` outlives the calls; the old sets are not asked for.
+    unsafe {
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+    }
+}
+
 /// Blocks all signals in the thread that created it until it is dropped.
 #[derive(Debug)]
 pub struct SignalsBlocked {

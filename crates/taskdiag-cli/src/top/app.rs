@@ -162,15 +162,8 @@ impl<'a> App<'a> {
                 match notice {
                     Notice::End => self.is_over = true,
                     Notice::Resized => self.is_changed = true,
-                    Notice::Suspend => self.suspend(&mut guard)?,
-                    Notice::Resumed => {
-                        // Whoever stopped this process may have changed the modes.
-                        drop(guard.take());
-                        guard = Some(Guard::enter()?);
-                        terminal.backend_mut().begin()?;
-                        terminal.clear()?;
-                        self.is_changed = true;
-                    }
+                    Notice::Suspend => self.suspend(&mut guard, &mut terminal)?,
+                    Notice::Resumed => self.resume(&mut guard, &mut terminal)?,
                 }
             }
             while let Some(report) = ready.reports.then(|| self.start.sampler.report()).flatten() {
@@ -179,7 +172,7 @@ impl<'a> App<'a> {
             if ready.keys {
                 for effect in self.keys()? {
                     match effect {
-                        Effect::Suspend => self.suspend(&mut guard)?,
+                        Effect::Suspend => self.suspend(&mut guard, &mut terminal)?,
                         Effect::Redraw => terminal.clear()?,
                         effect => self.perform(effect),
                     }
@@ -191,9 +184,20 @@ impl<'a> App<'a> {
     }
 
     /// Gives the terminal back and stops, until SIGCONT comes.
-    fn suspend(&mut self, guard: &mut Option<Guard>) -> Result<(), Failure> {
+    fn suspend(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
         drop(guard.take());
-        Ok(suspend()?)
+        suspend()?;
+        self.resume(guard, terminal)
+    }
+
+    /// Takes the terminal again. Whoever stopped this process may have changed its modes.
+    fn resume(&mut self, guard: &mut Option<Guard>, terminal: &mut Terminal<Screen>) -> Result<(), Failure> {
+        drop(guard.take());
+        *guard = Some(Guard::enter()?);
+        terminal.backend_mut().begin()?;
+        terminal.clear()?;
+        self.is_changed = true;
+        Ok(())
     }
 
     /// Takes the keys that were pressed.

@@ -12,9 +12,9 @@ use crossterm::terminal::LeaveAlternateScreen;
 use crossterm::QueueableCommand as _;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::{getpgrp, getpid, kill_process, kill_process_group, Signal};
+use rustix::process::{getpgrp, kill_process_group, Signal};
 use rustix::termios::{tcflush, tcgetattr, tcsetattr, OptionalActions, QueueSelector, Termios};
-use taskdiag_sys::signals::signalfd;
+use taskdiag_sys::signals::{let_through, signalfd};
 
 /// The modes that the terminal had, while it has others. One for the process, so that a panic of any
 /// thread can put them back.
@@ -112,12 +112,12 @@ fn restore_at_panic() {
 }
 
 /// Stops all processes of the job, as Ctrl-Z does where the terminal is not ours, until it goes on.
-/// The terminal must have been put back.
+/// The terminal must have been put back. Where no shell could let the job go on, because the terminal
+/// began with it, the kernel does not stop it, and this returns at once.
 pub fn suspend() -> io::Result<()> {
-    // The other processes of the job: a script that started this one, for example. This process has
-    // the signal blocked.
+    // Also the other processes of the job: a script that started this one, for example.
     kill_process_group(getpgrp(), Signal::TSTP)?;
-    kill_process(getpid(), Signal::STOP)?;
+    let_through(Signal::TSTP.as_raw());
     Ok(())
 }
 
