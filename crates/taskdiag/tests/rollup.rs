@@ -567,3 +567,39 @@ fn scopes_bound_what_is_walked() {
     assert_eq!(snapshot.counters().walked, snapshot.len() as u64);
     assert!(farm.pids().len() == 10);
 }
+
+/// Check that whoever has no descriptors left is told so: no process seems to have ended.
+#[test]
+fn too_few_descriptors_are_an_error() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+
+    child::run(test_name!(), "few", World::default(), || {
+        let sleeper = taskdiag_testkit::animal("stopped");
+        // It takes no descriptor for the tasks themselves.
+        let mut handle = handle(SourceId::Bpf);
+        let query = Query::these([sleeper.pid as u32]).fields(Field::PssBytes);
+        assert!(handle.query(&query).expect("processes").task(0).pss_bytes().is_ok());
+        let before = getrlimit(Resource::Nofile);
+        let free = std::os::fd::AsRawFd::as_raw_fd(&fs::File::open("/dev/null").expect("it exists"));
+        let found: Vec<Option<bool>> = (0..8)
+            .map(|more| {
+                let current = Some(free as u64 + more);
+                setrlimit(Resource::Nofile, Rlimit { current, ..before }).expect("a lower limit");
+                // What was read lately is not read again.
+                let mut fresh = query.clone().budget(Budget::default().max_age(Duration::ZERO));
+                fresh = fresh.patience(Duration::from_secs(5));
+                let answer = handle.query(&fresh);
+                setrlimit(Resource::Nofile, before).expect("the limit from before");
+                match answer {
+                    Ok(snapshot) => Some(snapshot.len() == 1 && snapshot.task(0).pss_bytes().is_ok()),
+                    Err(error) => {
+                        assert_eq!(error.kind(), taskdiag::ErrorKind::System, "{error}");
+                        None
+                    }
+                }
+            })
+            .collect();
+        assert!(!found.contains(&Some(false)), "{found:?}");
+        assert_eq!((found[1], found[7]), (None, Some(true)), "{found:?}");
+    });
+}

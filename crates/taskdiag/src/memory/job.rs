@@ -18,7 +18,7 @@ use taskdiag_sys::isolated::Reader;
 use super::price::{Rate, Size};
 use super::Progress;
 use crate::readers::{self, Hold, Job, Pulse};
-use crate::source::procfs::start_ticks;
+use crate::source::procfs::{is_exhausted, start_ticks};
 
 /// A process of its own makes a walk that might take longer than this: a thread in a walk keeps the
 /// whole process from ending.
@@ -61,6 +61,8 @@ pub(super) enum Missed {
     Absent(Absent),
     /// The text made no sense.
     Malformed,
+    /// We ran out of something.
+    Exhausted(Errno),
 }
 
 /// The processes of one answer.
@@ -146,7 +148,7 @@ impl RollupJob {
                 })
             }
             Ok(None) => Err(Missed::Malformed),
-            Err(reason) => Err(Missed::Absent(reason)),
+            Err(missed) => Err(missed),
         }
     }
 }
@@ -159,13 +161,15 @@ pub(super) struct RollupTools {
     turn: u8,
 }
 
-fn reason(errno: Errno) -> Absent {
-    match errno {
+fn missed(errno: Errno) -> Missed {
+    Missed::Absent(match errno {
         Errno::ACCESS | Errno::PERM => Absent::Denied,
         Errno::NOENT | Errno::SRCH => Absent::Gone,
         Errno::TIMEDOUT => Absent::OverBudget,
+        // The last one: no further process is allowed.
+        errno if is_exhausted(errno) || errno == Errno::AGAIN => return Missed::Exhausted(errno),
         _ => Absent::Unsupported,
-    }
+    })
 }
 
 impl RollupTools {
@@ -182,30 +186,30 @@ impl RollupTools {
         process: &Process,
         is_isolated: bool,
         pulse: &Pulse,
-    ) -> Result<Option<Rollup>, Absent> {
+    ) -> Result<Option<Rollup>, Missed> {
         let name = match job.source {
             SourceId::Smaps => "smaps",
             _ => "smaps_rollup",
         };
-        let file = open(job, process, name).map_err(reason)?;
+        let file = open(job, process, name).map_err(missed)?;
         self.sum.clear();
         let read = if is_isolated {
             self.read_isolated(&file, job.deadline, pulse)
         } else {
             self.read_here(&file, job.source == SourceId::SmapsRollup)
         };
-        read.map_err(reason)?;
+        read.map_err(missed)?;
         // An open file stays with its task. If the task that is meant still has the number, it had
         // it all the while.
         if process.start_ticks.is_some() {
-            let stat = open(job, process, "stat").map_err(|_| Absent::Gone)?;
-            let len = rustix::io::read(&stat, &mut self.room[..]).map_err(|_| Absent::Gone)?;
+            let stat = open(job, process, "stat").map_err(missed)?;
+            let len = rustix::io::read(&stat, &mut self.room[..]).map_err(missed)?;
             if start_ticks(&self.room[..len]) != process.start_ticks {
-                return Err(Absent::Gone);
+                return Err(Missed::Absent(Absent::Gone));
             }
         }
         if self.sum.is_empty() {
-            Err(Absent::Gone)
+            Err(Missed::Absent(Absent::Gone))
         } else {
             Ok(self.sum.rollup())
         }

@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use taskdiag_core::absent::Absent;
-use taskdiag_core::error::Result;
+use taskdiag_core::error::{Error, Result};
 use taskdiag_core::field::{Field, Fields, Group};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::record::{self, attr, Header, Rollup, Writer};
@@ -205,6 +205,12 @@ impl Rollups {
                 .for_each(|target| target.process.start_ticks = None);
         }
         let mut outcomes = self.walk(procfs, request, &targets);
+        for (target, outcome) in targets.iter().zip(&outcomes) {
+            if let Err(Missed::Exhausted(errno)) = *outcome {
+                let what = format!("can't read the memory of process {}", target.process.pid);
+                return Err(Error::io(what, errno));
+            }
+        }
         if let Some(still_there) = still_there {
             let there = still_there().unwrap_or_default();
             for (target, outcome) in targets.iter().zip(&mut outcomes) {
@@ -366,7 +372,8 @@ impl Rollups {
                     snapshot.counters.no_answer += u64::from(reason == Absent::NoAnswer);
                     absences.offset(fields, reason, &mut records)
                 }
-                Err(Missed::Malformed) => {
+                // It has ended the answer, if it was exhaustion.
+                Err(Missed::Malformed | Missed::Exhausted(_)) => {
                     snapshot.counters.malformed += 1;
                     absences.offset(fields, Absent::Unsupported, &mut records)
                 }
