@@ -436,7 +436,8 @@ pub struct Socket<'a> {
     pub cgroup_id: Known<Option<u64>>,
     /// What TCP knows of the connection. [`Absent::NotAsked`] unless asked for.
     pub info: Known<Option<TcpInfo<'a>>>,
-    /// The descriptors that processes have of it; `None` if it has no inode, so that there are none.
+    /// The descriptors that the processes asked about have of it; `None` if it has no inode, so that
+    /// there are none.
     /// [`Absent::NotAsked`] unless asked for, and [`Absent::Denied`] if none was found and the
     /// descriptors of some processes may not be seen.
     pub owners: Known<Option<&'a [Owner]>>,
