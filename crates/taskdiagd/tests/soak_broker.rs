@@ -105,6 +105,7 @@ fn attack(name: &str) {
         .filter_map(|pid| pid.parse().ok())
         .collect();
     let all = request(BASE | 1 << 18 | 1 << 20, Strategy::AllThreads, 0);
+    let files = request(show::FILES, Strategy::All, 0);
     let (mut kept, mut sent) = (Vec::new(), Vec::new());
     for turn in 0_usize.. {
         let Ok(connection) = try_connect(&socket) else {
@@ -115,13 +116,13 @@ fn attack(name: &str) {
             // Sends as many requests as fit, and reads nothing.
             "flood" => {
                 for _ in 0..100 {
-                    connection.try_send(&all);
+                    connection.try_send(if turn % 2 == 0 { &all } else { &files });
                 }
                 kept.push(connection);
             }
             // Reads a packet now and then.
             "slow" => {
-                connection.try_send(&all);
+                connection.try_send(if turn % 2 == 0 { &all } else { &files });
                 thread::sleep(Duration::from_millis(20));
                 kept.push(connection);
                 let connection = &kept[turn % kept.len()];
@@ -145,10 +146,17 @@ fn attack(name: &str) {
             }
             // Keeps idle connections.
             "idle" => kept.push(connection),
-            // Asks for what readers read, of processes that hold them.
+            // Asks for what readers read, of processes that hold them, and for their files.
             _ => {
                 let pid = if turn % 3 == 0 { own } else { held[turn % held.len()] };
-                let show = [show::VMA, show::MAPS, show::VMA | show::VMA_STAT, show::CMDLINE][turn % 4];
+                let kinds = [
+                    show::VMA,
+                    show::MAPS,
+                    show::VMA | show::VMA_STAT,
+                    show::CMDLINE,
+                    show::FILES,
+                ];
+                let show = kinds[turn % kinds.len()];
                 let _ = connection.ask(show, Strategy::One, pid);
             }
         }
