@@ -160,7 +160,7 @@ pub struct Answer {
     is_complete: bool,
     reading: Option<Reading>,
     lost_readers: u32,
-    /// The processes whose files are still to be read, if it is about files.
+    /// The processes whose files are still to be read.
     listing: Option<Listing>,
     /// Messages, from `sent` on not sent yet.
     part: Vec<u8>,
@@ -198,20 +198,16 @@ impl Answer {
             strategy: Strategy::All,
             pid: 0,
         };
-        let none = Rc::new(SharedRecords::new(Records::default(), None));
-        let mut answer = Answer::new(request, Viewer::nobody(), none, None);
+        let mut answer = Answer::without_records(request, Viewer::nobody());
         answer.part = bytes;
         answer.is_complete = true;
         answer
     }
 
-    /// An answer about the files of some processes, none of which are read yet.
-    pub fn about_files(request: Request, viewer: Viewer, listing: Listing) -> Answer {
+    /// An answer without records of tasks.
+    pub fn without_records(request: Request, viewer: Viewer) -> Answer {
         let none = Rc::new(SharedRecords::new(Records::default(), None));
-        Answer {
-            listing: Some(listing),
-            ..Answer::new(request, viewer, none, None)
-        }
+        Answer::new(request, viewer, none, None)
     }
 
     /// The request.

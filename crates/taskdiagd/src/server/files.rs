@@ -2,14 +2,17 @@
 //! a turn among requests about many tasks.
 
 use rustix::io::Errno;
+use taskdiag_core::error::Error;
+use taskdiag_core::field::{Group, Groups};
+use taskdiag_core::record::Record;
 use taskdiag_protocol::access::Object;
-use taskdiag_protocol::wire::{Request, Strategy};
+use taskdiag_protocol::wire::{show, Request, Strategy};
 
 use super::client::State;
 use super::sharing::{sees_any, KnownFacts, Sharer};
 use super::Server;
 use crate::answer::Answer;
-use crate::credentials::Viewer;
+use crate::encode;
 use crate::files::{make_part, Listing, Part};
 use crate::helpers::pool::ClientId;
 use crate::log::{log, Level};
@@ -35,9 +38,8 @@ impl Server {
         } else {
             self.linger.end()
         }
-        let listing = Listing::new(pids);
-        let mut answer = Answer::about_files(request, sharer.viewer.clone(), listing.clone());
-        if let Err(errno) = self.add_part(spec, sharer, listing, &mut answer) {
+        let mut answer = Answer::without_records(request, sharer.viewer.clone());
+        if let Err(errno) = self.add_part(spec, sharer, Listing::new(pids), &mut answer) {
             answer.fail(errno);
         }
         self.start_answer(id, answer);
@@ -80,17 +82,17 @@ impl Server {
 
     /// The processes of a request that the client may see.
     fn find_processes(&mut self, spec: &PassSpec, sharer: &Sharer) -> Result<Vec<u32>, Errno> {
-        let (parent, records) = self.read_records(spec).map_err(|_| Errno::IO)?;
+        let (parent, records) = self.read_records(spec).map_err(failed)?;
         self.check_unchanged(spec, sharer)?;
         if matches!(spec.tasks, Tasks::ChildrenOf(_)) && !sees_any(&sharer.viewer, &parent) {
             return Err(Errno::SRCH);
         }
-        let is_visible = |viewer: &Viewer, object: &Object<'_>| viewer.sight(object).is_some();
-        let pids = records
-            .each()
-            .filter(|record| Object::of(*record).is_some_and(|object| is_visible(&sharer.viewer, &object)))
-            .map(|record| record.header().pid.get())
-            .collect();
+        let is_visible = |record: &Record<'_>| {
+            let object = Object::of(*record);
+            object.is_some_and(|object| sharer.viewer.sight(&object).is_some())
+        };
+        let visible = records.each().filter(is_visible);
+        let pids = visible.map(|record| record.header().pid.get()).collect();
         self.passes.reuse(records);
         Ok(pids)
     }
@@ -107,13 +109,7 @@ impl Server {
         let client = self.clients.get(sharer.id).ok_or(Errno::SRCH)?;
         let (account, files) = (client.account, client.files);
         let part = make_part(&mut self.passes, &sharer.viewer, &mut listing, &files, spec.as_task);
-        let part = part.map_err(|error| {
-            log(
-                Level::Warning,
-                format_args!("a pass over open files failed, and its client gets EIO: {error:#}"),
-            );
-            Errno::IO
-        })?;
+        let part = part.map_err(failed)?;
         self.check_unchanged(spec, sharer)?;
         let Part { messages, .. } = &part;
         let limit = self.limits.answer_bytes;
@@ -126,15 +122,21 @@ impl Server {
 
     /// The groups whose values depend on the place of the client of a request: those that it asks
     /// for; and names of files are paths.
-    pub(super) fn groups_of_place(request: &Request) -> taskdiag_core::field::Groups {
-        use taskdiag_core::field::Group;
-        use taskdiag_protocol::wire::show;
-
-        let groups = crate::encode::groups_to_read(request);
+    pub(super) fn groups_of_place(request: &Request) -> Groups {
+        let groups = encode::groups_to_read(request);
         if request.show & show::FILES != 0 {
             groups.with(Group::Paths)
         } else {
             groups
         }
     }
+}
+
+/// Notes that a pass has failed. Returns the error that its client gets.
+fn failed(error: Error) -> Errno {
+    log(
+        Level::Warning,
+        format_args!("a pass for open files failed, and its client gets EIO: {error:#}"),
+    );
+    Errno::IO
 }

@@ -32,7 +32,6 @@ impl Server {
     /// Starts to send an answer.
     pub(super) fn start_answer(&mut self, id: ClientId, answer: Answer) {
         if let Some(client) = self.clients.get_mut(id) {
-            client.proc.take_if(|proc| !proc.is_final());
             client.state = State::Answering(Box::new(answer));
             self.continue_answer(id);
         }
@@ -116,6 +115,7 @@ impl Server {
         let Some(client) = self.clients.get_mut(id) else {
             return;
         };
+        client.proc.take_if(|proc| !proc.is_final());
         client.state = State::Idle;
         client.idle_since = Instant::now();
         // What it has not read yet takes this process's memory.
