@@ -178,7 +178,13 @@ func TestTheBrokerRestarts(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	second := startBroker(t, path)
-	defer second.stop()
+	defer func() { second.stop() }()
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	// If nobody asks while there is none, nobody notices.
+	second.stop()
+	second = startBroker(t, path)
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +221,6 @@ func TestTheBrokerRestarts(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Error(err)
 	}
-	second.stop()
 }
 
 // Check that a closed client says so, also while others use it.
@@ -276,6 +281,16 @@ func TestCancelledQueries(t *testing.T) {
 // Check that a process that keeps its reader waiting costs its own values alone, and that asking
 // again and again holds no more threads.
 func TestHeldReaders(t *testing.T) {
+	t.Run("held", heldReaders)
+	// The processes have ended, and with them what they held.
+	until(t, "all readers have come back", func() bool {
+		held.Lock()
+		defer held.Unlock()
+		return held.count == 0 && len(held.pids) == 0
+	})
+}
+
+func heldReaders(t *testing.T) {
 	client := connect(t)
 	pids := zoo(t, os.Geteuid(), "holds-lock", "stopped")
 	fields := fieldsOf(t, "pid,comm,cmdline")

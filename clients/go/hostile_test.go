@@ -170,6 +170,8 @@ func TestImpostorsAreErrors(t *testing.T) {
 		"a refusal for permission":  {answer(func(p *packets, seq uint32) { p.fail(0, 1) }), ErrDenied, "docs/protocol.md"},
 		"an error of no number":     {answer(func(p *packets, seq uint32) { p.fail(seq, 5000) }), ErrMalformed, "number"},
 		"text":                      {func(uint64, uint32) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, ErrMalformed, "impossible length"},
+		"a message of no length":    {func(uint64, uint32) []byte { return make([]byte, 32) }, ErrMalformed, "impossible length"},
+		"a long packet":             {func(uint64, uint32) []byte { return make([]byte, maxPacket+100) }, ErrMalformed, "too long"},
 		"a byte":                    {func(uint64, uint32) []byte { return []byte{1} }, ErrMalformed, "shorter than its header"},
 		"the end of the connection": {func(uint64, uint32) []byte { return nil }, ErrNoBroker, "ended"},
 	} {
@@ -192,6 +194,7 @@ func TestBrokenAnswers(t *testing.T) {
 	}{
 		"whole":              {wire(wireRecord, whole), 1, 0, 0},
 		"unknown attributes": {append(wire(77, make([]byte, 8)), wire(wireRecord, record(7, 0, attribute(999, make([]byte, 40)), base))...), 1, 0, 0},
+		"two of a type":      {wire(wireRecord, record(7, 0, base, attribute(attrBase, make([]byte, 8)))), 1, 0, 0},
 		"a longer attribute": {wire(wireRecord, record(7, 0, attribute(attrBase, make([]byte, 80)))), 1, 0, 0},
 		"a shorter one":      {wire(wireRecord, record(7, 0, attribute(attrBase, make([]byte, 8)))), 1, 0, Truncated},
 		"none":               {wire(wireRecord, record(7, 0)), 1, 0, Gone},
