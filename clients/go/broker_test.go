@@ -512,3 +512,20 @@ func TestDescriptorsAreNotInherited(t *testing.T) {
 		t.Error("a program that is executed has the connection")
 	}
 }
+
+// Check that a task that lost its memory after the broker had looked has no command line, and that one
+// that emptied its own has an empty one; and that a file of another task is nobody's.
+func TestEmptyCommandLines(t *testing.T) {
+	pids := zoo(t, os.Geteuid(), "zombie", "title-nowhere")
+	for name, want := range map[string]Absent{"zombie": NoMemory, "title-nowhere": 0} {
+		directory := fmt.Sprintf("/proc/%d", pids[name])
+		started, _, found := statOf(directory)
+		text, reason := readSurely(&worker{}, directory, "cmdline", started, nil)
+		if !found || reason != want || len(text) != 0 {
+			t.Errorf("%s: %q, %v", name, text, reason)
+		}
+		if _, reason := readSurely(&worker{}, directory, "stat", started+1, nil); reason != Gone {
+			t.Errorf("%s of another: %v", name, reason)
+		}
+	}
+}

@@ -170,7 +170,7 @@ func TestImpostorsAreErrors(t *testing.T) {
 		"a refusal for permission":  {answer(func(p *packets, seq uint32) { p.fail(0, 1) }), ErrDenied, "docs/protocol.md"},
 		"an error of no number":     {answer(func(p *packets, seq uint32) { p.fail(seq, 5000) }), ErrMalformed, "number"},
 		"text":                      {func(uint64, uint32) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, ErrMalformed, "impossible length"},
-		"a message of no length":    {func(uint64, uint32) []byte { return make([]byte, 32) }, ErrMalformed, "impossible length"},
+		"a message too short":       {func(uint64, uint32) []byte { return append(number(nil, messageHeader/2, 4), make([]byte, 28)...) }, ErrMalformed, "impossible length"},
 		"a long packet":             {func(uint64, uint32) []byte { return make([]byte, maxPacket+100) }, ErrMalformed, "too long"},
 		"a byte":                    {func(uint64, uint32) []byte { return []byte{1} }, ErrMalformed, "shorter than its header"},
 		"the end of the connection": {func(uint64, uint32) []byte { return nil }, ErrNoBroker, "ended"},
