@@ -144,7 +144,9 @@ impl Peers {
             ControlFlow::Continue(())
         })?;
         peers.connections.sort_unstable();
-        peers.unlisted = if answer.namespaces_denied + answer.processes_hidden > 0 {
+        // A process that may not be seen may keep a namespace alive.
+        let is_hidden = answer.namespaces_denied + answer.processes_hidden > 0 || peers.owners.is_partial;
+        peers.unlisted = if is_hidden {
             Some(Absent::Denied)
         } else if answer.silent + answer.failed > 0 {
             Some(Absent::NoAnswer)
