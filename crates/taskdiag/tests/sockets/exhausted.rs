@@ -1,18 +1,20 @@
 //! Whoever can't ask is told so: there do not seem to be no sockets.
 
 use std::ops::ControlFlow;
+use std::sync::PoisonError;
 
 use rustix::process::{setrlimit, Resource, Rlimit};
 use taskdiag::sockets::{Wants, Where};
 use taskdiag::{ErrorKind, Snapshot};
 use taskdiag_testkit::{child, test_name};
 
-use super::{handle, request, Kinds};
+use super::{handle, request, Kinds, AS_NOBODY};
 
 /// Check that it is an error if the process that asks the kernel can't be started: because there
 /// are no descriptors for it, or no further process is allowed.
 #[test]
 fn asking_can_fail() {
+    let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
     let limits = [
         ("files", child::World::default(), Resource::Nofile, 3),
         ("processes", child::nobody(0), Resource::Nproc, 1),

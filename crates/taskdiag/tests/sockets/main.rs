@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use network::{eventually, inode, own_namespace, socket, Tcp};
@@ -27,6 +28,9 @@ use taskdiag::sockets::{
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 use taskdiag_testkit::{child, test_name};
 use text::Line;
+
+/// Processes of nobody see each other's sockets, so there is one at a time.
+static AS_NOBODY: Mutex<()> = Mutex::new(());
 
 /// A socket as it was passed on, with memory of its own.
 #[derive(Clone, Debug)]
@@ -624,6 +628,7 @@ fn rows_have_all_fields() {
 /// counted.
 #[test]
 fn users_see_their_own_namespace() {
+    let _turn = AS_NOBODY.lock().unwrap_or_else(PoisonError::into_inner);
     let _other = child::part().is_none().then(namespaces::held_by_a_thread);
     child::run(test_name!(), "nobody", child::nobody(0), || {
         let listener = std::os::unix::net::UnixListener::bind_addr(
