@@ -1,6 +1,6 @@
 //! `taskdiag inspect`: all of one process on one page.
 //!
-//! [`facts`] asks; [`page`] decides what the page says, without I/O; [`write`] writes it.
+//! `facts` asks, `page` decides without I/O what the page says, `write` writes it.
 
 mod cgroup;
 mod facts;
