@@ -296,6 +296,7 @@ fn has_same_facts(first: Record<'_>, second: Record<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag_core::field::Groups;
     use taskdiag_core::record::{attr, dumpable, Access, Header, Writer, ACCESS_STABLE};
     use taskdiag_protocol::access::{Subject, INITIAL_USER_NS};
     use taskdiag_protocol::wire::{Message, Messages, INCOMPLETE};
@@ -448,6 +449,42 @@ mod tests {
         let roots = facts(0, 1, ACCESS_STABLE, 5);
         let shown = said(&put(&viewer(CAP_SYS_PTRACE), &roots, &roots, &records(2, b"/x")));
         assert_eq!(shown, [(0, vec![(used_as::PROCESS, 0), (used_as::CWD, 0)])]);
+    }
+
+    /// Check that names are left to the client where this kernel can't build them for it, and that
+    /// those that are no paths are there.
+    #[test]
+    fn names_can_be_left_to_the_client() {
+        let lacking = Viewer {
+            lacks: Groups::NONE.with(Group::Paths),
+            ..viewer(0)
+        };
+        let request = wire::Files::default();
+        assert_eq!(asked(&request, &lacking, 0).wants, wants::FLAGS | wants::STAT);
+        assert_eq!(asked(&request, &viewer(0), 0).wants, request.wants.get());
+        let mut found = Found::default();
+        for (used_as, name) in [
+            (used_as::PROCESS, files::name::NONE),
+            (used_as::CWD, files::name::NONE),
+            (used_as::FD, files::name::SOCKET),
+        ] {
+            let record = files::Record {
+                used_as,
+                name,
+                start_ns: 5,
+                ..files::Record::default()
+            };
+            found.take(&record, b"");
+        }
+        let own = facts(USER, 1, ACCESS_STABLE, 5);
+        let out = put(&lacking, &own, &own, &found.bytes);
+        let Some(Ok(Message::Task { attributes, .. })) = Messages::new(&out, 0).next() else {
+            panic!("no message");
+        };
+        let (_, payload, _) = wire::attributes(attributes).next().expect("records");
+        let mut flags = Vec::new();
+        files::decode(payload, |record, _| flags.push(record.flags)).expect("records");
+        assert_eq!(flags, [0, files::DEFER_NAME, 0]);
     }
 
     /// Check that many files become several messages, none of which is too long for a packet.
