@@ -133,7 +133,7 @@ soak-broker: ## Attack the broker for SECONDS, and measure what others get meanw
 fuzz: ## Run each fuzz target for FUZZ_SECONDS
 	@dev/setup.sh fuzz
 	@dev/fuzz.sh none $(FUZZ_SECONDS) $(FUZZ)
-	@[ -n "$(FUZZ)" ] || clients/go/test.sh -run '^$$' -fuzz FuzzDecoder -fuzztime $(FUZZ_SECONDS)s
+	@[ -n "$(FUZZ)" ] || clients/go/test.sh -run '^$$' -fuzz FuzzDecoder -fuzztime $(FUZZ_SECONDS)s -fuzzminimizetime 10x
 
 fuzz-sanitized: ## The same under AddressSanitizer
 	@dev/setup.sh fuzz
