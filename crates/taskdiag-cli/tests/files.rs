@@ -215,6 +215,8 @@ fn paths_are_looked_for() {
             "--jsonl",
             "--source",
             source,
+            "-p",
+            &own(),
             "--path",
             &first,
             "/no/such/path",
@@ -322,6 +324,9 @@ fn files_are_added_up() {
                 "--json",
                 "--by",
                 by,
+                // A child that another test starts has copies of all descriptors until it executes.
+                "-p",
+                &own(),
                 "--path",
                 scratch.path(),
                 "--source",
