@@ -41,7 +41,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use outcome::{Failure, Outcome};
 use output::terminal::{choose_color, Color};
 use output::Output;
@@ -77,6 +77,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum Command {
     Ps(ps::PsArgs),
     Tree(tree::Args),
@@ -117,6 +118,16 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
     (arguments, link.is_some())
 }
 
+/// Parses the arguments. The options of a command are made when it is named, because those of all
+/// take as long as reading some hundred processes. Help and errors can be about all of them.
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(&arguments).or_else(|_| {
+        let mut whole = Cli::command();
+        whole.build();
+        Cli::from_arg_matches(&whole.try_get_matches_from(arguments)?)
+    })
+}
+
 fn main() -> ExitCode {
     if complete::answer(Cli::command) {
         return ExitCode::SUCCESS;
@@ -124,7 +135,7 @@ fn main() -> ExitCode {
     let (arguments, is_link) = through_link(std::env::args_os().collect());
     let line = ps::CommandLine::new(pkill::with_signal(arguments), is_link);
     let result = line.and_then(|line| {
-        let cli = match Cli::try_parse_from(line.arguments) {
+        let cli = match parse(line.arguments) {
             Ok(cli) => cli,
             Err(wrong) if wrong.use_stderr() => wrong.exit(),
             Err(help) => {
