@@ -37,9 +37,7 @@ pub struct Host {
     pub names: Names,
     /// Sessions and machines of systemd.
     pub sessions: Sessions,
-    /// Turns times since boot into dates. ps adds the second of the boot and the seconds since;
-    /// both are rounded down.
-    pub clock: Clock,
+    clock: Option<Clock>,
     /// Whether the locale is UTF-8.
     pub is_utf8: bool,
     /// Time since boot (`CLOCK_BOOTTIME`) after all values were read, in whole clock ticks as
@@ -62,7 +60,7 @@ impl Host {
             modifiers,
             names: Names::default(),
             sessions: Sessions::default(),
-            clock: Clock::new().in_whole_seconds(),
+            clock: None,
             is_utf8: locale_is_utf8(),
             now_ns: now_ns - now_ns % TICK_NS,
             tick_ns: TICK_NS,
@@ -70,6 +68,12 @@ impl Host {
             memory_kib: memory_kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             nodes: None,
         }
+    }
+
+    /// Turns times since boot into dates. ps adds the second of the boot and the seconds since; both
+    /// are rounded down. It is made when it is asked for, because finding the time zone takes time.
+    pub fn clock(&mut self) -> &mut Clock {
+        self.clock.get_or_insert_with(|| Clock::new().in_whole_seconds())
     }
 
     /// The memory node of a processor; -1 if the kernel has none.

@@ -134,7 +134,7 @@ impl Cell<'_> {
     /// `HH:MM` of today, `MmmDD` of this year, or the year.
     pub fn start_time(&mut self) {
         match self.start_ns() {
-            Ok(ns) => self.host.clock.short_date(self.out, ns - ns % SECOND),
+            Ok(ns) => self.host.clock().short_date(self.out, ns - ns % SECOND),
             Err(_) => self.dash(),
         }
     }
@@ -184,7 +184,7 @@ impl Cell<'_> {
     fn dated(&mut self, write: impl FnOnce(&mut Self, jiff::civil::DateTime, bool)) {
         match self.start_ns() {
             Ok(ns) => {
-                let date = self.host.clock.civil(ns - ns % SECOND);
+                let date = self.host.clock().civil(ns - ns % SECOND);
                 let is_recent = self.host.now_ns.saturating_sub(ns) < 86_400 * SECOND;
                 write(self, date, is_recent);
             }
