@@ -3,7 +3,7 @@
 use taskdiag::{Absent, Value};
 use taskdiag_core::text::cgroup::{self, Pressure};
 
-use super::page::{cell, limit, Cell};
+use super::cell::{cell, limit, Cell};
 use super::sections::CGROUP_USE;
 
 /// The text of a file, or why there is none.

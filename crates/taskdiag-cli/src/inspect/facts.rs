@@ -8,7 +8,8 @@ use taskdiag::{
     Absent, Error, ErrorKind, Field, Fields, Filter, Handle, Identity, Query, Snapshot, SourceId, Task, Verdict,
 };
 
-use super::page::{Cell, Facts, Kept, OfKind, Reason};
+use super::cell::{Cell, Kept, Reason};
+use super::page::{Facts, OfKind};
 use super::sections::{fields_of_process, Section, NAMESPACES, SOCKET_FIELDS};
 use super::{cgroup, unit};
 use crate::maps;

@@ -2,6 +2,7 @@
 //!
 //! `facts` asks, `page` decides without I/O what the page says, `write` writes it.
 
+mod cell;
 mod cgroup;
 mod facts;
 mod page;

@@ -3,18 +3,11 @@
 use taskdiag::{Absent, Arguments, Snapshot, Task, Value};
 use taskdiag_core::text::unit::Setting;
 
+use super::cell::{cell, limit, number, Cell, Reason};
 use super::cgroup::{self, Text};
 use super::sections::{Section, NAMESPACES, SECTIONS};
 use super::unit;
 use crate::maps::FileSum;
-pub use crate::output::descriptors::Kept;
-use crate::output::descriptors::Shown;
-
-/// Why something is missing, in a word.
-pub type Reason = &'static str;
-
-/// A value, or why it is missing.
-pub type Cell = Result<Kept, Reason>;
 
 /// What was found out about a process.
 #[derive(Debug)]
@@ -74,23 +67,6 @@ pub enum Body<'a> {
     Values(Vec<Cell>),
     /// Rows of such values.
     List(Vec<Vec<Cell>>),
-}
-
-/// A value that is kept.
-pub fn cell(value: Value<'_>) -> Kept {
-    Kept::new(Shown::Plain(value))
-}
-
-/// A limit; `None` is unlimited.
-pub fn limit(limit: Option<u64>) -> Kept {
-    match limit {
-        Some(limit) => cell(Value::Unsigned(limit)),
-        None => cell(Value::Text(b"unlimited")),
-    }
-}
-
-fn number(value: u64) -> Cell {
-    Ok(cell(Value::Unsigned(value)))
 }
 
 /// The page, section by section. `None` if the process is not among the facts.

@@ -13,7 +13,7 @@ use taskdiag::{Absent, Mask, Task, Value};
 use taskdiag_core::names;
 use taskdiag_core::text::unit::{self, Setting};
 
-use super::page::{cell, Cell};
+use super::cell::{cell, Cell};
 
 /// Where units of the system are, those that count most first.
 const SYSTEM: [&str; 12] = [

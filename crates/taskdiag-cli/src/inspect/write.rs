@@ -4,7 +4,8 @@ use std::io;
 
 use taskdiag::{Field, Kind, Task, Value};
 
-use super::page::{Body, Cell, Part};
+use super::cell::Cell;
+use super::page::{Body, Part};
 use super::sections::{Section, Shape};
 use crate::output::cell::{formatted, Cells, Column};
 use crate::output::descriptors::{self, Shown};

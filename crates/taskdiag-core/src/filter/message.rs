@@ -100,3 +100,28 @@ pub(super) fn or_near(near: &[&str]) -> String {
         format!("; near it are: {}", near.join(", "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that of a long expression only what is near the place is shown, with the mark below it.
+    #[test]
+    fn long_expressions_are_cut_around_the_place() {
+        let near = "0123456789".repeat(6);
+        for (before, begins) in [("", ""), ("x", "…")] {
+            for (behind, ends) in [("", ""), ("x", "…")] {
+                let error = ParseError {
+                    message: "here".to_owned(),
+                    at: before.len() + near.len(),
+                    text: format!("{before}{near}!{near}{behind}"),
+                };
+                let column = before.len() + 61;
+                let line = format!("{begins}{near}!{near}{ends}");
+                let mark = " ".repeat(before.len() + 60) + "^";
+                let shown = format!("column {column}: here\n  {line}\n  {mark}");
+                assert_eq!(error.to_string(), shown);
+            }
+        }
+    }
+}
