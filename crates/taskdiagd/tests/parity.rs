@@ -3,11 +3,15 @@
 
 mod daemon;
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use taskdiag::{
     files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId,
 };
@@ -328,5 +332,39 @@ fn sockets_have_owners() {
             Some(&Err(Absent::Denied)),
             "{answer:?}"
         );
+    });
+}
+
+/// Check that root, from whom a process is hidden, is not told that nobody has a socket: this one is on
+/// its way to nobody, but the hidden process may have such a one.
+#[test]
+fn owners_may_be_hidden_from_root() {
+    let _scene = scene();
+    child::run(test_name!(), "root", root(), || {
+        let is_hidden = std::fs::read_link("/proc/1/exe").is_err();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = listener.local_addr().expect("an address").port();
+        let (way, _other_end) = UnixStream::pair().expect("sockets");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [listener.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(&way, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).expect("it is sent");
+        drop(listener);
+        let mut request = sockets::Request::default();
+        request.kinds = sockets::Kinds::TCP;
+        request.wants = sockets::Wants::OWNERS;
+        request.ports = vec![port];
+        let mut broker = handle(&daemon::socket());
+        let query = Query::processes().fields(Field::StartNs | Field::Comm);
+        let processes = broker.query(&query).expect("processes");
+        assert_eq!(processes.tasks().all(|task| task.pid() != Ok(1)), is_hidden);
+        let mut owners = Vec::new();
+        let answer = broker.sockets(&processes, &request, |socket| {
+            owners.push(socket.owners.map(|owners| owners.map(<[_]>::len)));
+            ControlFlow::Continue(())
+        });
+        let expected = if is_hidden { Err(Absent::Denied) } else { Ok(Some(0)) };
+        assert_eq!(owners, [expected], "{answer:?}");
     });
 }

@@ -198,7 +198,12 @@ impl Server {
             bits: U64::new(known),
             of_all: U64::new(of_all),
             version: U32::new(wire::VERSION),
-            flags: U32::new(if sees_all { wire::SEES_ALL } else { 0 }),
+            // Where the kernel hides process 1, nobody sees all.
+            flags: U32::new(if sees_all && viewer.now.hidden_pid == 0 {
+                wire::SEES_ALL
+            } else {
+                0
+            }),
         };
         let mut bytes = Vec::new();
         let mut message = MessageWriter::task(&mut bytes, seq, Default::default());
