@@ -139,6 +139,10 @@ def test_files_and_sockets_through_the_broker() -> None:
     assert mine == [expected] and other == "denied"
     with pytest.raises(taskdiag.Error, match="/nonexistent"):
         taskdiag.Handle(socket="/nonexistent").sockets("family")
+    with pytest.raises(taskdiag.Error, match="/nonexistent"):
+        taskdiag.sockets("family", socket="/nonexistent")
+    with pytest.raises(taskdiag.Error, match="/nonexistent"):
+        taskdiag.files("name", socket="/nonexistent")
 
 
 def test_cachestat() -> None:

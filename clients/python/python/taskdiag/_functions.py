@@ -144,6 +144,7 @@ def files(
     paths: Iterable[str | bytes | PathLike[str]] | str | bytes | PathLike[str] = (),
     patience: float | None = None,
     source: _Source = "auto",
+    socket: str | None = None,
 ) -> Table:
     """Ask which files processes use: one row for each, process by process.
 
@@ -153,7 +154,7 @@ def files(
     :param deleted: only files that have no name any more.
     :param paths: only this file, or these, and what is below directories of them.
     """
-    return _handle(source, None).files(
+    return _handle(source, socket).files(
         fields,
         where=where,
         pids=pids,
@@ -178,6 +179,7 @@ def sockets(
     own_netns: bool = False,
     patience: float | None = None,
     source: _Source = "auto",
+    socket: str | None = None,
 ) -> Table:
     """Ask about the sockets of the machine, in all network namespaces: one row for each, with the
     processes that have it in ``owners``.
@@ -191,7 +193,7 @@ def sockets(
     :param info: what TCP knows of connections, too.
     :param own_netns: only those of the caller's own network namespace.
     """
-    return _handle(source, None).sockets(
+    return _handle(source, socket).sockets(
         fields,
         where=where,
         pids=pids,
