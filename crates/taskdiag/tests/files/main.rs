@@ -486,7 +486,7 @@ fn leaders_that_ended_have_files() {
     }
 }
 
-/// Check that a snapshot without start times, a source that can't answer, and processes that have
+/// Check that a snapshot without start times, a broker that is not there, and processes that have
 /// ended are told apart.
 #[test]
 fn what_can_not_be_answered_is_said() {
@@ -502,11 +502,14 @@ fn what_can_not_be_answered_is_said() {
     let snapshot = handle
         .query(&Query::processes().fields(Field::StartNs))
         .expect("processes");
-    let mut broker = Handle::new().with_source(SourceId::Broker);
+    let mut broker = Handle::new()
+        .with_source(SourceId::Broker)
+        .with_socket("/nonexistent/socket");
     let error = broker
         .files(&snapshot, &Request::default(), stop)
-        .expect_err("the broker");
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+        .expect_err("no broker");
+    assert_eq!(error.kind(), ErrorKind::System);
+    assert!(format!("{error:#}").contains("/nonexistent/socket"), "{error:#}");
     for source in SOURCES {
         let animal = animal("threads-5");
         let pid = animal.pid as u32;
