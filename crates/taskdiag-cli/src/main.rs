@@ -121,15 +121,19 @@ fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
 /// Parses the arguments. The options of a command are made when it is named, because those of all
 /// take as long as reading some hundred processes. Help and errors can be about all of them.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(&arguments).or_else(|_| {
-        let mut whole = Cli::command();
-        whole.build();
-        Cli::from_arg_matches(&whole.try_get_matches_from(arguments)?)
-    })
+    Cli::try_parse_from(&arguments)
+        .or_else(|_| Cli::from_arg_matches(&whole_command().try_get_matches_from(arguments)?))
+}
+
+/// The command with the options of all commands.
+fn whole_command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
 }
 
 fn main() -> ExitCode {
-    if complete::answer(Cli::command) {
+    if complete::answer(whole_command) {
         return ExitCode::SUCCESS;
     }
     let (arguments, is_link) = through_link(std::env::args_os().collect());
