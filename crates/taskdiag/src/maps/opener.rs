@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
+use taskdiag_bpf::rights;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Groups;
 use taskdiag_core::snapshot::Snapshot;
+use taskdiag_core::support::Verdict;
 use taskdiag_protocol::wire::{show, Strategy};
 
 use crate::source::broker::Broker as Connection;
@@ -83,9 +85,17 @@ fn open_path(pid: u32, thread: Option<u32>, file: MemoryFile) -> Result<Option<O
         Err(Errno::NOENT) => Err(procfs::missing(pid)),
         Err(Errno::ACCESS | Errno::PERM) => Err(Error::new(
             ErrorKind::Denied,
-            format!("pid {pid}: you may not see its mappings (its user may, or who has CAP_SYS_PTRACE: try sudo)"),
+            format!("pid {pid}: you may not see its mappings ({})", who_may()),
         )),
         Err(errno) => Err(Error::io(format!("/proc/{pid}/{name}"), errno)),
+    }
+}
+
+/// Who may see the mappings that this caller may not see.
+fn who_may() -> &'static str {
+    match rights::may_trace().verdict {
+        Verdict::No => "its user may, or who has CAP_SYS_PTRACE: try sudo",
+        _ => "the kernel keeps them from those with CAP_SYS_PTRACE too",
     }
 }
 
