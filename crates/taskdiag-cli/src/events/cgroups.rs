@@ -15,35 +15,34 @@ use taskdiag_core::text::process::{cgroup_mounts, unescape};
 
 use crate::outcome::Failure;
 
-/// What follows from the cgroup that a task is in.
-pub const IN_CGROUP: [Field; 8] = [
-    Field::Cgroup,
-    Field::Unit,
-    Field::UserUnit,
-    Field::Slice,
-    Field::ContainerId,
-    Field::ContainerName,
-    Field::ContainerRuntime,
-    Field::PodUid,
-];
+/// The cgroup that a task is in, and what is made of that alone.
+pub fn in_cgroup() -> Fields {
+    let follows = |field: &Field| field.info().made_of == [Field::Cgroup];
+    let made_of_it = Field::ALL.iter().copied().filter(follows);
+    made_of_it.chain([Field::Cgroup]).collect()
+}
 
-/// The values of a cgroup, in the order of [`IN_CGROUP`].
+/// The values of [`in_cgroup`] of a cgroup.
 #[derive(Debug)]
-pub struct Cgroup([Result<Vec<u8>, Absent>; IN_CGROUP.len()]);
+pub struct Cgroup(Vec<(Field, Result<Vec<u8>, Absent>)>);
 
 impl Cgroup {
+    fn new(value: impl Fn(Field) -> Result<Vec<u8>, Absent>) -> Cgroup {
+        Cgroup(in_cgroup().iter().map(|field| (field, value(field))).collect())
+    }
+
     /// The value of one of the fields.
     pub fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
-        let index = IN_CGROUP.iter().position(|&known| known == field);
-        let value = index.map_or(&Err(Absent::NotAsked), |index| &self.0[index]);
+        let known = self.0.iter().find(|(known, _)| *known == field);
+        let value = known.map_or(&Err(Absent::NotAsked), |(_, value)| value);
         value.as_deref().map(Value::Text).map_err(|&reason| reason)
     }
 
     fn of_task(task: &Task<'_>) -> Cgroup {
-        Cgroup(IN_CGROUP.map(|field| match task.value(field)? {
+        Cgroup::new(|field| match task.value(field)? {
             Value::Text(text) => Ok(text.to_vec()),
             _ => Err(Absent::Unsupported),
-        }))
+        })
     }
 
     /// What the path tells. Names that container runtimes keep in files of their own are not known.
@@ -56,14 +55,14 @@ impl Cgroup {
             has_cgroup1: true,
             names: &Nobody,
         };
-        Cgroup(IN_CGROUP.map(|field| {
+        Cgroup::new(|field| {
             let mut value = Vec::new();
             match field {
                 Field::Cgroup => value.extend_from_slice(path),
                 field => derive(field, &InCgroup(path), &context, &mut value)?,
             }
             Ok(value)
-        }))
+        })
     }
 }
 
@@ -152,8 +151,7 @@ impl Cgroups {
 }
 
 fn fields() -> Fields {
-    let add = |fields: Fields, field| fields | field;
-    IN_CGROUP.into_iter().fold(Field::CgroupId.into(), add)
+    in_cgroup() | Field::CgroupId
 }
 
 /// The path of the cgroup with an id, which is the inode of its directory. Nothing in this file

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use taskdiag::{Absent, Event, EventField, EventKind, Field, Fields, Filter as Expression, Handle, Query, Value};
 use taskdiag_core::filter::HasFields;
 
-use super::cgroups::{Cgroup, Cgroups, IN_CGROUP};
+use super::cgroups::{in_cgroup, Cgroup, Cgroups};
 use super::Args;
 use crate::outcome::{say, Failure, Outcome};
 
@@ -54,14 +54,15 @@ impl Filter {
     pub fn new(args: &Args) -> Result<Filter, Failure> {
         let expression = args.selection.narrow(Query::processes())?.filter;
         let looked_at = expression.as_ref().map_or(Fields::NONE, Expression::fields);
+        let in_cgroup = in_cgroup();
         for field in looked_at.iter() {
-            if in_event(field).is_none() && !IN_CGROUP.contains(&field) {
+            if in_event(field).is_none() && !in_cgroup.contains(field) {
                 return Err(Failure::Unanswered(format!(
                     "--where: events do not have {field}: docs/events.md has what they have"
                 )));
             }
         }
-        let needs_cgroup = IN_CGROUP.iter().any(|&field| looked_at.contains(field));
+        let needs_cgroup = in_cgroup.iter().any(|field| looked_at.contains(field));
         Ok(Filter {
             kinds: args.kinds.iter().map(|&kind| kind.into()).collect(),
             expression,
