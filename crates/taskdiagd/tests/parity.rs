@@ -3,22 +3,19 @@
 
 mod daemon;
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use taskdiag::{
     files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId,
 };
 use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{
     child::{self, Proc, World, NOBODY},
-    test_name,
+    passing, test_name,
 };
 
 use daemon::files::same_files;
@@ -345,11 +342,7 @@ fn owners_may_be_hidden_from_root() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let port = listener.local_addr().expect("an address").port();
         let (way, _other_end) = UnixStream::pair().expect("sockets");
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let files = [listener.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-        sendmsg(&way, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).expect("it is sent");
+        passing::send(&way, b"x", &listener).expect("it is sent");
         drop(listener);
         let mut request = sockets::Request::default();
         request.kinds = sockets::Kinds::TCP;

@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use taskdiag::files;
 use taskdiag::sockets::{Kinds, Where};
 use taskdiag::{Absent, Field, Handle, Query, SourceId};
-use taskdiag_testkit::{child, test_name};
+use taskdiag_testkit::{child, passing, test_name};
 
 use super::network::{self, eventually, inode};
 use super::{handle, request, AS_NOBODY};
@@ -218,59 +218,6 @@ fn fifos_can_be_both_ends() {
     std::fs::remove_file(&path).expect("our own fifo");
 }
 
-/// Sends a descriptor over a socket.
-fn send(over: &UnixStream, file: &OwnedFd) {
-    let mut byte = [1_u8];
-    let mut part = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
-    };
-    let mut control = [0_u64; 8];
-    // SAFETY: the structure is numbers and pointers, for which zeros are values.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: a computation.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(4) } as _;
-    // SAFETY: there is room for a header and a descriptor.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(4) as _;
-        libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
-    }
-    // SAFETY: all that the message points to is alive.
-    let sent = unsafe { libc::sendmsg(over.as_raw_fd(), &raw const message, 0) };
-    assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
-}
-
-/// Takes a descriptor that was sent.
-fn receive(over: &UnixStream) -> OwnedFd {
-    let mut byte = [0_u8];
-    let mut part = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
-    };
-    let mut control = [0_u64; 8];
-    // SAFETY: the structure is numbers and pointers, for which zeros are values.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: all that the message points to is alive.
-    let received = unsafe { libc::recvmsg(over.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    assert_eq!(received, 1, "{}", std::io::Error::last_os_error());
-    // SAFETY: one descriptor was sent, and it is nobody else's.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        assert!(!header.is_null());
-        OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned())
-    }
-}
-
 /// Check UNIX sockets: a pair, an end that a child has, one that was passed over a socket and closed
 /// by who passed it, ends that are closed or were not accepted, and sockets that are not connected.
 #[test]
@@ -285,9 +232,9 @@ fn unix_sockets_lead_to_their_peers() {
         let (to, from) = UnixStream::pair().expect("a pair");
         let (passed, stays) = UnixStream::pair().expect("a pair");
         let passed = OwnedFd::from(passed);
-        send(&to, &passed);
+        passing::send(&to, b"x", &passed).expect("it is sent");
         drop(passed);
-        let passed = receive(&from);
+        let passed = passing::receive(&from);
         socket_leads_to(&mut handle, &stays, [own(&passed)]);
         // Without the other end.
         drop(passed);

@@ -1,12 +1,11 @@
 //! Descriptors that are sent to the broker: of sockets that make their last owner wait in close(2).
 
-use std::io::{IoSlice, Write as _};
-use std::mem::MaybeUninit;
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use taskdiag_protocol::wire::{show, Strategy};
+use taskdiag_testkit::passing;
 
 use super::{request, Connection};
 
@@ -35,18 +34,8 @@ pub fn lingering() -> (OwnedFd, TcpStream) {
 
 /// Sends a request with a descriptor. Returns whether the kernel let it through.
 pub fn send_descriptor(connection: &Connection, file: &OwnedFd) -> bool {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
     let packet = request(1 << show::GROUPS_SHIFT, Strategy::One, std::process::id());
-    rustix::net::sendmsg(
-        &connection.socket,
-        &[IoSlice::new(&packet)],
-        &mut control,
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-    )
-    .is_ok()
+    passing::send(&connection.socket, &packet, file).is_ok()
 }
 
 /// Sends a request with the descriptor of a socket that can't be closed without waiting as long as
