@@ -128,6 +128,7 @@ package-vm: package-test ## Install, upgrade and remove the packages where syste
 
 soak-broker: ## Attack the broker for SECONDS, and measure what others get meanwhile
 	@dev/setup.sh test
+	@$(CARGO) build --quiet --release --package taskdiag-zoo
 	@SECONDS=$(SECONDS) $(CARGO) test --release --quiet --package taskdiagd --test soak_broker -- --ignored --nocapture
 
 fuzz: ## Run each fuzz target for FUZZ_SECONDS
