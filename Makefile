@@ -17,6 +17,8 @@ BENCH ?=
 PREFIX ?= /usr/local
 bindir ?= $(PREFIX)/bin
 sbindir ?= $(PREFIX)/sbin
+libdir ?= $(PREFIX)/lib
+includedir ?= $(PREFIX)/include
 datadir ?= $(PREFIX)/share
 mandir ?= $(datadir)/man
 docdir ?= $(datadir)/doc/taskdiag
@@ -35,21 +37,22 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build target/release/taskdiag and taskdiagd, with their line tables in .debug files
+build: ## Build target/release/taskdiag, taskdiagd and libtaskdiag.so, with their line tables in .debug files
 	@dev/setup.sh build
 	@$(CARGO) build --release --quiet --package taskdiag-cli --package taskdiagd
-	@dev/strip.sh target/release/taskdiag target/release/taskdiagd
+	@CARGO="$(CARGO)" clients/c/build.sh
+	@dev/strip.sh target/release/taskdiag target/release/taskdiagd "$$(realpath target/release/libtaskdiag.so)"
 	@dev/licences.sh target/release/LICENSE-CRATES
 
 install: ## Install what make build has built: make install PREFIX=/usr DESTDIR=/tmp/root
-	@PREFIX="$(PREFIX)" bindir="$(bindir)" sbindir="$(sbindir)" mandir="$(mandir)" docdir="$(docdir)" licensedir="$(licensedir)" \
+	@PREFIX="$(PREFIX)" bindir="$(bindir)" sbindir="$(sbindir)" libdir="$(libdir)" includedir="$(includedir)" mandir="$(mandir)" docdir="$(docdir)" licensedir="$(licensedir)" \
 		bashdir="$(bashdir)" zshdir="$(zshdir)" fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" \
 		DESTDIR="$(DESTDIR)" PROGRAMS="$(PROGRAMS)" TASKDIAG="$(TASKDIAG)" STRIP="$(STRIP)" dev/install.sh
 
@@ -57,6 +60,7 @@ uninstall: ## Remove what make install has installed, with the same variables
 	@rm -f "$(DESTDIR)$(bindir)/taskdiag" "$(DESTDIR)$(sbindir)/taskdiagd" "$(DESTDIR)$(bashdir)/taskdiag" \
 		"$(DESTDIR)$(zshdir)/_taskdiag" "$(DESTDIR)$(fishdir)/taskdiag.fish" "$(DESTDIR)$(unitdir)"/taskdiagd.service \
 		"$(DESTDIR)$(unitdir)"/taskdiagd.socket "$(DESTDIR)$(sysusersdir)/taskdiagd.conf" \
+		"$(DESTDIR)$(libdir)"/libtaskdiag.so* "$(DESTDIR)$(libdir)/pkgconfig/taskdiag.pc" "$(DESTDIR)$(includedir)/taskdiag.h" \
 		"$(DESTDIR)$(mandir)"/man1/taskdiag.1 "$(DESTDIR)$(mandir)"/man1/taskdiag-*.1 "$(DESTDIR)$(mandir)/man8/taskdiagd.8"
 	@rm -rf "$(DESTDIR)$(docdir)" "$(DESTDIR)$(licensedir)"
 
@@ -84,6 +88,7 @@ test: ## Run all tests on this machine's kernel
 	@dev/test.sh
 	@clients/python/test.sh
 	@clients/go/test.sh
+	@clients/c/test.sh
 
 test-python: ## Run the tests of the Python client
 	@dev/setup.sh test
@@ -95,11 +100,17 @@ test-go: ## Run the tests of the Go client
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/go/test.sh
 
+test-c: ## Run the tests of the C library
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
+	@clients/c/test.sh
+
 conformance: ## Run the cases of conformance/ with each client
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/python/test.sh tests/test_conformance.py
 	@clients/go/test.sh -run TestConformance
+	@clients/c/test.sh conformance
 
 test-python-sdist: ## The same with a wheel made from the source distribution, as pip makes it
 	@dev/setup.sh test
@@ -168,7 +179,7 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 		check licenses bans sources >/dev/null
 	@test -z "$$(gofmt -l clients/go)" || { gofmt -d clients/go; exit 1; }
 	@cd clients/go && go vet ./...
-	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/go/*.sh clients/python/*.sh .ci/run
+	@shellcheck --external-sources dev/*.sh dev/vm/*.sh clients/c/*.sh clients/c/htop/*.sh clients/go/*.sh clients/python/*.sh .ci/run
 	@dev/msrv.sh
 
 msrv: ## Check that the library and the programs build with the oldest supported Rust

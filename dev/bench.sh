@@ -41,5 +41,13 @@ target/release/taskdiag-bench --scale all --rounds 5 --markdown target/benchmark
     clients/go/bench.sh
     echo
     echo "Wanted with 10,000 processes, in times gopsutil's processor time: 60; and as many allocations as with 1,000."
+    echo
+    echo "## The C library"
+    echo
+    echo "Eleven values of all processes, in one process, in turns, and htop (\`clients/c/bench.sh\`):"
+    echo
+    clients/c/bench.sh
+    echo
+    echo "Wanted of htop with 10,000 processes: a quarter of the processor time."
 } >target/benchmarks-whole.md
 mv target/benchmarks-whole.md "$document"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs the programs, manual pages, completions, units, licences and documents: make install
+# Installs the programs, the C library, manual pages, completions, units, licences and documents: make install
 # runs it, with all variables of the Makefile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
 : "${PROGRAMS:?}" "${TASKDIAG:?}" "${STRIP:?}" "${bindir:?}" "${sbindir:?}" "${mandir:?}" "${docdir:?}" "${licensedir:?}"
-: "${bashdir:?}" "${zshdir:?}" "${fishdir:?}" "${unitdir:?}" "${sysusersdir:?}" "${DESTDIR=}"
+: "${bashdir:?}" "${zshdir:?}" "${fishdir:?}" "${unitdir:?}" "${sysusersdir:?}" "${libdir:?}" "${includedir:?}" "${PREFIX:?}" "${DESTDIR=}"
 
-for file in "$PROGRAMS/taskdiag" "$PROGRAMS/taskdiagd" "$TASKDIAG" "$PROGRAMS/LICENSE-CRATES"; do
+for file in "$PROGRAMS/taskdiag" "$PROGRAMS/taskdiagd" "$TASKDIAG" "$PROGRAMS/libtaskdiag.so.0" "$PROGRAMS/LICENSE-CRATES"; do
     if [ ! -e "$file" ]; then
         echo "install: $file is missing: run make build first" >&2
         exit 1
@@ -30,6 +30,8 @@ generate() {
 put 0755 "$bindir" "$PROGRAMS/taskdiag"
 put 0755 "$sbindir" "$PROGRAMS/taskdiagd"
 "$STRIP" "$DESTDIR$bindir/taskdiag" "$DESTDIR$sbindir/taskdiagd"
+
+LIBRARY=$(realpath "$PROGRAMS") STRIP=$STRIP prefix=$PREFIX libdir=$libdir includedir=$includedir DESTDIR=$DESTDIR clients/c/install.sh
 
 pages=$("$TASKDIAG" man)
 for page in $pages; do

@@ -20,8 +20,8 @@ fi
 base=.cache/package-root.tar root=target/package/root
 shopt -s nullglob
 debs=(target/package/*.deb) rpms=(target/package/*.rpm)
-# The programs, and the line tables of each.
-if [ ${#debs[@]} -ne 4 ] || [ ${#rpms[@]} -ne 4 ]; then
+# The programs and the library, the line tables of each, and what it takes to build with the library.
+if [ ${#debs[@]} -ne 7 ] || [ ${#rpms[@]} -ne 7 ]; then
     echo "package-test: found ${#debs[@]} .deb and ${#rpms[@]} .rpm: run make deb and make rpm first" >&2
     exit 2
 fi
@@ -145,6 +145,15 @@ line_tables() {
     done
 }
 
+# A program that is built with the header and the library of the package runs there.
+library() {
+    local flags
+    flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$(dirname "$(find "$root/usr" -name taskdiag.pc)") pkg-config --cflags --libs taskdiag) || return
+    # shellcheck disable=SC2086 # one word each
+    cc -o "$root/tmp/ps" clients/c/examples/ps.c $flags || return
+    inside env LD_LIBRARY_PATH=/usr/lib64 /tmp/ps | grep -q ' /tmp/ps$'
+}
+
 # A package gives nobody anything.
 grants_nothing() {
     [ "$(inside systemctl is-enabled taskdiagd.socket || true)" = disabled ] &&
@@ -157,6 +166,7 @@ grants_nothing() {
 tried() {
     check "$1: runs" runs
     check "$1: line tables" line_tables
+    check "$1: the C library" library
     check "$1: grants nothing" grants_nothing
     check "$1: the broker answers" answers
     check "$1: manual pages" pages
@@ -173,7 +183,7 @@ check 'deb: lintian' lintian --allow-root --fail-on error target/package/*.chang
 check 'deb: installs' inside sh -c 'dpkg -i /tmp/*.deb'
 tried deb
 check 'deb: zsh' in_zsh
-packages=(taskdiag taskdiag-dbgsym taskdiagd taskdiagd-dbgsym)
+packages=(taskdiag taskdiag-dbgsym taskdiagd taskdiagd-dbgsym libtaskdiag-dev libtaskdiag0 libtaskdiag0-dbgsym)
 check 'deb: is removed' inside dpkg --remove "${packages[@]}"
 check 'deb: is purged' inside dpkg --purge "${packages[@]}"
 check 'deb: leaves nothing' unchanged
@@ -181,7 +191,7 @@ check 'deb: leaves nothing' unchanged
 # The same root: the scripts need a shell, and the programs a C library.
 check 'rpm: installs' rpm --root "$root" --nodeps -i "${rpms[@]}"
 tried rpm
-check 'rpm: is removed' rpm --root "$root" -e taskdiag{,d}{,-debuginfo}
+check 'rpm: is removed' rpm --root "$root" -e taskdiag{,d}{,-debuginfo} libtaskdiag{,-devel,-debuginfo}
 check 'rpm: leaves nothing' unchanged
 
 [ "$failed" -eq 0 ] || { echo "$failed failed"; exit 1; }

@@ -18,9 +18,10 @@ join() {
     rm -rf target/package/programs
     mkdir -p target/package/programs
     cp target/release/LICENSE-CRATES target/package/programs
-    for program in taskdiag taskdiagd; do
+    for program in taskdiag taskdiagd "libtaskdiag.so.$version"; do
         eu-unstrip --output="target/package/programs/$program" "target/release/$program" "target/release/$program.debug"
     done
+    ln -s "libtaskdiag.so.$version" target/package/programs/libtaskdiag.so.0
 }
 
 deb() {

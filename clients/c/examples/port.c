@@ -1,0 +1,44 @@
+/* Says who holds a port: port NUMBER
+ *
+ * cc $(pkg-config --cflags taskdiag) port.c $(pkg-config --libs taskdiag) -o port */
+#include <stdio.h>
+#include <taskdiag.h>
+
+static void print(td_text text)
+{
+	printf(" %.*s", (int)text.len, text.data);
+}
+
+int main(int argc, char **argv)
+{
+	char where[64];
+	int status = 1;
+	td_handle *handle = td_handle_new();
+	td_table *table = NULL;
+	td_error *error = NULL;
+
+	snprintf(where, sizeof(where), "local_port == %.20s", argc > 1 ? argv[1] : "?");
+	if (td_sockets(handle, "protocol,state,local_addr,owner_pids,owner_comms", where, &table, &error))
+		fprintf(stderr, "port: %s\n", td_error_message(error));
+	for (size_t row = 0; row < td_table_len(table); row++) {
+		td_absent absent = td_absent_of(table, row, TD_SOCKET_OWNER_PIDS);
+		td_ids pids = td_ids_of(table, row, TD_SOCKET_OWNER_PIDS);
+		td_text names = td_text_of(table, row, TD_SOCKET_OWNER_COMMS), name;
+
+		print(td_text_of(table, row, TD_SOCKET_PROTOCOL));
+		print(td_text_of(table, row, TD_SOCKET_STATE));
+		print(td_text_of(table, row, TD_SOCKET_LOCAL_ADDR));
+		if (absent)
+			printf(" (owners: %s)", td_absent_name(absent));
+		for (size_t i = 0; i < pids.len && td_text_next(&names, &name); i++) {
+			printf(" %u", (unsigned)pids.data[i]);
+			print(name);
+		}
+		putchar('\n');
+		status = 0;
+	}
+	td_error_free(error);
+	td_table_free(table);
+	td_handle_free(handle);
+	return status;
+}

@@ -1,0 +1,74 @@
+//! The functions of `taskdiag.h`.
+//!
+//! What their callers promise is written there: that pointers to objects are NULL or came from this
+//! library and were not freed, that texts end with a NUL, that lists are as long as they say, and
+//! that places for results can be written. `SAFETY: the header's rules` means this.
+
+mod ask;
+mod read;
+
+use std::ffi::{c_char, CStr};
+use std::ptr;
+
+use crate::error::{guarded, Error, Result};
+
+/// The object at a pointer.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T> {
+    // SAFETY: the header's rules.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Error::null(what))
+}
+
+/// The object at a pointer, to be changed.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn changed<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T> {
+    // SAFETY: the header's rules.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Error::null(what))
+}
+
+/// A text of C's.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn bytes<'a>(what: &str, text: *const c_char) -> Result<&'a [u8]> {
+    if text.is_null() {
+        return Err(Error::null(what));
+    }
+    // SAFETY: the header's rules.
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// A text of C's in UTF-8.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
+    // SAFETY: the header's rules.
+    let bytes = unsafe { bytes(what, text) }?;
+    std::str::from_utf8(bytes).map_err(|_| Error::invalid(format!("{what} is not UTF-8")))
+}
+
+/// Drops an object of this library.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn free<T>(pointer: *mut T, end: impl FnOnce(Box<T>)) {
+    if !pointer.is_null() {
+        // SAFETY: the header's rules.
+        let object = unsafe { Box::from_raw(pointer) };
+        guarded((), || end(object));
+    }
+}
+
+fn made<T>(make: impl FnOnce() -> T) -> *mut T {
+    guarded(ptr::null_mut(), || Box::into_raw(Box::new(make())))
+}

@@ -1,0 +1,363 @@
+//! Columns: the values of one field for all rows, and the reasons of those that are missing.
+
+use std::ops::Range;
+
+use taskdiag::{Absent, Kind, Value};
+
+/// Both numbers of 16 resource limits.
+pub const LIMITS: usize = 32;
+
+/// Why a value is missing, as C has it. 0 means that it is there.
+pub type Reason = u8;
+
+/// A row can have no such value, as a UNIX socket has no port: `TD_ABSENT_NONE`.
+pub const NONE: Reason = 100;
+
+/// The number of a reason.
+pub fn reason(absent: Absent) -> Reason {
+    absent as u16 as Reason
+}
+
+/// What values are in memory: `td_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Type {
+    U64 = 1,
+    I64 = 2,
+    F64 = 3,
+    U8 = 4,
+    Text = 5,
+    Ids = 6,
+    Limits = 7,
+}
+
+impl Type {
+    /// The type of the values of a kind.
+    pub fn of(kind: Kind) -> Type {
+        match kind {
+            Kind::Id
+            | Kind::User
+            | Kind::GroupId
+            | Kind::Count
+            | Kind::Bytes
+            | Kind::Nanoseconds
+            | Kind::Mode
+            | Kind::Capabilities
+            | Kind::Signals
+            | Kind::Mask
+            | Kind::Address => Type::U64,
+            Kind::Signed => Type::I64,
+            Kind::Percent => Type::F64,
+            Kind::Flag | Kind::Letter => Type::U8,
+            Kind::Text | Kind::Time | Kind::Texts | Kind::Cpus => Type::Text,
+            Kind::Ids => Type::Ids,
+            Kind::Limits => Type::Limits,
+        }
+    }
+}
+
+/// Values one behind the other. Row N of lists has the items from `offsets[N]` to `offsets[N + 1]`.
+#[derive(Debug)]
+pub enum Values {
+    /// Numbers that can't be negative, masks, addresses.
+    U64(Vec<u64>),
+    /// Numbers that may be negative.
+    I64(Vec<i64>),
+    /// Numbers with a fraction.
+    F64(Vec<f64>),
+    /// Flags as 0 and 1, letters.
+    U8(Vec<u8>),
+    /// Texts of any bytes; lists of texts as the kernel has them, each with a NUL behind it.
+    Text(Vec<u64>, Vec<u8>),
+    /// Lists of numbers.
+    Ids(Vec<u64>, Vec<u32>),
+    /// The soft and the hard one of each limit, `u64::MAX` for none.
+    Limits(Vec<[u64; LIMITS]>),
+}
+
+impl Values {
+    /// The numbers that can't be negative.
+    pub fn u64s(&self) -> Option<&[u64]> {
+        match self {
+            Values::U64(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The numbers that may be negative.
+    pub fn i64s(&self) -> Option<&[i64]> {
+        match self {
+            Values::I64(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The numbers with a fraction.
+    pub fn f64s(&self) -> Option<&[f64]> {
+        match self {
+            Values::F64(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The flags and letters.
+    pub fn u8s(&self) -> Option<&[u8]> {
+        match self {
+            Values::U8(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The text of a row.
+    pub fn text(&self, row: usize) -> Option<&[u8]> {
+        match self {
+            Values::Text(offsets, bytes) => bytes.get(range(offsets, row)?),
+            _ => None,
+        }
+    }
+
+    /// The list of a row.
+    pub fn ids(&self, row: usize) -> Option<&[u32]> {
+        match self {
+            Values::Ids(offsets, ids) => ids.get(range(offsets, row)?),
+            _ => None,
+        }
+    }
+
+    /// The resource limits.
+    pub fn limits(&self) -> Option<&[[u64; LIMITS]]> {
+        match self {
+            Values::Limits(values) => Some(values),
+            _ => None,
+        }
+    }
+}
+
+/// The values of one field.
+#[derive(Debug)]
+pub struct Column {
+    /// The id of the field.
+    pub field: u32,
+    /// The values; that of a row without one has no meaning.
+    pub values: Values,
+    /// Why the value of a row is missing, or 0.
+    pub reasons: Vec<Reason>,
+    /// How many are missing.
+    pub missing: usize,
+}
+
+impl Column {
+    /// A column without rows.
+    pub fn new(field: u32, of: Type) -> Column {
+        let values = match of {
+            Type::U64 => Values::U64(Vec::new()),
+            Type::I64 => Values::I64(Vec::new()),
+            Type::F64 => Values::F64(Vec::new()),
+            Type::U8 => Values::U8(Vec::new()),
+            Type::Text => Values::Text(vec![0], Vec::new()),
+            Type::Ids => Values::Ids(vec![0], Vec::new()),
+            Type::Limits => Values::Limits(Vec::new()),
+        };
+        Column {
+            field,
+            values,
+            reasons: Vec::new(),
+            missing: 0,
+        }
+    }
+
+    /// Removes all rows and keeps their memory.
+    pub fn clear(&mut self) {
+        match &mut self.values {
+            Values::U64(values) => values.clear(),
+            Values::I64(values) => values.clear(),
+            Values::F64(values) => values.clear(),
+            Values::U8(values) => values.clear(),
+            Values::Text(offsets, bytes) => {
+                offsets.truncate(1);
+                bytes.clear();
+            }
+            Values::Ids(offsets, ids) => {
+                offsets.truncate(1);
+                ids.clear();
+            }
+            Values::Limits(values) => values.clear(),
+        }
+        self.reasons.clear();
+        self.missing = 0;
+    }
+
+    /// Appends a value, or the reason why it is missing.
+    pub fn push(&mut self, value: Result<Value<'_>, Reason>) {
+        let reason = match value {
+            Ok(value) if self.put(value) => 0,
+            // A value of another kind than the table says.
+            Ok(_) => reason(Absent::Unsupported),
+            Err(reason) => reason,
+        };
+        if reason != 0 {
+            self.put_nothing();
+            self.missing += 1;
+        }
+        self.reasons.push(reason);
+    }
+
+    /// Appends a list of numbers to a column of such.
+    pub fn push_ids(&mut self, list: Result<impl Iterator<Item = u32>, Reason>) {
+        match (list, &mut self.values) {
+            (Ok(list), Values::Ids(offsets, ids)) => {
+                ids.extend(list);
+                offsets.push(ids.len() as u64);
+                self.reasons.push(0);
+            }
+            (list, _) => self.push(Err(list.err().unwrap_or(reason(Absent::Unsupported)))),
+        }
+    }
+
+    /// Appends a list of texts to a column of texts, each with a NUL behind it.
+    pub fn push_texts<'a>(&mut self, list: Result<impl Iterator<Item = &'a [u8]>, Reason>) {
+        match (list, &mut self.values) {
+            (Ok(list), Values::Text(offsets, bytes)) => {
+                for text in list {
+                    bytes.extend_from_slice(text);
+                    bytes.push(0);
+                }
+                offsets.push(bytes.len() as u64);
+                self.reasons.push(0);
+            }
+            (list, _) => self.push(Err(list.err().unwrap_or(reason(Absent::Unsupported)))),
+        }
+    }
+
+    fn put(&mut self, value: Value<'_>) -> bool {
+        match (&mut self.values, value) {
+            (Values::U64(values), Value::Unsigned(value) | Value::Mask(value)) => values.push(value),
+            (Values::I64(values), Value::Signed(value)) => values.push(value),
+            (Values::F64(values), Value::Float(value)) => values.push(value),
+            (Values::U8(values), Value::Flag(value)) => values.push(value.into()),
+            // The kernel's states are letters of ASCII.
+            (Values::U8(values), Value::Letter(letter)) if letter.is_ascii() => values.push(letter as u8),
+            (Values::Text(offsets, bytes), value) => {
+                match value {
+                    Value::Text(text) => bytes.extend_from_slice(text),
+                    Value::Texts(list) => bytes.extend_from_slice(list.as_bytes()),
+                    Value::Cpus(cpus) => bytes.extend_from_slice(cpus.to_string().as_bytes()),
+                    _ => return false,
+                }
+                offsets.push(bytes.len() as u64);
+            }
+            (Values::Ids(offsets, ids), Value::Ids(list)) => {
+                ids.extend(list);
+                offsets.push(ids.len() as u64);
+            }
+            (Values::Limits(values), Value::Limits(limits)) => {
+                let mut row = [u64::MAX; LIMITS];
+                for (place, (_, soft, hard)) in row.chunks_exact_mut(2).zip(limits) {
+                    place.copy_from_slice(&[soft.unwrap_or(u64::MAX), hard.unwrap_or(u64::MAX)]);
+                }
+                values.push(row);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn put_nothing(&mut self) {
+        match &mut self.values {
+            Values::U64(values) => values.push(0),
+            Values::I64(values) => values.push(0),
+            Values::F64(values) => values.push(0.0),
+            Values::U8(values) => values.push(0),
+            Values::Text(offsets, bytes) => offsets.push(bytes.len() as u64),
+            Values::Ids(offsets, ids) => offsets.push(ids.len() as u64),
+            Values::Limits(values) => values.push([0; LIMITS]),
+        }
+    }
+}
+
+/// The items of a row of lists.
+fn range(offsets: &[u64], row: usize) -> Option<Range<usize>> {
+    Some(*offsets.get(row)? as usize..*offsets.get(row.checked_add(1)?)? as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a column has a place for each row, whatever is pushed, and is as new when cleared.
+    #[test]
+    fn columns_have_a_place_for_each_row() {
+        let values = [
+            Value::Unsigned(7),
+            Value::Mask(9),
+            Value::Signed(-7),
+            Value::Float(0.5),
+            Value::Flag(true),
+            Value::Letter('S'),
+            Value::Text(b"a\0b"),
+        ];
+        for of in [
+            Type::U64,
+            Type::I64,
+            Type::F64,
+            Type::U8,
+            Type::Text,
+            Type::Ids,
+            Type::Limits,
+        ] {
+            let mut column = Column::new(1, of);
+            for _ in 0..2 {
+                for value in values {
+                    column.push(Ok(value));
+                }
+                column.push(Err(reason(Absent::Denied)));
+                column.push(Ok(Value::Letter('é')));
+                let rows = match &column.values {
+                    Values::U64(values) => values.len(),
+                    Values::I64(values) => values.len(),
+                    Values::F64(values) => values.len(),
+                    Values::U8(values) => values.len(),
+                    Values::Text(offsets, _) | Values::Ids(offsets, _) => offsets.len() - 1,
+                    Values::Limits(values) => values.len(),
+                };
+                assert_eq!((rows, column.reasons.len()), (9, 9));
+                let taken = column.reasons.iter().filter(|&&reason| reason == 0).count();
+                let expected = match of {
+                    Type::U64 | Type::U8 => 2,
+                    Type::I64 | Type::F64 | Type::Text => 1,
+                    Type::Ids | Type::Limits => 0,
+                };
+                assert_eq!((taken, column.missing), (expected, 9 - expected));
+                assert_eq!(column.reasons[7], reason(Absent::Denied));
+                column.clear();
+            }
+        }
+    }
+
+    /// Check that lists are where their offsets say.
+    #[test]
+    fn lists_are_where_offsets_say() {
+        let mut texts = Column::new(1, Type::Text);
+        texts.push_texts(Ok([b"a".as_slice(), b""].into_iter()));
+        texts.push_texts(Err::<std::iter::Empty<&[u8]>, Reason>(NONE));
+        texts.push_ids(Ok([1].into_iter()));
+        let mut ids = Column::new(1, Type::Ids);
+        ids.push_ids(Ok([3, 4].into_iter()));
+        ids.push_ids(Err::<std::iter::Empty<u32>, Reason>(NONE));
+        let (Values::Text(offsets, bytes), Values::Ids(places, numbers)) = (&texts.values, &ids.values) else {
+            panic!("these are other columns");
+        };
+        assert_eq!(
+            (bytes.as_slice(), offsets.as_slice()),
+            (b"a\0\0".as_slice(), [0, 3, 3, 3].as_slice())
+        );
+        assert_eq!(
+            (numbers.as_slice(), places.as_slice()),
+            ([3, 4].as_slice(), [0, 2, 2].as_slice())
+        );
+        assert_eq!(texts.reasons, [0, NONE, reason(Absent::Unsupported)]);
+        assert_eq!(range(places, 0), Some(0..2));
+        assert_eq!(range(places, 2), None);
+        assert_eq!(range(places, usize::MAX), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! Errors: a code and a text.
+
+use std::ffi::{CStr, CString};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use taskdiag::{ErrorKind, ParseError, UnknownField};
+
+/// The codes of `td_code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Code {
+    Ok = 0,
+    NoSuchTask = 1,
+    NoMemory = 2,
+    Denied = 3,
+    Unsupported = 4,
+    NoAnswer = 5,
+    Malformed = 6,
+    InvalidInput = 7,
+    System = 8,
+    Forked = 9,
+    Internal = 10,
+}
+
+impl Code {
+    const ALL: [Code; 11] = [
+        Code::Ok,
+        Code::NoSuchTask,
+        Code::NoMemory,
+        Code::Denied,
+        Code::Unsupported,
+        Code::NoAnswer,
+        Code::Malformed,
+        Code::InvalidInput,
+        Code::System,
+        Code::Forked,
+        Code::Internal,
+    ];
+
+    /// The code in a few words; those of the library are the library's.
+    pub fn name(code: u32) -> &'static CStr {
+        let known = Code::ALL.into_iter().find(|&known| known as u32 == code);
+        known.map_or(c"unknown", |code| match code {
+            Code::Ok => c"ok",
+            Code::NoSuchTask => c"no such task",
+            Code::NoMemory => c"no memory",
+            Code::Denied => c"denied",
+            Code::Unsupported => c"unsupported",
+            Code::NoAnswer => c"no answer",
+            Code::Malformed => c"malformed",
+            Code::InvalidInput => c"invalid input",
+            Code::System => c"system error",
+            Code::Forked => c"forked",
+            Code::Internal => c"internal error",
+        })
+    }
+}
+
+/// Why a function failed: `td_error`.
+#[derive(Debug)]
+pub struct Error {
+    /// What kind of error it is.
+    pub code: Code,
+    /// What to tell people.
+    pub message: CString,
+}
+
+/// What a function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error with this text.
+    pub fn new(code: Code, message: impl Into<String>) -> Error {
+        let mut text: String = message.into();
+        // The library escapes what others wrote. This is for what it overlooks.
+        text.retain(|letter| letter != '\0');
+        Error {
+            code,
+            message: CString::new(text).unwrap_or_default(),
+        }
+    }
+
+    /// An argument that makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::new(Code::InvalidInput, message)
+    }
+
+    /// A pointer that must not be NULL.
+    pub fn null(what: &str) -> Error {
+        Error::invalid(format!("{what} is NULL"))
+    }
+}
+
+impl From<taskdiag::Error> for Error {
+    fn from(error: taskdiag::Error) -> Error {
+        let code = match error.kind() {
+            ErrorKind::NoSuchTask => Code::NoSuchTask,
+            ErrorKind::NoMemory => Code::NoMemory,
+            ErrorKind::Denied => Code::Denied,
+            ErrorKind::Unsupported => Code::Unsupported,
+            ErrorKind::NoAnswer => Code::NoAnswer,
+            ErrorKind::Malformed => Code::Malformed,
+            ErrorKind::InvalidInput => Code::InvalidInput,
+            _ => Code::System,
+        };
+        Error::new(code, format!("{error:#}"))
+    }
+}
+
+impl From<UnknownField> for Error {
+    fn from(error: UnknownField) -> Error {
+        Error::invalid(error.to_string())
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Error {
+        Error::invalid(format!("not a filter: {error}"))
+    }
+}
+
+/// What `work` returns, or `otherwise` if it panics: a panic must not reach C.
+pub fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        // What a panic carries may panic when it is dropped.
+        std::mem::forget(payload);
+        otherwise
+    })
+}
+
+/// The code of what `work` returns; the error goes to `error`, if there is a place for it.
+///
+/// # Safety
+///
+/// `error` is NULL or may be written.
+pub unsafe fn answered(error: *mut *mut Error, work: impl FnOnce() -> Result<()>) -> u32 {
+    let result = guarded(None, || Some(work())).unwrap_or_else(|| {
+        let message = "a defect in libtaskdiag, whose message is on standard error: please report it";
+        Err(Error::new(Code::Internal, message))
+    });
+    let code = result.as_ref().err().map_or(Code::Ok, |error| error.code);
+    if !error.is_null() {
+        let made = result
+            .err()
+            .map_or(std::ptr::null_mut(), |error| Box::into_raw(Box::new(error)));
+        // SAFETY: the caller's promise.
+        unsafe { error.write(made) };
+    }
+    code as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that codes have the names that the library gives its kinds.
+    #[test]
+    fn codes_are_named_as_in_the_library() {
+        for kind in [
+            ErrorKind::NoSuchTask,
+            ErrorKind::NoMemory,
+            ErrorKind::Denied,
+            ErrorKind::Unsupported,
+            ErrorKind::NoAnswer,
+            ErrorKind::Malformed,
+            ErrorKind::InvalidInput,
+            ErrorKind::System,
+        ] {
+            let names = Code::ALL.map(|code| Code::name(code as u32).to_str().unwrap_or_default());
+            assert_eq!(names.iter().filter(|&&name| name == kind.as_str()).count(), 1);
+        }
+        assert_eq!(Code::name(Code::ALL.len() as u32), c"unknown");
+    }
+
+    /// Check that a panic becomes an error, and that nothing has to be written.
+    #[test]
+    fn panics_become_errors() {
+        let mut error = std::ptr::null_mut();
+        // SAFETY: the place is on the stack.
+        let code = unsafe { answered(&mut error, || panic!("on purpose")) };
+        assert_eq!(code, Code::Internal as u32);
+        // SAFETY: it was made by `answered`.
+        let error = unsafe { Box::from_raw(error) };
+        assert_eq!(error.code, Code::Internal);
+        // SAFETY: NULL is allowed.
+        let code = unsafe { answered(std::ptr::null_mut(), || Err(Error::invalid("a\0b"))) };
+        assert_eq!(code, Code::InvalidInput as u32);
+        assert_eq!(Error::invalid("a\0b").message.as_c_str(), c"ab");
+    }
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Builds libtaskdiag.so, installs it into a directory, and tests it there: clients/c/test.sh [PART]
+#
+# PART is conformance (the cases of conformance/) or soak (10,000 turns for each source). Without one:
+# the header in C and C++, the tests as they are, under AddressSanitizer and UBSan and under valgrind,
+# the examples, the ABI, the cases, and a short soak. The programs of cargo's profile dev must be there.
+set -euo pipefail
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
+built=$CARGO_TARGET_DIR/debug
+work=$CARGO_TARGET_DIR/c
+installed=$work/root/usr
+part=${1:-all}
+strict=(-Wall -Wextra -Wpedantic -Werror -g)
+mkdir -p "$work"
+
+PROFILE=dev ./build.sh "$work/lib"
+rm -rf "$work/root"
+LIBRARY=$work/lib STRIP=strip prefix=/usr libdir=/usr/lib includedir=/usr/include DESTDIR=$work/root ./install.sh
+export PKG_CONFIG_LIBDIR=$installed/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root LD_LIBRARY_PATH=$installed/lib
+read -ra flags < <(pkg-config --cflags taskdiag)
+read -ra libraries < <(pkg-config --libs taskdiag)
+
+# make PROGRAM SOURCE... [-- OPTION...]: compiles a program of C11.
+make() {
+    local program=$work/$1 sources=()
+    shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        sources+=("$1")
+        shift
+    done
+    shift || true
+    cc -std=c11 -D_DEFAULT_SOURCE "${strict[@]}" "${flags[@]}" -o "$program" "${sources[@]}" -pthread "${libraries[@]}" "$@"
+}
+
+# Runs a command, and prints what it says only if it fails.
+quietly() {
+    "$@" >"$work/log" 2>&1 || { echo "failed: $*" >&2; cat "$work/log" >&2; exit 1; }
+}
+
+# A broker, for root.
+if [ "$(id -u)" -eq 0 ]; then
+    export TASKDIAG_SOCKET=$work/socket
+    rm -f "$TASKDIAG_SOCKET"
+    "$built/taskdiagd" --socket "$TASKDIAG_SOCKET" 2>"$work/broker.log" &
+    broker=$!
+    trap 'kill "$broker"' EXIT
+    for _ in {1..200}; do
+        ! grep --quiet ready "$work/broker.log" || break
+        sleep 0.05
+    done
+fi
+
+# The cases of conformance/, as root and as nobody, or as whoever runs this.
+conformance() {
+    local names pids=() name pid input
+    make conformance tests/conformance.c -- -ljansson
+    names=$(grep -o '"zoo": \[[^]]*\]' "$root/conformance/cases.json" | grep -o '"[a-z0-9-]*"' | tr -d '"' | grep -v '^zoo$' | sort -u)
+    # This one takes root.
+    [ "$(id -u)" -eq 0 ] || names=$(grep -v groups-3 <<<"$names")
+    # shellcheck disable=SC2086 # one word each
+    coproc "$built/zoo" run $names
+    for _ in $names; do
+        read -r name pid _ <&"${COPROC[0]}"
+        pids+=("$name=$pid")
+    done
+    local run=("$work/conformance" "$root/conformance/cases.json")
+    if [ "$(id -u)" -eq 0 ]; then
+        quietly "${run[@]}" root "$built/taskdiag" "$TASKDIAG_SOCKET" "${pids[@]}"
+        # Nobody may not look into this directory.
+        local copy
+        copy=$(mktemp -d)
+        cp "$work/conformance" "$root/conformance/cases.json" "$built/taskdiag" "$installed/lib/libtaskdiag.so.0" "$copy"
+        chmod -R a+rX "$copy"
+        quietly setpriv --reuid=65534 --regid=65534 --clear-groups env LD_LIBRARY_PATH="$copy" \
+            "$copy/conformance" "$copy/cases.json" nobody "$copy/taskdiag" none "${pids[@]}"
+        rm -r "$copy"
+    else
+        quietly "${run[@]}" nobody "$built/taskdiag" none "${pids[@]}"
+    fi
+    input=${COPROC[1]}
+    exec {input}>&-
+}
+
+tests=(tests/main.c tests/values.c tests/input.c tests/process.c)
+case $part in
+conformance)
+    conformance
+    echo "C: the cases passed"
+    exit
+    ;;
+soak)
+    make test "${tests[@]}"
+    "$work/test" --soak "${TURNS:-10000}"
+    exit
+    ;;
+all) ;;
+*)
+    echo "usage: $0 [conformance|soak]" >&2
+    exit 2
+    ;;
+esac
+
+make test "${tests[@]}"
+make sanitized "${tests[@]}" -- -fsanitize=address,undefined -fno-sanitize-recover=undefined
+c++ -std=c++17 "${strict[@]}" "${flags[@]}" -o "$work/header" tests/header.cpp -ldl
+echo '#include <taskdiag.h>' >"$work/alone.c"
+cc -std=c11 "${strict[@]}" "${flags[@]}" -fsyntax-only "$work/alone.c"
+for example in ps port; do
+    make "$example" "examples/$example.c"
+done
+
+quietly "$work/test"
+quietly "$work/sanitized"
+quietly env UNDER_VALGRIND=1 valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
+    --errors-for-leak-kinds=definite --fair-sched=yes "$work/test"
+quietly "$work/header" "$installed/lib/libtaskdiag.so.0"
+quietly "$work/test" --soak 300
+
+"$work/ps" >"$work/log"
+grep --quiet " $work/ps" "$work/log"
+quietly ./abi.sh
+LIBRARY=$installed/lib/libtaskdiag.so.0 quietly ./abi.sh
+conformance
+echo "C: all tests passed"

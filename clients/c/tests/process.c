@@ -1,0 +1,176 @@
+/* Threads, children of fork(2), and a soak. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { THREADS = 4, TURNS = 10 };
+
+static td_handle *shared;
+static td_query *query;
+static atomic_bool is_ended;
+
+static void *ask_often(void *unused)
+{
+	td_table *table = NULL;
+
+	for (int turn = 0; turn < TURNS; turn++) {
+		OK(td_ask(shared, query, &table, &error));
+		row_of(table, (uint64_t)getpid());
+	}
+	td_table_free(table);
+	return unused;
+}
+
+static void *read_often(void *table)
+{
+	for (int turn = 0; turn < TURNS; turn++)
+		for (size_t row = 0; row < td_table_len(table); row++)
+			CHECK(td_text_of(table, row, TD_FIELD_COMM).len > 0 || td_u64(table, row, TD_FIELD_PID, 0) > 0);
+	return NULL;
+}
+
+static void in_threads(void *(*work)(void *), void *argument)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, work, argument) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+/* Threads share a handle, and a table. */
+static void threads(const char *source)
+{
+	td_table *table = NULL;
+
+	shared = handle_of(source);
+	in_threads(ask_often, NULL);
+	OK(td_ask(shared, query, &table, &error));
+	in_threads(read_often, table);
+	td_table_free(table);
+	td_handle_free(shared);
+}
+
+/* The exit status of a child that asks; it must end within some seconds. */
+static int child_asks(void)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		td_table *table = NULL;
+		alarm(20);
+		td_code code = td_ask(shared, query, &table, NULL);
+		td_handle *own = td_handle_new();
+		td_code other = td_ask(own, query, &table, NULL);
+		bool has_itself = false;
+		for (size_t row = 0; row < td_table_len(table); row++)
+			has_itself |= td_u64(table, row, TD_FIELD_PID, 0) == (uint64_t)getpid();
+		td_handle_free(own);
+		td_handle_free(shared);
+		_exit(code != other ? 100 : code == TD_OK && !has_itself ? 101 : (int)code);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void *ask_until_the_end(void *table)
+{
+	while (!is_ended)
+		OK(td_ask(shared, query, (td_table **)table, &error));
+	return NULL;
+}
+
+/* A child asks like its parent, or says that it was forked at the wrong moment. It never hangs. */
+static void forks(const char *source)
+{
+	td_table *table = NULL;
+	pthread_t thread;
+	struct timespec pause = { 0, 1000000 };
+
+	shared = handle_of(source);
+	OK(td_ask(shared, query, &table, &error));
+	CHECK(child_asks() == TD_OK);
+	is_ended = false;
+	CHECK(pthread_create(&thread, NULL, ask_until_the_end, &table) == 0);
+	for (int turn = 0; turn < TURNS; turn++) {
+		int code = child_asks();
+		CHECK(code == TD_OK || code == TD_FORKED);
+		nanosleep(&pause, NULL);
+	}
+	is_ended = true;
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(child_asks() == TD_OK);
+	td_table_free(table);
+	td_handle_free(shared);
+}
+
+void test_process(void)
+{
+	query = td_query_new(TD_PROCESSES);
+	OK(td_query_fields(query, "pid,comm,rss_bytes", &error));
+	for (size_t i = 0; i < source_count; i++) {
+		threads(sources[i]);
+		/* A child that was forked at the wrong moment frees nothing, which valgrind complains of. */
+		if (getenv("UNDER_VALGRIND") == NULL)
+			forks(sources[i]);
+	}
+	td_query_free(query);
+}
+
+/* The memory that this process has in use, in KiB. */
+static long resident(void)
+{
+	long size, pages;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	CHECK(file != NULL && fscanf(file, "%ld %ld", &size, &pages) == 2);
+	fclose(file);
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void ask_everything(td_handle *handle, unsigned long turn)
+{
+	td_table *table = NULL, *other = NULL;
+	td_query *own = td_query_new(TD_THREADS);
+	uint32_t self = (uint32_t)getpid();
+
+	OK(td_query_fields(own, turn % 2 ? "all" : "pid,cmdline", &error));
+	OK(td_query_pids(own, &self, 1, &error));
+	OK(td_ask(handle, own, &table, &error));
+	CHECK(td_table_len(table) > 0);
+	OK(td_processes(handle, "pid,comm,environ,cmdline", "pid < 100 and state != 'X'", &table, &error));
+	FAILS(TD_INVALID_INPUT, "rss_bytes", td_processes(handle, "rss", NULL, &other, &error));
+	CHECK(td_processes(handle, "pid", "pid = 1", &other, NULL) == TD_INVALID_INPUT);
+	td_table_free(table);
+	td_query_free(own);
+}
+
+void soak(unsigned long times)
+{
+	for (size_t i = 0; i < source_count; i++) {
+		td_handle *handle = handle_of(sources[i]);
+		long before = 0;
+
+		for (unsigned long turn = 0; turn < times; turn++) {
+			if (turn % 50 == 49) {
+				td_handle_free(handle);
+				handle = handle_of(sources[i]);
+			}
+			ask_everything(handle, turn);
+			/* What is kept for the next query is there by then. */
+			if (turn == times / 5)
+				before = resident();
+		}
+		long after = resident();
+		printf("%s: %lu turns; %ld KiB after a fifth of them, %ld at the end\n", sources[i], times, before, after);
+		CHECK(after <= before + 2048);
+		td_handle_free(handle);
+	}
+}
