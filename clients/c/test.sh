@@ -114,7 +114,7 @@ done
 quietly "$work/test"
 quietly "$work/sanitized"
 quietly env UNDER_VALGRIND=1 valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
-    --errors-for-leak-kinds=definite --fair-sched=yes "$work/test"
+    --errors-for-leak-kinds=definite --child-silent-after-fork=yes --fair-sched=yes "$work/test"
 quietly "$work/header" "$installed/lib/libtaskdiag.so.0"
 quietly "$work/test" --soak 300
 
