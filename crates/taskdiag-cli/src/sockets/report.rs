@@ -278,7 +278,7 @@ impl<'a> Report<'a> {
             (
                 answer.interrupted,
                 "list",
-                "changed while the kernel made them: sockets may be missing",
+                "changed each time that the kernel made them: sockets may be missing",
             ),
             (
                 answer.malformed,

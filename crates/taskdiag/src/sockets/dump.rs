@@ -32,6 +32,37 @@ pub(super) enum End {
     Silent,
 }
 
+/// What one attempt to get a list was like.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    end: End,
+    /// It came in more than one part.
+    has_parts: bool,
+    /// The kernel said that it may lack something.
+    is_interrupted: bool,
+}
+
+/// So often a list is asked for, as long as the kernel says each time that it may lack something.
+const MOST_ATTEMPTS: u32 = 4;
+
+/// Asks for a list until it is whole: what existed all the time was in one of the attempts. The
+/// closure passes on sockets, and passes some on again in another attempt. Returns the end, and
+/// whether the kernel said of all attempts that they may lack something.
+fn until_whole(list: List, mut attempt: impl FnMut() -> ControlFlow<(), Attempt>) -> ControlFlow<(), (End, bool)> {
+    let mut is_interrupted = true;
+    for count in 1.. {
+        let last = attempt()?;
+        is_interrupted &= last.is_interrupted;
+        // It may skip sockets of these without saying so.
+        let may_skip = list.is_of_chains() && last.has_parts;
+        let is_enough = count == MOST_ATTEMPTS || !is_interrupted && (count > 1 || !may_skip);
+        if is_enough || last.end != End::Whole {
+            return ControlFlow::Continue((last.end, is_interrupted && last.end == End::Whole));
+        }
+    }
+    unreachable!("there is a last attempt")
+}
+
 /// Asks the kernel, in one namespace after the other.
 pub(super) struct Dumper {
     pub(super) errands: Errands,
@@ -39,9 +70,8 @@ pub(super) struct Dumper {
     /// The inode number of the socket that asks.
     asking: Option<u64>,
     pub(super) malformed: u64,
+    /// How many lists may lack something.
     pub(super) interrupted: u64,
-    /// In how many parts the last list came.
-    pub(super) parts: u64,
 }
 
 impl Dumper {
@@ -52,7 +82,6 @@ impl Dumper {
             asking: None,
             malformed: 0,
             interrupted: 0,
-            parts: 0,
         }
     }
 
@@ -126,7 +155,8 @@ impl Dumper {
         ControlFlow::Continue(End::Whole)
     }
 
-    /// Passes on the sockets of a list, each with the bytes of its message.
+    /// Passes on the sockets of a list, each with the bytes of its message. If the list is asked for
+    /// again, most of them are passed on again.
     pub(super) fn dump(
         &mut self,
         list: List,
@@ -134,20 +164,40 @@ impl Dumper {
         with_info: bool,
         mut each: impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), End> {
-        self.parts = 0;
+        let (end, is_interrupted) = until_whole(list, || self.dump_once(list, states, with_info, &mut each))?;
+        self.interrupted += u64::from(is_interrupted);
+        ControlFlow::Continue(end)
+    }
+
+    fn dump_once(
+        &mut self,
+        list: List,
+        states: States,
+        with_info: bool,
+        each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
+    ) -> ControlFlow<(), Attempt> {
         let numbers = [work::packed(list, with_info), states.bits().into(), 0];
         let mut received = self.take(work::start, numbers, c"");
-        loop {
+        let (mut parts, mut is_interrupted) = (0_u64, false);
+        let end = loop {
             match received {
                 Ok(()) => {}
-                Err(Failed::Silent) => return ControlFlow::Continue(End::Silent),
-                Err(Failed::Errno(_)) => return ControlFlow::Continue(End::Failed),
+                Err(Failed::Silent) => break End::Silent,
+                Err(Failed::Errno(_)) => break End::Failed,
             }
-            if let Some(end) = self.deliver(list, &mut each)? {
-                return ControlFlow::Continue(end);
+            let part = self.deliver(list, each)?;
+            parts += u64::from(part.has_sockets);
+            is_interrupted |= part.is_interrupted;
+            if let Some(end) = part.end {
+                break end;
             }
             received = self.take(work::next, [0; 3], c"");
-        }
+        };
+        ControlFlow::Continue(Attempt {
+            end,
+            has_parts: parts > 1,
+            is_interrupted,
+        })
     }
 
     /// Asks about one socket, by a request. `None` if it does not exist any more.
@@ -175,36 +225,46 @@ impl Dumper {
         Ok(())
     }
 
-    /// Passes on the sockets of the datagram. Returns how the list ends, if it does.
+    /// Passes on the sockets of the datagram.
     fn deliver(
         &mut self,
         list: List,
         each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
-    ) -> ControlFlow<(), Option<End>> {
+    ) -> ControlFlow<(), Part> {
         let mut messages = Messages::new(&self.datagram);
-        let (mut end, mut has_sockets) = (None, false);
+        let mut part = Part::default();
         for message in messages.by_ref() {
-            has_sockets |= matches!(message, Message::Socket(_));
             match message {
-                Message::Socket(payload) => match diag::socket(list, payload) {
-                    Some(socket) => each(&mut self.errands, socket, payload)?,
-                    None => self.malformed += 1,
-                },
-                Message::Done(None) | Message::Error(0) => end = Some(End::Whole),
-                Message::Done(Some(code)) | Message::Error(code) => end = Some(End::of(code)),
-                Message::Overrun => self.interrupted += 1,
+                Message::Socket(payload) => {
+                    part.has_sockets = true;
+                    match diag::socket(list, payload) {
+                        Some(socket) => each(&mut self.errands, socket, payload)?,
+                        None => self.malformed += 1,
+                    }
+                }
+                Message::Done(None) | Message::Error(0) => part.end = Some(End::Whole),
+                Message::Done(Some(code)) | Message::Error(code) => part.end = Some(End::of(code)),
+                Message::Overrun => part.is_interrupted = true,
                 Message::Malformed => self.malformed += 1,
                 Message::Other => {}
             }
         }
-        self.parts += u64::from(has_sockets);
-        self.interrupted += u64::from(messages.is_interrupted);
+        part.is_interrupted |= messages.is_interrupted;
         // The kernel sends no empty datagram: nothing would follow.
         if self.datagram.is_empty() {
-            end = Some(End::Failed);
+            part.end = Some(End::Failed);
         }
-        ControlFlow::Continue(end)
+        ControlFlow::Continue(part)
     }
+}
+
+/// What a datagram of a list had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    has_sockets: bool,
+    is_interrupted: bool,
+    /// How the list ends, if it does.
+    end: Option<End>,
 }
 
 impl End {
@@ -229,5 +289,54 @@ impl Interfaces {
             self.0.len() - 1
         });
         self.0[at].1.as_deref().map_err(|reason| *reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of attempts that are like these, and how many were made.
+    fn until_whole_of(list: List, attempts: &[(End, bool, bool)]) -> (u32, End, bool) {
+        let mut made = 0;
+        let ended = until_whole(list, || {
+            let (end, has_parts, is_interrupted) = attempts[(made as usize).min(attempts.len() - 1)];
+            made += 1;
+            ControlFlow::Continue(Attempt {
+                end,
+                has_parts,
+                is_interrupted,
+            })
+        });
+        let ControlFlow::Continue((end, is_interrupted)) = ended else {
+            unreachable!("no attempt breaks")
+        };
+        (made, end, is_interrupted)
+    }
+
+    /// Check that a list is asked for again while the kernel says that it lacks something, that this
+    /// has an end, that one whole attempt is enough, and that long chains are asked for twice.
+    #[test]
+    fn lists_are_asked_for_until_they_are_whole() {
+        let list = |protocol: i32| List {
+            family: taskdiag_core::socket::Family::Inet,
+            protocol: protocol as u16,
+        };
+        let (tcp, udp) = (list(libc::IPPROTO_TCP), list(libc::IPPROTO_UDP));
+        let (whole, interrupted) = ((End::Whole, true, false), (End::Whole, true, true));
+        for (list, attempts, expected) in [
+            (tcp, &[whole][..], (1, End::Whole, false)),
+            (tcp, &[interrupted, whole], (2, End::Whole, false)),
+            (tcp, &[interrupted], (MOST_ATTEMPTS, End::Whole, true)),
+            (tcp, &[interrupted, (End::Failed, false, true)], (2, End::Failed, false)),
+            (tcp, &[(End::Silent, false, false)], (1, End::Silent, false)),
+            (udp, &[whole], (2, End::Whole, false)),
+            (udp, &[(End::Whole, false, false)], (1, End::Whole, false)),
+            (udp, &[whole, interrupted], (2, End::Whole, false)),
+            (udp, &[interrupted], (MOST_ATTEMPTS, End::Whole, true)),
+            (udp, &[(End::Unsupported, false, false)], (1, End::Unsupported, false)),
+        ] {
+            assert_eq!(until_whole_of(list, attempts), expected, "{list:?} {attempts:?}");
+        }
     }
 }

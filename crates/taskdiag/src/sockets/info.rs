@@ -4,7 +4,7 @@
 //! sends from memory that a file system does not deliver. So this comes in a list of its own. If
 //! that does not come to its end, the sockets are asked about one by one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
@@ -60,16 +60,16 @@ impl Infos {
         if dumper.enter(namespace).is_err() {
             return;
         }
-        let mut requests = Vec::new();
+        let mut requests = BTreeMap::new();
         // What does not come to its end here does not come at all.
         let _ = dumper.dump(list, states, false, |_, socket, payload| {
             if !self.by_cookie.contains_key(&socket.cookie) {
-                requests.extend(diag::info_request(list, payload));
+                requests.extend(diag::info_request(list, payload).map(|request| (socket.cookie, request)));
             }
             ControlFlow::Continue(())
         });
         let mut silent = 0;
-        for (request, len) in requests {
+        for (request, len) in requests.into_values() {
             let asked = dumper.ask_about_one(list, &request[..len], |socket| self.add(&socket));
             if asked == Err(Failed::Silent) {
                 silent += 1;

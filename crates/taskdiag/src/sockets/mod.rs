@@ -166,7 +166,7 @@ pub struct Answer {
     pub processes_denied: u64,
     /// How many sockets are left out because a value that the filter tests is not known.
     pub undecided: u64,
-    /// How often the kernel said that a list may lack something.
+    /// How many lists may lack something, as the kernel said each time that they were asked for.
     pub interrupted: u64,
     /// How many lists ended with an error, or how many namespaces were found again and again and could
     /// not be entered.
@@ -381,9 +381,6 @@ impl Pass<'_> {
             let mut end = End::Unsupported;
             if !is_known {
                 end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
-                if end == End::Whole && dumper.parts > 1 && list.is_of_chains() {
-                    end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
-                }
             }
             if end == End::Unsupported && list.has_text() {
                 end = dumper.dump_text(list, |errands, socket| each(errands, socket, &own))?;
