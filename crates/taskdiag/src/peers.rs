@@ -1,16 +1,17 @@
 //! Who is at the other end of pipes, UNIX sockets and connections within a network namespace.
 //!
-//! [`Peers::find`] reads the descriptors of all processes and the lists of sockets once. The rest is
-//! pure: which descriptors are at the other end of one.
+//! [`Peers`] reads the descriptors of all processes and the lists of sockets once. The rest is pure:
+//! which descriptors are at the other end of one.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::Result;
 use taskdiag_core::field::Field;
+use taskdiag_core::identity::Identity;
 use taskdiag_core::mapping::Device;
 use taskdiag_core::open_file::{Access, Kind};
 use taskdiag_core::query::Query;
@@ -18,7 +19,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::{Address, End, Family, Kinds, Owner, Protocol, Socket, State, Type};
 
 use crate::files::{self, Known, OpenFile};
-use crate::sockets::{self, Owners, Where};
+use crate::sockets::{self, read_descriptors, Owners, Where};
 use crate::Handle;
 
 /// The descriptors at the other end. `None` if there is no other end that could have any.
@@ -128,11 +129,54 @@ impl OtherEnd {
 }
 
 impl Peers {
-    /// Reads what it takes to find the other ends of sockets; with `pipes`, of pipes, too.
-    pub(crate) fn find(handle: &mut Handle, pipes: bool, place: Where) -> Result<Peers> {
+    /// Reads what it takes to find the other ends of pipes and sockets.
+    pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
-        peers.read_descriptors(handle, &processes, pipes)?;
+        let (kinds, wants) = (files::Kinds::SOCKET | files::Kinds::FIFO, files::Wants::FLAGS);
+        let mut sockets = Vec::new();
+        let unseen = read_descriptors(handle, &processes, kinds, wants, |file, inode, owner| {
+            match (file.kind, file.device, file.access()) {
+                (Ok(Kind::Socket), ..) => sockets.push((inode, owner)),
+                (Ok(Kind::Fifo), Ok(device), Ok(Some(access))) => peers.add_pipe((device, inode), access, owner),
+                _ => {}
+            }
+        })?;
+        peers.owners = Owners::new(sockets, unseen.is_partial);
+        peers.read_lists(handle, Where::Everywhere)?;
+        Ok(peers)
+    }
+
+    /// Reads what it takes to find the other ends of sockets. Processes whose descriptors are `known`
+    /// are not asked for them again.
+    pub(crate) fn for_sockets(handle: &mut Handle, known: Option<(&Snapshot, &Owners)>, place: Where) -> Result<Peers> {
+        let mut peers = Peers::default();
+        let mut processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
+        // Other ends have names, whatever was asked of the owners.
+        let known = known.filter(|(snapshot, _)| snapshot.fields().contains(Field::Comm));
+        let mut sockets = Vec::new();
+        let mut is_partial = false;
+        if let Some((snapshot, owners)) = known {
+            let seen: HashSet<Identity> = snapshot.tasks().filter_map(|task| task.identity().ok()).collect();
+            processes.retain(|task| !task.identity().is_ok_and(|identity| seen.contains(&identity)));
+            sockets.extend(owners.iter().map(|(inode, owner)| (inode, owner.clone())));
+            is_partial = owners.is_partial;
+        }
+        // About nobody another source may answer, which does not show everybody.
+        if !processes.is_empty() || known.is_none() {
+            let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
+            let unseen = read_descriptors(handle, &processes, kinds, wants, |_, inode, owner| {
+                sockets.push((inode, owner));
+            })?;
+            is_partial |= unseen.is_partial;
+        }
+        peers.owners = Owners::new(sockets, is_partial);
+        peers.read_lists(handle, place)?;
+        Ok(peers)
+    }
+
+    /// Reads the lists of sockets, after the descriptors.
+    fn read_lists(&mut self, handle: &mut Handle, place: Where) -> Result<()> {
         let request = sockets::Request {
             kinds: Kinds::all(),
             place,
@@ -140,45 +184,19 @@ impl Peers {
             ..sockets::Request::default()
         };
         let answer = handle.sockets(&Snapshot::default(), &request, |socket| {
-            peers.add_socket(socket);
+            self.add_socket(socket);
             ControlFlow::Continue(())
         })?;
-        peers.connections.sort_unstable();
+        self.connections.sort_unstable();
         // A process that may not be seen may keep a namespace alive.
-        let is_hidden = answer.namespaces_denied + answer.processes_hidden > 0 || peers.owners.is_partial;
-        peers.unlisted = if is_hidden {
+        let is_hidden = answer.namespaces_denied + answer.processes_hidden > 0 || self.owners.is_partial;
+        self.unlisted = if is_hidden {
             Some(Absent::Denied)
         } else if answer.silent + answer.failed > 0 {
             Some(Absent::NoAnswer)
         } else {
             None
         };
-        Ok(peers)
-    }
-
-    fn read_descriptors(&mut self, handle: &mut Handle, processes: &Snapshot, pipes: bool) -> Result<()> {
-        let mut request = files::Request::default();
-        request.filter.uses = files::Uses::FD;
-        request.filter.kinds = Some(files::Kinds::SOCKET);
-        request.wants = files::Wants::STAT;
-        if pipes {
-            request.filter.kinds = Some(files::Kinds::SOCKET | files::Kinds::FIFO);
-            request.wants |= files::Wants::FLAGS;
-        }
-        let mut sockets = Vec::new();
-        let answer = handle.files(processes, &request, |task, file| {
-            if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
-                let owner = Owner::new(pid, fd, task.comm());
-                match (file.kind, file.device, file.access()) {
-                    (Ok(Kind::Socket), ..) => sockets.push((inode, owner)),
-                    (Ok(Kind::Fifo), Ok(device), Ok(Some(access))) => self.add_pipe((device, inode), access, owner),
-                    _ => {}
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        let is_partial = answer.denied > 0 || !answer.silent.is_empty() || handle.hides_processes(answer.source);
-        self.owners = Owners::new(sockets, is_partial);
         Ok(())
     }
 

@@ -257,7 +257,7 @@ impl Handle {
         let patience = self.patience.unwrap_or(readers::PATIENCE);
         let source = self.prepare_files(processes)?;
         let peers = if request.wants.contains(files::Wants::PEERS) {
-            Some(Peers::find(self, true, sockets::Where::Everywhere)?)
+            Some(Peers::for_files(self)?)
         } else {
             None
         };

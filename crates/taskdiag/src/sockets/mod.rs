@@ -59,7 +59,7 @@ use crate::Handle;
 use dump::{Dumper, End, Interfaces};
 use info::Infos;
 use namespaces::{Namespace, Namespaces};
-pub(crate) use owners::Owners;
+pub(crate) use owners::{read_descriptors, Owners};
 
 pub use taskdiag_core::filter::SocketFilter as Filter;
 pub use taskdiag_core::socket::End as Endpoint;
@@ -205,7 +205,8 @@ pub(crate) fn answer(
     };
     let mut namespaces = Namespaces::own();
     let other_ends = if request.wants.contains(Wants::PEERS) {
-        Some(Peers::find(handle, false, request.place)?)
+        let known = owners.as_ref().map(|owners| (processes, owners));
+        Some(Peers::for_sockets(handle, known, request.place)?)
     } else {
         None
     };
@@ -264,21 +265,14 @@ fn is_ours(socket: &Socket<'_>, own: &[u64]) -> bool {
 
 /// Finds the descriptors of sockets that processes have.
 fn find_owners(handle: &mut Handle, processes: &Snapshot, answer: &mut Answer) -> Result<Owners> {
-    let mut request = files::Request::default();
-    request.filter.uses = files::Uses::FD;
-    request.filter.kinds = Some(files::Kinds::SOCKET);
-    request.wants = files::Wants::STAT;
+    let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
     let mut found = Vec::new();
-    let files = handle.files(processes, &request, |task, file| {
-        if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
-            found.push((inode, Owner::new(pid, fd, task.comm())));
-        }
-        ControlFlow::Continue(())
+    let unseen = read_descriptors(handle, processes, kinds, wants, |_, inode, owner| {
+        found.push((inode, owner));
     })?;
-    answer.processes_denied = files.denied + files.silent.len() as u64;
-    answer.malformed += files.malformed;
-    let is_partial = answer.processes_denied > 0 || handle.hides_processes(files.source);
-    Ok(Owners::new(found, is_partial))
+    answer.processes_denied = unseen.denied;
+    answer.malformed += unseen.malformed;
+    Ok(Owners::new(found, unseen.is_partial))
 }
 
 /// Finds the network namespaces that tasks, mounts and descriptors keep alive.

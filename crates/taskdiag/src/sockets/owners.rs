@@ -1,9 +1,14 @@
 //! Who has a descriptor of a socket.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use taskdiag_core::absent::Absent;
+use taskdiag_core::error::Result;
+use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
+
+use crate::files::{self, Known, OpenFile};
+use crate::Handle;
 
 /// The descriptors of sockets that processes have, to be found by inode number: there is one
 /// numbering for all sockets of the machine, whatever namespace they are in.
@@ -16,10 +21,47 @@ pub(crate) struct Owners {
     pub(crate) is_partial: bool,
 }
 
+/// What was not seen of the descriptors of processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unseen {
+    /// How many processes do not show their descriptors.
+    pub(crate) denied: u64,
+    pub(crate) malformed: u64,
+    /// There may be more descriptors.
+    pub(crate) is_partial: bool,
+}
+
+/// Passes on the descriptors that processes have of files of these kinds, each with its inode
+/// number.
+pub(crate) fn read_descriptors(
+    handle: &mut Handle,
+    processes: &Snapshot,
+    kinds: files::Kinds,
+    wants: files::Wants,
+    mut each: impl FnMut(&OpenFile<'_>, u64, Owner),
+) -> Result<Unseen> {
+    let mut request = files::Request::default();
+    request.filter.uses = files::Uses::FD;
+    request.filter.kinds = Some(kinds);
+    request.wants = files::Wants::STAT | wants;
+    let answer = handle.files(processes, &request, |task, file| {
+        if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
+            each(file, inode, Owner::new(pid, fd, task.comm()));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let denied = answer.denied + answer.silent.len() as u64;
+    Ok(Unseen {
+        denied,
+        malformed: answer.malformed,
+        is_partial: denied > 0 || handle.hides_processes(answer.source),
+    })
+}
+
 impl Owners {
     pub(crate) fn new(mut found: Vec<(u64, Owner)>, is_partial: bool) -> Owners {
-        // Those of one socket stay in the order of the processes.
-        found.sort_by_key(|(inode, _)| *inode);
+        // Those of one process stay in the order of its descriptors.
+        found.sort_by_key(|(inode, owner)| (*inode, owner.pid));
         let (inodes, owners) = found.into_iter().unzip();
         Owners {
             inodes,
@@ -34,13 +76,18 @@ impl Owners {
         start..start + len
     }
 
+    /// All that were found, each with the inode number of its socket.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Owner)> {
+        self.inodes.iter().copied().zip(&self.owners)
+    }
+
     /// The owners that were found of the socket with this inode number.
     pub(crate) fn known(&self, inode: u64) -> &[Owner] {
         &self.owners[self.range(inode)]
     }
 
     /// The owners of a socket; `None` if it has no inode number.
-    pub(super) fn of(&self, inode: Option<u64>) -> Result<Option<&[Owner]>, Absent> {
+    pub(super) fn of(&self, inode: Option<u64>) -> Known<Option<&[Owner]>> {
         let Some(inode) = inode else { return Ok(None) };
         match self.known(inode) {
             [] if self.is_partial => Err(Absent::Denied),
@@ -53,12 +100,12 @@ impl Owners {
 mod tests {
     use super::*;
 
-    /// Check that all owners of a socket are found, and that one who may be hidden is not denied to
-    /// exist.
+    /// Check that all owners of a socket are found, in the order of their numbers, and that one who
+    /// may be hidden is not denied to exist.
     #[test]
     fn owners_are_found_by_inode() {
         let owner = |pid, fd| Owner::new(pid, fd, Ok(b"x"));
-        let found = vec![(9, owner(1, 3)), (4, owner(1, 4)), (9, owner(2, 5))];
+        let found = vec![(9, owner(2, 5)), (4, owner(1, 4)), (9, owner(1, 3))];
         let owners = Owners::new(found.clone(), false);
         let of = |owners: &Owners, inode| owners.of(inode).map(|owners| owners.map(<[Owner]>::to_vec));
         assert_eq!(of(&owners, Some(9)), Ok(Some(vec![owner(1, 3), owner(2, 5)])));

@@ -262,6 +262,54 @@ fn unix_sockets_lead_to_their_peers() {
     }
 }
 
+/// Check that other ends are the same ones beside owners, whichever processes these are looked for
+/// among, and that owners are those among them.
+#[test]
+fn other_ends_are_found_beside_owners() {
+    network::enter_new();
+    for mut handle in handles() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let sleep = Sleep::with(OwnedFd::from(other.try_clone().expect("a descriptor")));
+        let mut ends = [own(&other), sleep.input()];
+        ends.sort_unstable();
+        let named = Field::StartNs | Field::Comm;
+        for (pids, fields) in [
+            (None, named),
+            (Some(vec![std::process::id()]), named),
+            (Some(vec![sleep.0.id()]), named),
+            (Some(vec![]), named),
+            (None, Field::StartNs.into()),
+        ] {
+            let query = pids.clone().map_or_else(Query::processes, Query::these).fields(fields);
+            let mut owners = None;
+            let peers = answered(|| {
+                let processes = handle.query(&query).expect("processes");
+                let mut request = request(Kinds::UNIX);
+                request.place = Where::Here;
+                request.wants |= taskdiag::sockets::Wants::PEERS;
+                let mut peers = None;
+                let answer = handle.sockets(&processes, &request, |socket| {
+                    if socket.inode == Some(inode(&other)) {
+                        owners = Some(socket.owners.map(|owners| owners.map(of_tests)));
+                    }
+                    if socket.inode == Some(inode(&one)) {
+                        peers = Some(socket.peers.map(|owners| owners.map(of_tests)));
+                    }
+                    ControlFlow::Continue(())
+                });
+                answer.expect("sockets");
+                peers.filter(|found| *found != Err(Absent::Denied))
+            });
+            assert_eq!(peers, Ok(Some(ends.to_vec())), "{pids:?}");
+            if fields == named {
+                let is_among = |end: &&(u32, u32)| pids.as_ref().is_none_or(|pids| pids.contains(&end.0));
+                let expected = ends.iter().filter(is_among).copied().collect();
+                assert_eq!(owners, Some(Ok(Some(expected))), "{pids:?}");
+            }
+        }
+    }
+}
+
 /// Check connections over the loopback interface, from both ends: TCP, also through IPv6, half
 /// closed and left by one side, UDP; and what is not connected, or with somebody else.
 #[test]
