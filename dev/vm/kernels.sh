@@ -8,7 +8,7 @@ umask 022
 CACHE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.cache/kernels
 readonly CACHE
 # File systems and the like that tests ask for, where the kernel has them as modules.
-readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag raw_diag netlink_diag af_packet_diag'
+readonly MODULES='fuse overlay zram unix_diag tcp_diag udp_diag raw_diag netlink_diag af_packet_diag vsock_diag vsock_loopback'
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"

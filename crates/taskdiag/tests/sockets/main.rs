@@ -9,6 +9,7 @@ mod namespaces;
 mod network;
 mod peers;
 mod text;
+mod vsock;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
