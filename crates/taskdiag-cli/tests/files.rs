@@ -527,6 +527,23 @@ fn output_errors_are_reported() {
     check_full_disk(&["files", "--jsonl"]);
 }
 
+/// Check that the user of the process is shown, and only where it is asked for.
+#[test]
+fn users_are_shown_on_request() {
+    let id = Command::new("id").arg("-un").output().expect("id");
+    let name = String::from_utf8(id.stdout).expect("UTF-8");
+    for source in ["procfs", "bpf"] {
+        let rows = rows(&["files", "--json", "-o", "use,user", "--source", source, &own()]);
+        assert!(
+            !rows.is_empty() && rows.iter().all(|row| row["user"] == name.trim_end()),
+            "{rows:?}"
+        );
+    }
+    assert!(rows(&["files", "--json", &own()])
+        .iter()
+        .all(|row| row.get("user").is_none()));
+}
+
 /// Check that other ends are shown in each format, and only where they are asked for.
 #[test]
 fn peers_have_three_forms() {

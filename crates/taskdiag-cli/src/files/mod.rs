@@ -82,7 +82,7 @@ pub struct Args {
     limit: Option<usize>,
     /// Fields to show, in this order; `all` for all: pid, comm, use, fd, kind, anon_kind, access,
     /// open_flags, offset_bytes, size_bytes, allocated_bytes, dev_major, dev_minor, inode, nlink,
-    /// deleted, mnt_id, name, detail, peers; a plus in front adds to those shown without
+    /// deleted, mnt_id, name, detail, user, peers; a plus in front adds to those shown without
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
     fields: Vec<String>,
     #[command(flatten)]
@@ -261,7 +261,7 @@ fn wants_of(key: usize) -> Wants {
         row::DETAIL => Wants::DETAIL,
         row::PEERS => Wants::PEERS,
         row::ALLOCATED => Wants::SPACE,
-        row::PID | row::COMM | row::USE | row::FD => Wants::empty(),
+        row::PID | row::COMM | row::USE | row::FD | row::USER => Wants::empty(),
         _ => Wants::STAT,
     }
 }
@@ -303,8 +303,12 @@ impl Shown {
         let fields = Fields::from(Field::StartNs);
         match self {
             Shown::Sums(by, _) => fields | by.fields().iter().copied().collect::<Fields>(),
-            Shown::Files { .. } if self.keys(format).contains(&row::COMM) => fields | Field::Comm,
-            Shown::Files { .. } => fields,
+            Shown::Files { .. } => {
+                let keys = self.keys(format);
+                let of_process = [(row::COMM, Field::Comm), (row::USER, Field::User)];
+                let read = of_process.into_iter().filter(|(key, _)| keys.contains(key));
+                fields | read.map(|(_, field)| field).collect::<Fields>()
+            }
         }
     }
 }

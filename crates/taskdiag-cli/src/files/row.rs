@@ -7,7 +7,7 @@ use crate::output::descriptors::{self, Item, Shown};
 use crate::output::named::{key, Cell, RowKey};
 
 /// What rows have.
-pub const KEYS: [RowKey; 20] = [
+pub const KEYS: [RowKey; 21] = [
     key("pid", Kind::Id, "The process."),
     key("comm", Kind::Text, "The name of the process."),
     key("use", Kind::Text, "What it has the file for: fd, cwd, root, exe, map."),
@@ -65,6 +65,11 @@ pub const KEYS: [RowKey; 20] = [
         "The lines of /proc/PID/fdinfo/FD that not all files have. With -o detail.",
     ),
     key(
+        "user",
+        Kind::Text,
+        "The effective user of the process, by name. With -o user.",
+    ),
+    key(
         "peers",
         Kind::Texts,
         "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each. With -o peers.",
@@ -91,7 +96,8 @@ pub const DELETED: usize = 15;
 pub const MNT_ID: usize = 16;
 pub const NAME: usize = 17;
 pub const DETAIL: usize = 18;
-pub const PEERS: usize = 19;
+pub const USER: usize = 19;
+pub const PEERS: usize = 20;
 
 /// The keys for programs without `-o`.
 pub const USUAL_KEYS: [usize; 17] = [
@@ -146,6 +152,7 @@ pub fn cells<'a>(task: &Task<'a>, file: &OpenFile<'a>) -> Cells<'a> {
         known(file.mnt_id, number),
         file.name.map(Value::Text).map_err(Absent::as_str),
         of_descriptor(file.detail, Value::Text),
+        task.user().map(Value::Text).map_err(Absent::as_str),
     ];
     let peers = match file.peers {
         Ok(peers) => peers.map(Shown::Descriptors).ok_or(NONE),
