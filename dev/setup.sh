@@ -16,7 +16,7 @@ build) ;;
 python) packages+=(python3 python3-venv) ;;
 package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils gcc libc6-dev pkg-config) ;;
-test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools "${go[@]}") ;;
+test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools util-linux-extra psmisc jq "${go[@]}") ;;
 fuzz)
     packages+=(g++ "${go[@]}")
     commands=(fuzz)
@@ -26,7 +26,7 @@ matrix)
     rust_target=aarch64-unknown-linux-gnu
     ;;
 vm) packages+=(qemu-system-x86 cpio binutils xz-utils) ;;
-bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop libproc2-dev pkg-config "${go[@]}") ;;
+bench) packages+=(bpftool procps strace python3 python3-venv libelf-dev zlib1g-dev util-linux-extra vmtouch smem lsof iproute2 htop btop libproc2-dev pkg-config psmisc "${go[@]}") ;;
 lint)
     packages+=(shellcheck python3 "${go[@]}")
     commands=(deny)

@@ -5,7 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -206,6 +206,11 @@ impl Sleeper {
 
     pub fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Waits for its end, and returns the signal that has ended it.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.0.wait().expect("our own child").signal()
     }
 }
 
