@@ -71,9 +71,9 @@ in_machine() {
         while read -r package name executable; do
             files+=(--file "$executable")
             echo "echo \"## \$(cut -d. -f1 /proc/uptime) s: $package, $name\""
-            # These compare with bpftool, lsof and ss, which are not in the image.
+            # These compare with bpftool, lsof, lsfd and ss, which are not in the image.
             skip=''
-            [ "$package $name" != 'taskdiag files' ] || skip='--skip lsof_sees_the_same'
+            [ "$package $name" != 'taskdiag files' ] || skip='--skip lsof_sees_the_same --skip lsfd_sees_the_same'
             [ "$package $name" != 'taskdiag sockets' ] || skip='--skip ss_sees_the_same'
             if [ "$name" = taskdiag_bpf ]; then
                 skip='--skip host_agrees_with_bpftool --skip host_types_by_number'

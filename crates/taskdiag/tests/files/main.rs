@@ -2,6 +2,7 @@
 
 mod churn;
 mod exhausted;
+mod lsfd;
 
 use std::collections::BTreeMap;
 use std::fs;
