@@ -83,9 +83,16 @@ pub struct Stat {
     pub each: Vec<(u32, Times)>,
     /// Forks since boot, of threads too.
     pub forks: Option<u64>,
+    /// When the machine booted, in seconds since 1970.
+    pub boot_s: Option<u64>,
 }
 
 impl Stat {
+    /// Reads it. What could not be read is missing.
+    pub fn read() -> Stat {
+        text("/proc/stat").map_or_else(Stat::default, |text| Stat::parse(&text))
+    }
+
     fn parse(text: &str) -> Stat {
         let mut stat = Stat::default();
         for line in text.lines() {
@@ -93,6 +100,7 @@ impl Stat {
             match words.next() {
                 Some("cpu") => stat.all = Times::parse(&mut words).unwrap_or_default(),
                 Some("processes") => stat.forks = words.next().and_then(|word| word.parse().ok()),
+                Some("btime") => stat.boot_s = words.next().and_then(|word| word.parse().ok()),
                 Some(word) => {
                     let number = word.strip_prefix("cpu").and_then(|number| number.parse().ok());
                     if let (Some(number), Some(times)) = (number, Times::parse(&mut words)) {
@@ -193,15 +201,18 @@ pub struct Host {
 impl Host {
     /// Reads it.
     pub fn read() -> Host {
-        let text = |path: &str| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Host {
-            uptime_s: text("/proc/uptime").ok().and_then(|text| uptime(&text)),
-            load: text("/proc/loadavg").ok().and_then(|text| Load::parse(&text)),
-            stat: text("/proc/stat").map_or_else(|_| Stat::default(), |text| Stat::parse(&text)),
+            uptime_s: text("/proc/uptime").and_then(|text| uptime(&text)),
+            load: text("/proc/loadavg").and_then(|text| Load::parse(&text)),
+            stat: Stat::read(),
             memory: MemInfo::read().ok().and_then(|info| Memory::new(&info)),
-            pressure: PRESSURES.map(|name| pressure(&text(&format!("/proc/pressure/{name}")).ok()?)),
+            pressure: PRESSURES.map(|name| pressure(&text(&format!("/proc/pressure/{name}"))?)),
         }
     }
+}
+
+fn text(path: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
 fn uptime(text: &str) -> Option<u64> {
@@ -225,7 +236,8 @@ mod tests {
     /// fewer numbers.
     #[test]
     fn processors_have_times() {
-        let text = "cpu  10 1 5 100 4 1 2 3 9 0\ncpu0 10 1 5 100\ncpu3 1 0 0 0 0 0 0 7\nintr 1 2\nprocesses 77\n";
+        let text =
+            "cpu  10 1 5 100 4 1 2 3 9 0\ncpu0 10 1 5 100\ncpu3 1 0 0 0 0 0 0 7\nintr 1 2\nprocesses 77\nbtime 9\n";
         let stat = Stat::parse(text);
         let all = Times {
             user: 10,
@@ -234,7 +246,7 @@ mod tests {
             other: 6,
             idle: 104,
         };
-        assert_eq!((stat.all, stat.forks), (all, Some(77)));
+        assert_eq!((stat.all, stat.forks, stat.boot_s), (all, Some(77), Some(9)));
         assert_eq!(stat.each.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(stat.each[1].1.other, 7);
         assert_eq!(Stat::parse("cpu\ncpux 1 2 3 4\n\n"), Stat::default());

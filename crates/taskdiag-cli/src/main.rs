@@ -20,6 +20,7 @@ mod listing;
 mod manual;
 mod maps;
 mod mem;
+mod metrics;
 mod normalize;
 mod outcome;
 mod output;
@@ -89,6 +90,7 @@ enum Command {
     Inspect(inspect::Args),
     Maps(maps::Args),
     Mem(mem::Args),
+    Metrics(metrics::Args),
     Normalize(normalize::Args),
     Sockets(sockets::Args),
     Pgrep(pgrep::Args),
@@ -177,6 +179,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Inspect(args) => inspect::run(args),
         Command::Maps(args) => maps::run(args),
         Command::Mem(args) => mem::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Normalize(args) => normalize::run(args),
         Command::Sockets(args) => sockets::run(args),
         Command::Pgrep(args) => pgrep::run(args),

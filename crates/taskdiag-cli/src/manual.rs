@@ -52,6 +52,7 @@ const WRITTEN: &[Written] = &[
     written!("inspect", ["proc(5)", "ps(1)", "systemd.exec(5)", "cgroups(7)"]),
     written!("maps", ["pmap(1)", "proc(5)"]),
     written!("mem", ["free(1)", "smem(8)", "proc(5)"]),
+    written!("metrics", ["prometheus(1)", "prometheus-process-exporter(1)"]),
     written!("normalize", ["addr2line(1)", "perf(1)"]),
     written!("sockets", ["ss(8)", "lsof(8)", "netstat(8)", "sock_diag(7)"]),
     written!("pgrep", ["pgrep(1)", "regex(7)"]),

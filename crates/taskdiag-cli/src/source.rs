@@ -90,6 +90,11 @@ impl SourceOptions {
         self.handle_for_many().one_shot()
     }
 
+    /// Whether the library chooses the source.
+    pub fn is_choice_free(&self) -> bool {
+        self.source == Only(None)
+    }
+
     /// The broker's socket, if the broker is to answer; `None` is the usual one.
     pub fn broker(&self) -> Option<Option<PathBuf>> {
         (self.source == Only(Some(SourceId::Broker))).then(|| self.broker.socket.clone())

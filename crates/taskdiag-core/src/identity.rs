@@ -22,9 +22,15 @@ impl Identity {
     /// [`Field::StartNs`](crate::field::Field::StartNs).
     #[doc(hidden)]
     pub fn of(header: &Header) -> Identity {
+        Identity::new(header.tid.get(), header.start_ns.get())
+    }
+
+    /// The task with this id that started at this time since boot.
+    #[doc(hidden)]
+    pub fn new(tid: u32, start_ns: u64) -> Identity {
         Identity {
-            tid: header.tid.get(),
-            start_ticks: header.start_ns.get() / TICK_NS,
+            tid,
+            start_ticks: start_ns / TICK_NS,
         }
     }
 

@@ -1,8 +1,9 @@
 //! `taskdiag events`.
 
-mod cgroups;
+pub mod cgroups;
 mod filter;
-mod stop;
+pub mod listener;
+pub mod stop;
 mod writer;
 
 use std::time::{Duration, Instant};

@@ -20,6 +20,18 @@ impl Stop {
 
     /// Waits for Ctrl-C, for SIGTERM, and for the reader of standard output to go away.
     pub fn new() -> io::Result<Stop> {
+        let stop = Stop::at_signals()?;
+        // No event is asked for: EPOLLERR and EPOLLHUP always come (epoll_ctl(2)). Files can't be
+        // watched, and have no reader.
+        let output = epoll::EventData::new_u64(Stop::OUTPUT);
+        match epoll::add(&stop.epoll, rustix::stdio::stdout(), output, epoll::EventFlags::empty()) {
+            Ok(()) | Err(Errno::PERM) => Ok(stop),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Waits for Ctrl-C and for SIGTERM, for a command that writes nothing.
+    pub fn at_signals() -> io::Result<Stop> {
         let signals = taskdiag_sys::signals::signalfd(&[Signal::INT.as_raw(), Signal::TERM.as_raw()])?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(
@@ -28,13 +40,6 @@ impl Stop {
             epoll::EventData::new_u64(Stop::SIGNAL),
             epoll::EventFlags::IN,
         )?;
-        // No event is asked for: EPOLLERR and EPOLLHUP always come (epoll_ctl(2)). Files can't be
-        // watched, and have no reader.
-        let output = epoll::EventData::new_u64(Stop::OUTPUT);
-        match epoll::add(&epoll, rustix::stdio::stdout(), output, epoll::EventFlags::empty()) {
-            Ok(()) | Err(Errno::PERM) => {}
-            Err(errno) => return Err(errno.into()),
-        }
         Ok(Stop {
             epoll,
             _signals: signals,

@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{eventfd, EventfdFlags};
-use taskdiag::events::Options;
+use taskdiag::events::{EventSource, Options};
 use taskdiag::{Event, EventKind, Events};
+
+use crate::events::listener::{Listener, Listening};
 
 /// Names that are kept of one interval; others are only counted.
 const MOST_NAMES: usize = 256;
@@ -116,12 +115,11 @@ struct Shared {
     lost: u64,
 }
 
-/// A thread that counts events until this is dropped.
+/// Counts events until this is dropped.
 #[derive(Debug)]
 pub struct Bursts {
     shared: Arc<Mutex<Shared>>,
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    _listening: Listening,
 }
 
 /// What is known of an interval.
@@ -139,15 +137,11 @@ impl Bursts {
     /// Begins to open events, which takes some tens of milliseconds.
     pub fn begin() -> io::Result<Bursts> {
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let (for_thread, stopped) = (shared.clone(), stop.clone());
-        let thread = thread::Builder::new()
-            .name("events".to_owned())
-            .spawn(move || count(&for_thread, &stopped))?;
+        let options = Options::default().gather(GATHER).ring_bytes(RING);
+        let listening = Listening::begin(options, Counting(shared.clone()))?;
         Ok(Bursts {
             shared,
-            stop,
-            thread: Some(thread),
+            _listening: listening,
         })
     }
 
@@ -165,56 +159,37 @@ impl Bursts {
     }
 }
 
-impl Drop for Bursts {
-    fn drop(&mut self) {
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// A thread that panicked leaves a tally that can still be read.
 fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts events until it is time to end, or reading them fails.
-fn count(shared: &Mutex<Shared>, stop: &OwnedFd) {
-    let mut events = match Events::open(&Options::default().gather(GATHER).ring_bytes(RING)) {
-        Ok(events) => events,
-        Err(error) => {
-            lock(shared).state = Some(Err(format!("{error:#}")));
-            return;
-        }
-    };
-    lock(shared).state = Some(Ok(()));
-    loop {
-        if let Err(error) = read(&mut events, shared) {
-            lock(shared).state = Some(Err(format!("{error:#}")));
-            return;
-        }
-        let is_over = rustix::event::poll(
-            &mut [rustix::event::PollFd::new(stop, rustix::event::PollFlags::IN)],
-            Some(&rustix::event::Timespec::default()),
-        );
-        if is_over != Ok(0) || events.wait(None, Some(std::os::fd::AsFd::as_fd(stop))).is_err() {
-            return;
-        }
-    }
-}
+/// What the thread tells.
+struct Counting(Arc<Mutex<Shared>>);
 
-fn read(events: &mut Events, shared: &Mutex<Shared>) -> taskdiag::Result<()> {
-    let mut shared = lock(shared);
-    for event in events.read()? {
-        shared.tally.add(&event);
+impl Listener for Counting {
+    fn opened(&mut self, _: EventSource) {
+        lock(&self.0).state = Some(Ok(()));
     }
-    shared.lost = events.lost().count;
-    Ok(())
+
+    fn read(&mut self, events: &mut Events) -> taskdiag::Result<()> {
+        let mut shared = lock(&self.0);
+        for event in events.read()? {
+            shared.tally.add(&event);
+        }
+        shared.lost = events.lost().count;
+        Ok(())
+    }
+
+    fn failed(&mut self, reason: String) {
+        lock(&self.0).state = Some(Err(reason));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     /// Check that names are counted, the most frequent first, and that not more are kept than there

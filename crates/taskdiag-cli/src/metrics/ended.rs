@@ -1,0 +1,139 @@
+//! Processes that end between two readings, from events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use taskdiag::events::{EventSource, Options};
+use taskdiag::{Event, EventKind, Events, Identity, Value};
+
+use super::by::By;
+use super::matcher::{Facts, Rules, Verdict};
+use super::state::Shared;
+use super::tracker::Exit;
+use crate::events::cgroups::Cgroups;
+use crate::events::listener::Listener;
+
+/// How long events may gather before they are counted.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Ends of processes, from tracepoints: the proc connector does not know for how long they ran.
+pub fn options() -> Options {
+    Options::default()
+        .kinds([EventKind::Exit])
+        .source(EventSource::Bpf)
+        .gather(GATHER)
+        .ring_bytes(1 << 20)
+}
+
+/// Counts processes that end.
+pub struct Ended {
+    shared: Arc<Shared>,
+    rules: Arc<Rules>,
+    kinds: Vec<By>,
+    boot: Timestamp,
+    /// What is known of cgroups, if groups follow from them.
+    cgroups: Option<Cgroups>,
+}
+
+/// An end, and what decides about its group.
+struct End {
+    exit: Exit,
+    comm: Vec<u8>,
+    euid: Option<u32>,
+    kernel_thread: bool,
+    start_ns: u64,
+    /// For each kind of groups; `None` for users.
+    keys: Option<Vec<Option<String>>>,
+}
+
+impl Ended {
+    /// Who counts.
+    pub fn new(shared: Arc<Shared>, rules: Arc<Rules>, kinds: Vec<By>, boot: Timestamp) -> Ended {
+        let in_cgroup = kinds.iter().any(|by| by.is_in_cgroup());
+        Ended {
+            shared,
+            rules,
+            kinds,
+            boot,
+            cgroups: if in_cgroup { Cgroups::new().ok() } else { None },
+        }
+    }
+
+    fn end(&mut self, event: &Event<'_>) -> Option<End> {
+        let start_ns = event.start_ns().ok()?;
+        Some(End {
+            exit: Exit {
+                id: Identity::new(event.pid(), start_ns),
+                time_ns: event.time_ns(),
+                ppid: event.ppid().ok(),
+                runtime_ns: event.runtime_ns().and_then(Result::ok),
+                verdict: Verdict::Unknown,
+                keys: None,
+            },
+            comm: event.comm().ok()?.to_vec(),
+            euid: event.euid().ok(),
+            kernel_thread: event.is_kernel_thread().unwrap_or(false),
+            start_ns,
+            keys: self.keys(event),
+        })
+    }
+
+    /// The groups of each kind that follow from the cgroup.
+    fn keys(&mut self, event: &Event<'_>) -> Option<Vec<Option<String>>> {
+        let cgroup = match &mut self.cgroups {
+            Some(cgroups) => Some(cgroups.of(event)?),
+            None => None,
+        };
+        let key = |by: &By| {
+            let cgroup = cgroup.filter(|_| by.is_in_cgroup())?;
+            Some(by.group(|field| cgroup.value(field)))
+        };
+        Some(self.kinds.iter().map(key).collect())
+    }
+}
+
+impl Listener for Ended {
+    fn opened(&mut self, _: EventSource) {
+        self.shared.lock().events = Some(Ok(()));
+    }
+
+    fn read(&mut self, events: &mut Events) -> taskdiag::Result<()> {
+        let mut ends = Vec::new();
+        for event in events.read()? {
+            if event.kind() == EventKind::Exit && !event.is_thread() {
+                ends.extend(self.end(&event));
+            }
+        }
+        let mut state = self.shared.lock();
+        state.lost = events.lost().count;
+        for mut end in ends {
+            let user = end.euid.map(|euid| state.user(euid));
+            end.exit.verdict = self.rules.group(&Facts {
+                pid: end.exit.id.tid(),
+                comm: &end.comm,
+                arguments: end.kernel_thread.then_some(&[]),
+                user: user.as_deref().unwrap_or_default().as_bytes(),
+                start_ns: end.start_ns,
+                boot: self.boot,
+                cgroup: None,
+            });
+            end.exit.keys = end.keys.map(|keys| {
+                let by_user = || {
+                    By::User.group(|_| {
+                        user.as_deref()
+                            .map(|user| Value::Text(user.as_bytes()))
+                            .ok_or(taskdiag::Absent::Gone)
+                    })
+                };
+                keys.into_iter().map(|key| key.unwrap_or_else(by_user)).collect()
+            });
+            state.tracker.end(end.exit);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, reason: String) {
+        self.shared.lock().events = Some(Err(reason));
+    }
+}

@@ -1,0 +1,318 @@
+//! The table of metrics about groups: names, types and meanings, and where the values come from.
+//!
+//! Names, labels and their values are those of process-exporter where it has the metric; others begin
+//! with `taskdiag_`.
+
+use super::totals::{Counter, Counts, Gauges, Group, STATES};
+
+/// A value of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    Whole(u64),
+    Real(f64),
+}
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It never falls while the exporter runs. Its name ends with `_total`, which the table leaves out.
+    Counter,
+    Gauge,
+    /// A metric of process-exporter whose name is not one that its type should have: promtool
+    /// complains about it unless it has none.
+    Untyped,
+}
+
+/// Where the value of a series comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    Count(Counter),
+    /// The same in seconds.
+    Seconds(Counter),
+    Now(fn(&Gauges) -> Option<Number>),
+}
+
+/// A metric of groups.
+#[derive(Debug)]
+pub struct Family {
+    /// The name, without what it begins with.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// One sentence, without its full stop.
+    pub help: &'static str,
+    /// The label that tells the series of a group apart. Empty if there is one series.
+    pub label: &'static str,
+    /// Those series.
+    pub series: &'static [(&'static str, Origin)],
+    /// Whether process-exporter has it.
+    pub is_usual: bool,
+}
+
+const fn whole(value: u64) -> Option<Number> {
+    Some(Number::Whole(value))
+}
+
+/// A value that needs a process of which it is known.
+const fn known(value: u64, of: u64, gauges: &Gauges) -> Option<Number> {
+    if of > 0 || gauges.processes == 0 {
+        whole(value)
+    } else {
+        None
+    }
+}
+
+const fn usual(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    label: &'static str,
+    series: &'static [(&'static str, Origin)],
+) -> Family {
+    Family {
+        name,
+        kind,
+        help,
+        label,
+        series,
+        is_usual: true,
+    }
+}
+
+/// The metrics of groups.
+pub const GROUPS: &[Family] = &[
+    usual(
+        "num_procs",
+        Kind::Gauge,
+        "Processes in the group",
+        "",
+        &[("", Origin::Now(|now| whole(now.processes)))],
+    ),
+    usual(
+        "cpu_seconds",
+        Kind::Counter,
+        "Processor time of the group; unsampled is that of processes which ended, after they were last read",
+        "mode",
+        &[
+            ("user", Origin::Seconds(Counter::UserNs)),
+            ("system", Origin::Seconds(Counter::SystemNs)),
+            ("unsampled", Origin::Seconds(Counter::UnsampledNs)),
+        ],
+    ),
+    usual(
+        "read_bytes",
+        Kind::Counter,
+        "Bytes that the group read from storage",
+        "",
+        &[("", Origin::Count(Counter::ReadBytes))],
+    ),
+    usual(
+        "write_bytes",
+        Kind::Counter,
+        "Bytes that the group caused to be written to storage",
+        "",
+        &[("", Origin::Count(Counter::WriteBytes))],
+    ),
+    usual(
+        "major_page_faults",
+        Kind::Counter,
+        "Page faults of the group with I/O",
+        "",
+        &[("", Origin::Count(Counter::MajorFaults))],
+    ),
+    usual(
+        "minor_page_faults",
+        Kind::Counter,
+        "Page faults of the group without I/O",
+        "",
+        &[("", Origin::Count(Counter::MinorFaults))],
+    ),
+    usual(
+        "context_switches",
+        Kind::Counter,
+        "Context switches of the group",
+        "ctxswitchtype",
+        &[
+            ("voluntary", Origin::Count(Counter::Voluntary)),
+            ("nonvoluntary", Origin::Count(Counter::Nonvoluntary)),
+        ],
+    ),
+    usual(
+        "memory_bytes",
+        Kind::Gauge,
+        "Memory of the group; what is shared counts for each process, but in proportional sizes once",
+        "memtype",
+        &[
+            ("resident", Origin::Now(|now| whole(now.resident_bytes))),
+            ("virtual", Origin::Now(|now| whole(now.virtual_bytes))),
+            ("swapped", Origin::Now(|now| whole(now.swapped_bytes))),
+            ("proportionalResident", Origin::Now(|now| pss(now, now.pss_bytes))),
+            ("proportionalSwapped", Origin::Now(|now| pss(now, now.swap_pss_bytes))),
+        ],
+    ),
+    usual(
+        "open_filedesc",
+        Kind::Gauge,
+        "Open file descriptors of the group",
+        "",
+        &[("", Origin::Now(|now| known(now.descriptors, now.with_descriptors, now)))],
+    ),
+    usual(
+        "worst_fd_ratio",
+        Kind::Gauge,
+        "The largest ratio of open file descriptors to their soft limit of the processes in the group",
+        "",
+        &[(
+            "",
+            Origin::Now(|now| match known(0, now.with_descriptors, now) {
+                Some(_) => Some(Number::Real(now.worst_fd_ratio)),
+                None => None,
+            }),
+        )],
+    ),
+    usual(
+        "oldest_start_time_seconds",
+        Kind::Gauge,
+        "When the oldest process of the group started, in seconds since 1970",
+        "",
+        &[(
+            "",
+            Origin::Now(|now| match now.oldest_start_ns {
+                Some(ns) => whole(ns / 1_000_000_000),
+                None => None,
+            }),
+        )],
+    ),
+    usual(
+        "num_threads",
+        Kind::Gauge,
+        "Threads of the processes in the group",
+        "",
+        &[("", Origin::Now(|now| whole(now.threads)))],
+    ),
+    usual(
+        "states",
+        Kind::Gauge,
+        "Threads of the group by state, or processes if threads are not read",
+        "state",
+        &[
+            (STATES[0], Origin::Now(|now| whole(now.states[0]))),
+            (STATES[1], Origin::Now(|now| whole(now.states[1]))),
+            (STATES[2], Origin::Now(|now| whole(now.states[2]))),
+            (STATES[3], Origin::Now(|now| whole(now.states[3]))),
+            (STATES[4], Origin::Now(|now| whole(now.states[4]))),
+        ],
+    ),
+    Family {
+        name: "ended_processes",
+        kind: Kind::Counter,
+        help: "Processes of the group that ended, as events told",
+        label: "",
+        series: &[("", Origin::Count(Counter::Ended))],
+        is_usual: false,
+    },
+    Family {
+        name: "pss_missing_processes",
+        kind: Kind::Gauge,
+        help: "Processes of the group whose proportional size is not known, and not in the sum",
+        label: "",
+        series: &[(
+            "",
+            Origin::Now(|now| match (now.with_pss, now.without_pss) {
+                (0, 0) => None,
+                (_, missing) => whole(missing),
+            }),
+        )],
+        is_usual: false,
+    },
+];
+
+const fn pss(now: &Gauges, value: u64) -> Option<Number> {
+    if now.with_pss > 0 {
+        whole(value)
+    } else {
+        None
+    }
+}
+
+/// The metrics of threads of a name in a group, but how many these are.
+pub const THREADS: &[Family] = &[
+    usual(
+        "thread_cpu_seconds",
+        Kind::Counter,
+        "Processor time of threads of this name",
+        "mode",
+        &[
+            ("user", Origin::Seconds(Counter::UserNs)),
+            ("system", Origin::Seconds(Counter::SystemNs)),
+        ],
+    ),
+    usual(
+        "thread_io_bytes",
+        Kind::Counter,
+        "Bytes that threads of this name read from storage or caused to be written there",
+        "iomode",
+        &[
+            ("read", Origin::Count(Counter::ReadBytes)),
+            ("write", Origin::Count(Counter::WriteBytes)),
+        ],
+    ),
+    usual(
+        "thread_major_page_faults",
+        Kind::Counter,
+        "Page faults of threads of this name with I/O",
+        "",
+        &[("", Origin::Count(Counter::MajorFaults))],
+    ),
+    usual(
+        "thread_minor_page_faults",
+        Kind::Counter,
+        "Page faults of threads of this name without I/O",
+        "",
+        &[("", Origin::Count(Counter::MinorFaults))],
+    ),
+    usual(
+        "thread_context_switches",
+        Kind::Counter,
+        "Context switches of threads of this name",
+        "ctxswitchtype",
+        &[
+            ("voluntary", Origin::Count(Counter::Voluntary)),
+            ("nonvoluntary", Origin::Count(Counter::Nonvoluntary)),
+        ],
+    ),
+];
+
+/// How many threads of a name there are: the last of the metrics of threads.
+pub const THREAD_COUNT: (&str, Kind, &str) = ("thread_count", Kind::Untyped, "Threads of this name in the group");
+
+/// How many threads wait in a kernel function.
+pub const WCHANS: (&str, Kind, &str) = (
+    "threads_wchan",
+    Kind::Gauge,
+    "Threads of the group that wait in this kernel function",
+);
+
+impl Origin {
+    /// The value of a group.
+    pub fn of_group(self, group: &Group) -> Option<Number> {
+        match self {
+            Origin::Now(value) => value(&group.now),
+            from => from.of_counts(&group.counts),
+        }
+    }
+
+    /// The value of counters.
+    pub fn of_counts(self, counts: &Counts) -> Option<Number> {
+        match self {
+            Origin::Count(counter) => counts.get(counter).map(Number::Whole),
+            Origin::Seconds(counter) => counts.get(counter).map(|ns| Number::Real(ns as f64 / 1e9)),
+            Origin::Now(_) => None,
+        }
+    }
+}
+
+/// How many series a group has, and how many each name of a thread has.
+pub fn series() -> (usize, usize) {
+    let sum = |families: &[Family]| families.iter().map(|family| family.series.len()).sum::<usize>();
+    (sum(GROUPS), sum(THREADS) + 1)
+}

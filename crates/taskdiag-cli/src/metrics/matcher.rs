@@ -1,0 +1,296 @@
+//! Which group a process belongs to: the rules of the configuration.
+
+use std::collections::{BTreeMap, HashSet};
+
+use jiff::tz::Offset;
+use jiff::Timestamp;
+use regex::bytes::Regex;
+
+use super::template::{base, label, Template};
+
+/// What regular expressions captured, by name.
+pub type Captures = BTreeMap<String, String>;
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Its id.
+    pub pid: u32,
+    /// The name of the program.
+    pub comm: &'a [u8],
+    /// Its arguments, if they are known. A kernel thread has none.
+    pub arguments: Option<&'a [&'a [u8]]>,
+    /// The name of its effective user.
+    pub user: &'a [u8],
+    /// When it started, since boot.
+    pub start_ns: u64,
+    /// When the machine booted.
+    pub boot: Timestamp,
+    /// Its cgroup, if that is known.
+    pub cgroup: Option<&'a [u8]>,
+}
+
+impl<'a> Facts<'a> {
+    /// What is started: the first argument, or the name if there are none.
+    pub fn exe(&self) -> &'a [u8] {
+        self.arguments.and_then(<[_]>::first).copied().unwrap_or(self.comm)
+    }
+
+    /// When it started, as Go writes a time.
+    pub fn start_time(&self) -> String {
+        let ticks = self.start_ns / 10_000_000;
+        let start = self.boot + std::time::Duration::from_millis(ticks * 10);
+        let start = Offset::UTC.to_datetime(start);
+        let seconds = start.strftime("%Y-%m-%d %H:%M:%S");
+        match start.subsec_nanosecond() {
+            0 => format!("{seconds} +0000 UTC"),
+            nanoseconds => {
+                let fraction = format!("{nanoseconds:09}");
+                format!("{seconds}.{} +0000 UTC", fraction.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+/// What decides whether a process belongs to a group.
+#[derive(Debug)]
+pub struct Rule {
+    /// The name of the group.
+    pub name: Template,
+    /// One of these names.
+    pub comm: Option<HashSet<Vec<u8>>>,
+    /// One of these programs: paths, or last names of paths.
+    pub exe: Option<Vec<Vec<u8>>>,
+    /// All of these expressions.
+    pub cmdline: Option<Vec<Regex>>,
+}
+
+/// The answer of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It belongs to this group.
+    Group(String),
+    /// No rule is about it.
+    None,
+    /// That depends on something that is not known of it.
+    Unknown,
+}
+
+/// The rules, of which the first one decides.
+#[derive(Debug)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// Rules in this order.
+    pub fn new(rules: Vec<Rule>) -> Rules {
+        Rules(rules)
+    }
+
+    /// Whether there are none.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether names are made of cgroups.
+    pub fn need_cgroup(&self) -> bool {
+        self.0.iter().any(|rule| rule.name.needs().cgroup)
+    }
+
+    /// The group of a process.
+    pub fn group(&self, facts: &Facts<'_>) -> Verdict {
+        for rule in &self.0 {
+            match rule.group(facts) {
+                Verdict::None => {}
+                verdict => return verdict,
+            }
+        }
+        Verdict::None
+    }
+}
+
+impl Rule {
+    fn group(&self, facts: &Facts<'_>) -> Verdict {
+        if self.comm.as_ref().is_some_and(|names| !names.contains(facts.comm)) {
+            return Verdict::None;
+        }
+        let mut is_known = true;
+        match (&self.exe, facts.arguments) {
+            (None, _) => {}
+            (Some(_), None) => is_known = false,
+            (Some(programs), Some(arguments)) => {
+                if !arguments.first().is_some_and(|first| is_one_of(programs, first)) {
+                    return Verdict::None;
+                }
+            }
+        }
+        let mut captures = Captures::new();
+        match (&self.cmdline, facts.arguments) {
+            (None, _) => {}
+            // A program has arguments, one at least.
+            (Some(expressions), None) => is_known &= expressions.iter().all(is_true_of_any_text),
+            (Some(expressions), Some(arguments)) => {
+                let line = arguments.join(&b' ');
+                for expression in expressions {
+                    let Some(found) = expression.captures(&line) else {
+                        return Verdict::None;
+                    };
+                    for (name, group) in expression.capture_names().zip(found.iter()) {
+                        let text = group.map_or_else(String::new, |group| label(group.as_bytes()));
+                        captures.insert(name.unwrap_or_default().to_owned(), text);
+                    }
+                }
+            }
+        }
+        let needs = self.name.needs();
+        is_known &= facts.arguments.is_some() || !needs.cmdline;
+        is_known &= facts.cgroup.is_some() || !needs.cgroup;
+        if is_known {
+            Verdict::Group(self.name.name(facts, &captures))
+        } else {
+            Verdict::Unknown
+        }
+    }
+}
+
+/// Whether a first argument is one of some programs.
+fn is_one_of(programs: &[Vec<u8>], first: &[u8]) -> bool {
+    programs.iter().any(|program| {
+        if program.contains(&b'/') {
+            program == first
+        } else {
+            program == base(first)
+        }
+    })
+}
+
+/// Whether the expression is one of those that are true of every text which is not empty.
+fn is_true_of_any_text(expression: &Regex) -> bool {
+    let text = expression.as_str();
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    matches!(text, "" | "." | ".+" | ".*")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn facts<'a>(comm: &'a [u8], arguments: Option<&'a [&'a [u8]]>) -> Facts<'a> {
+        Facts {
+            pid: 1,
+            comm,
+            arguments,
+            user: b"root",
+            start_ns: 0,
+            boot: Timestamp::UNIX_EPOCH,
+            cgroup: None,
+        }
+    }
+
+    fn rule(name: &str, comm: &[&str], exe: &[&str], cmdline: &[&str]) -> Rule {
+        let bytes = |list: &[&str]| list.iter().map(|one| one.as_bytes().to_vec()).collect::<Vec<_>>();
+        Rule {
+            name: Template::parse(name).expect("a template"),
+            comm: (!comm.is_empty()).then(|| bytes(comm).into_iter().collect()),
+            exe: (!exe.is_empty()).then(|| bytes(exe)),
+            cmdline: (!cmdline.is_empty()).then(|| {
+                cmdline
+                    .iter()
+                    .map(|one| Regex::new(one).expect("an expression"))
+                    .collect()
+            }),
+        }
+    }
+
+    fn group(name: &str) -> Verdict {
+        Verdict::Group(name.to_owned())
+    }
+
+    /// Check that the first rule that is true decides, that lists of names are alternatives, and that
+    /// expressions have to be true all.
+    #[test]
+    fn the_first_rule_decides() {
+        let rules = Rules::new(vec![
+            rule(
+                "{{.ExeFull}}:{{.Matches.Cfg}}",
+                &[],
+                &["/bin/db", "web"],
+                &["-c\\s+(?P<Cfg>\\S+)", "x"],
+            ),
+            rule("{{.ExeBase}}", &["db", "sh"], &[], &[]),
+            rule("rest", &[], &[], &[".+"]),
+        ]);
+        let cases: [(&str, &[&str], Verdict); 8] = [
+            ("db", &["/bin/db", "-c", "x.conf"], group("/bin/db:x.conf")),
+            ("db", &["/usr/bin/db", "-c", "x.conf"], group("db")),
+            ("w", &["/opt/web", "-c", "x"], group("/opt/web:x")),
+            ("w", &["/opt/web", "-c", "y"], group("rest")),
+            ("sh", &["-sh"], group("-sh")),
+            ("sh", &[], group("sh")),
+            ("none", &[], Verdict::None),
+            ("", &[""], Verdict::None),
+        ];
+        for (comm, arguments, verdict) in cases {
+            let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
+            assert_eq!(
+                rules.group(&facts(comm.as_bytes(), Some(&arguments))),
+                verdict,
+                "{comm} {arguments:?}"
+            );
+        }
+    }
+
+    /// Check that a rule which can't be decided without arguments hides those behind it.
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        let all = Rules::new(vec![rule("{{.Comm}}", &[], &[], &[".+"])]);
+        assert_eq!(all.group(&facts(b"true", None)), group("true"));
+        assert_eq!(all.group(&facts(b"kworker", Some(&[]))), Verdict::None);
+        let some = Rules::new(vec![
+            rule("x", &["sh"], &[], &["-c"]),
+            rule("{{.Comm}}", &["sh", "true"], &[], &[]),
+            rule("{{.ExeBase}}", &["ls"], &[], &[]),
+        ]);
+        for (comm, verdict) in [
+            ("sh", Verdict::Unknown),
+            ("true", group("true")),
+            ("ls", Verdict::Unknown),
+            ("cp", Verdict::None),
+        ] {
+            assert_eq!(some.group(&facts(comm.as_bytes(), None)), verdict, "{comm}");
+        }
+    }
+
+    /// Check that groups without a name take their place among the captures, as Go has them.
+    #[test]
+    fn captures_have_names() {
+        let rules = Rules::new(vec![rule("{{.Matches}}", &[], &[], &["(a)(?P<n>b)?"])]);
+        let arguments: &[&[u8]] = &[b"xa"];
+        assert_eq!(rules.group(&facts(b"", Some(arguments))), group("map[:a n:]"));
+    }
+
+    proptest! {
+        /// Check that arguments of any bytes are decided, and that knowing more never contradicts
+        /// what was known without.
+        #[test]
+        fn any_process_is_decided(comm: Vec<u8>, arguments: Vec<Vec<u8>>) {
+            let rules = Rules::new(vec![
+                rule("a", &["a"], &["b"], &["c"]),
+                rule("{{.Comm}}", &["b"], &[], &[]),
+                rule("{{.ExeBase}}{{.Matches}}", &[], &[], &["(?P<x>[a-f]+).*"]),
+                rule("{{.Comm}}", &[], &[], &[".*"]),
+            ]);
+            let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+            let known = rules.group(&facts(&comm, Some(&arguments)));
+            prop_assert_ne!(&known, &Verdict::Unknown);
+            match rules.group(&facts(&comm, None)) {
+                Verdict::Unknown => {}
+                guess if arguments.is_empty() => { let _ = guess; }
+                guess => prop_assert_eq!(guess, known),
+            }
+        }
+    }
+}

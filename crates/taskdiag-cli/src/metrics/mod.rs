@@ -1,0 +1,213 @@
+//! `taskdiag metrics`: an exporter for Prometheus.
+//!
+//! One thread serves ([`server`]), one asks the kernel ([`sampler`]), one listens to events
+//! ([`ended`]). What decides and adds up does no I/O: the configuration ([`config`], [`template`],
+//! [`matcher`]), who is in which group ([`tracker`]), sums and which of them are shown ([`totals`]),
+//! the table of metrics ([`families`]) and their text ([`exposition`]).
+
+mod by;
+mod config;
+mod ended;
+mod exposition;
+mod families;
+mod listen;
+mod matcher;
+mod own;
+mod pagecache;
+mod reading;
+mod request;
+mod sampler;
+mod server;
+mod state;
+mod template;
+mod totals;
+mod tracker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use jiff::Timestamp;
+use rustix::time::ClockId;
+use taskdiag::Handle;
+use taskdiag_sys::host::now_ns;
+
+use crate::events::listener::Listening;
+use crate::events::stop::Stop;
+use crate::host::Stat;
+use crate::outcome::{say, Failure, Outcome};
+use crate::quantity;
+use crate::source::SourceOptions;
+use by::By;
+use config::Config;
+use ended::Ended;
+use listen::{Address, Listener};
+use pagecache::Directories;
+use sampler::{Plan, PssBudget, Sampler, Worker};
+use server::Server;
+use state::Shared;
+use totals::{Grouping, Limits};
+use tracker::Tracker;
+
+/// Serve metrics about groups of processes to Prometheus
+///
+/// Names of metrics, configuration and the options that decide about groups are those of
+/// process-exporter, so that its dashboards keep working. Counters do not fall when processes end;
+/// where BPF programs may be loaded, they also have what ran and ended between two scrapes.
+///
+/// A scrape is answered in time: if the kernel or a process takes too long, with the values of the
+/// scrape before, and the metric taskdiag_metrics_stale says so.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag metrics\n  \
+    taskdiag metrics --config /etc/process-exporter/all.yaml --listen 127.0.0.1:9256\n  \
+    taskdiag metrics --by unit --by container --listen /run/taskdiag/metrics.sock")]
+pub struct Args {
+    /// Where to listen: ADDR:PORT, :PORT for all addresses of this host, or the path of a UNIX socket
+    #[arg(long, value_name = "ADDR:PORT|PATH", default_value = "127.0.0.1:9256", value_parser = listen::parse)]
+    listen: Address,
+    /// Which processes belong to which group: a YAML file as process-exporter has it [default: all
+    /// programs, by name]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Groups of these kinds as well
+    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
+    by: Vec<By>,
+    /// Processes that are in no group are in that of their parent
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", action = clap::ArgAction::Set)]
+    children: bool,
+    /// Metrics of threads, by their names
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", action = clap::ArgAction::Set)]
+    threads: bool,
+    /// Look at processes that are in no group again at each scrape
+    #[arg(long)]
+    recheck: bool,
+    /// Forget groups that have no processes any more
+    #[arg(long)]
+    remove_empty_groups: bool,
+    /// What threads wait for in the kernel, too
+    #[arg(long)]
+    wchan: bool,
+    /// Proportional sizes (PSS), for which page tables may be walked for so long: a time for each
+    /// scrape, or a part of all time
+    #[arg(long, value_name = "TIME|PERCENT", value_parser = pss_budget)]
+    pss_budget: Option<PssBudget>,
+    /// The page cache of the files below this directory, on its file system
+    #[arg(long, value_name = "DIR")]
+    cache: Vec<PathBuf>,
+    /// How often directories are walked, at most
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = quantity::interval)]
+    cache_every: Duration,
+    /// So many groups of a kind have metrics of their own: those that use most. The rest is added up
+    /// as "other"
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    top: u32,
+    /// At most about so many series. Groups, and then names of threads, that find no room are added up
+    /// as "other"
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..=5_000_000))]
+    max_series: u32,
+    /// How long a scrape waits for new values
+    #[arg(long, value_name = "SECONDS", default_value = "8", value_parser = quantity::interval)]
+    deadline: Duration,
+    /// Values that are not older than this are new enough for another scrape
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = quantity::interval)]
+    fresh_for: Duration,
+    #[command(flatten)]
+    from: SourceOptions,
+}
+
+/// Parses how long page tables may be walked.
+fn pss_budget(text: &str) -> Result<PssBudget, String> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return Ok(PssBudget::Time(quantity::duration(text)?));
+    };
+    match percent.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(PssBudget::Share(percent / 100.0)),
+        _ => Err(format!("{text:?} is not a part of the time: give a percentage like 2%")),
+    }
+}
+
+impl Args {
+    /// How many groups and names of threads have series.
+    fn limits(&self) -> Limits {
+        let (of_group, of_thread) = families::series();
+        let kinds = self.by.len() + 1;
+        let most = self.max_series as usize / kinds;
+        let groups = (self.top as usize).min(most / of_group).max(1);
+        Limits {
+            groups,
+            thread_names: most.saturating_sub((groups + 1) * of_group) / of_thread,
+            remove_empty: self.remove_empty_groups,
+        }
+    }
+
+    fn tracker(&self) -> Tracker {
+        let options = tracker::Options {
+            children: self.children,
+            recheck: self.recheck,
+        };
+        let groupings = (0..=self.by.len()).map(|_| Grouping::new(self.limits()));
+        Tracker::new(options, groupings.collect(), now_ns(ClockId::Boottime))
+    }
+}
+
+/// Runs the command.
+pub fn run(mut args: Args) -> Result<Outcome, Failure> {
+    let mut seen = Vec::new();
+    args.by.retain(|by| {
+        !seen.contains(by) && {
+            seen.push(*by);
+            true
+        }
+    });
+    let config = match &args.config {
+        Some(path) => Config::read(path).map_err(Failure::Unanswered)?,
+        None => Config::usual(),
+    };
+    if let Some(path) = &args.config {
+        for warning in &config.warnings {
+            say(format_args!("{}: {warning}", path.display()));
+        }
+    }
+    let stop = Stop::at_signals()?;
+    let listener = Listener::open(&args.listen).map_err(Failure::Unanswered)?;
+    let rules = Arc::new(config.rules);
+    let boot = Stat::read()
+        .boot_s
+        .and_then(|seconds| Timestamp::from_second(seconds as i64).ok());
+    let plan = Plan {
+        rules: rules.clone(),
+        kinds: args.by.clone(),
+        threads: args.threads,
+        wchan: args.wchan,
+        pss: args.pss_budget,
+        boot: boot.unwrap_or(Timestamp::UNIX_EPOCH),
+    };
+    let mut handle = args.from.handle_for_many();
+    prepare(&mut handle, &args, &plan);
+    let shared = Arc::new(Shared::new(args.tracker()));
+    let ended = Ended::new(shared.clone(), rules, args.by.clone(), plan.boot);
+    let directories = Directories::begin(args.cache.clone(), args.cache_every)?;
+    let mut worker = Worker::new(handle, plan, shared, directories);
+    let _listening = Listening::begin(ended::options(), ended)?;
+    let picture = worker.sample().map_err(Failure::Unanswered)?;
+    let sampler = Sampler::start(worker)?;
+    say(format_args!("listening: {}", listener.place()));
+    let options = server::Options {
+        deadline: args.deadline,
+        fresh_for: args.fresh_for,
+    };
+    Server::new(listener, sampler, picture, options).run(&stop)?;
+    Ok(Outcome::Complete)
+}
+
+/// Loads what answers fastest, where that is left to us: an exporter asks often.
+fn prepare(handle: &mut Handle, args: &Args, plan: &Plan) {
+    if args.from.is_choice_free() {
+        // If it is denied, others answer: the metric taskdiag_metrics_sources says who.
+        let _ = handle.prepare(Worker::fields(plan));
+    }
+}

@@ -1,0 +1,191 @@
+//! What is read of processes and threads: which fields, and how they become readings.
+
+use std::collections::BTreeMap;
+
+use taskdiag::{Absent, Field, Fields, Identity, Snapshot, Task};
+
+use super::template::label;
+use super::totals::{state_index, Counter, Counts, Gauges};
+use super::tracker::{Reading, ThreadReading};
+
+/// The fields that are counters, of processes and of threads.
+const COUNTERS: [(Counter, Field); 8] = [
+    (Counter::UserNs, Field::UtimeNs),
+    (Counter::SystemNs, Field::StimeNs),
+    (Counter::ReadBytes, Field::ReadBytes),
+    (Counter::WriteBytes, Field::WriteBytes),
+    (Counter::MajorFaults, Field::MajFaults),
+    (Counter::MinorFaults, Field::MinFaults),
+    (Counter::Voluntary, Field::VoluntarySwitches),
+    (Counter::Nonvoluntary, Field::InvoluntarySwitches),
+];
+
+/// The other fields of processes.
+const OF_PROCESSES: [Field; 10] = [
+    Field::Ppid,
+    Field::State,
+    Field::StartNs,
+    Field::ThreadsCount,
+    Field::Euid,
+    Field::VsizeBytes,
+    Field::RssBytes,
+    Field::SwapBytes,
+    Field::FdCount,
+    Field::Limits,
+];
+
+/// The fields to ask about processes. `in_cgroup`: what follows from cgroups is of interest.
+pub fn of_processes(in_cgroup: bool, wchan: bool) -> Fields {
+    let mut fields: Fields = OF_PROCESSES
+        .into_iter()
+        .chain(COUNTERS.map(|(_, field)| field))
+        .collect();
+    if in_cgroup {
+        fields |= Fields::from(Field::CgroupId);
+    }
+    if wchan {
+        fields |= Fields::from(Field::Wchan);
+    }
+    fields
+}
+
+/// The fields to ask about threads.
+pub fn of_threads(wchan: bool) -> Fields {
+    let own = [Field::Comm, Field::State, Field::StartNs];
+    let mut fields: Fields = own.into_iter().chain(COUNTERS.map(|(_, field)| field)).collect();
+    if wchan {
+        fields |= Fields::from(Field::Wchan);
+    }
+    fields
+}
+
+/// How many values are missing, by field and reason.
+pub type Missing = BTreeMap<(&'static str, &'static str), u64>;
+
+/// Notes why a value is missing, if something is lost by that.
+fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bool {
+    let Err(reason) = value else { return false };
+    let is_lost = matches!(
+        reason,
+        Absent::Denied | Absent::Unsupported | Absent::NoAnswer | Absent::Truncated | Absent::OverBudget
+    );
+    if is_lost {
+        *missing.entry((field.name(), reason.as_str())).or_default() += 1;
+    }
+    is_lost
+}
+
+/// The readings of processes, and what they lack.
+pub fn readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<Reading> {
+    snapshot.tasks().filter_map(|task| reading(&task, missing)).collect()
+}
+
+fn counts(task: &Task<'_>, missing: &mut Missing) -> (Counts, bool) {
+    let (mut counts, mut is_partial) = (Counts::default(), false);
+    for (counter, field) in COUNTERS {
+        let value = match counter {
+            Counter::UserNs => task.utime_ns(),
+            Counter::SystemNs => task.stime_ns(),
+            Counter::ReadBytes => task.read_bytes(),
+            Counter::WriteBytes => task.write_bytes(),
+            Counter::MajorFaults => task.maj_faults(),
+            Counter::MinorFaults => task.min_faults(),
+            Counter::Voluntary => task.voluntary_switches(),
+            Counter::Nonvoluntary => task.involuntary_switches(),
+            Counter::UnsampledNs | Counter::Ended => Err(Absent::NotAsked),
+        };
+        is_partial |= note(missing, field, &value);
+        counts.set(counter, value);
+    }
+    (counts, is_partial)
+}
+
+fn reading(task: &Task<'_>, missing: &mut Missing) -> Option<Reading> {
+    let (counts, mut is_partial) = counts(task, missing);
+    let mut now = Gauges {
+        processes: 1,
+        threads: task.threads_count().unwrap_or(1).into(),
+        oldest_start_ns: task.start_ns().ok(),
+        ..Gauges::default()
+    };
+    // Who has no memory of its own uses none.
+    let mut bytes = |field, value: Result<u64, Absent>| {
+        is_partial |= note(missing, field, &value);
+        value.unwrap_or(0)
+    };
+    now.resident_bytes = bytes(Field::RssBytes, task.rss_bytes());
+    now.virtual_bytes = bytes(Field::VsizeBytes, task.vsize_bytes());
+    now.swapped_bytes = bytes(Field::SwapBytes, task.swap_bytes());
+    let descriptors = task.fd_count();
+    is_partial |= note(missing, Field::FdCount, &descriptors);
+    if let Ok(descriptors) = descriptors {
+        now.descriptors = descriptors.into();
+        now.with_descriptors = 1;
+        let limits = task.limits();
+        is_partial |= note(missing, Field::Limits, &limits);
+        let soft = limits
+            .ok()
+            .and_then(|limits| limits.iter().find(|(name, ..)| *name == "nofile"));
+        if let Some((_, Some(soft), _)) = soft {
+            now.worst_fd_ratio = f64::from(descriptors) / soft.max(1) as f64;
+        }
+    }
+    if let Ok(state) = task.state() {
+        now.states[state_index(state)] = 1;
+    }
+    if let Ok(wchan) = task.wchan() {
+        if !wchan.is_empty() {
+            now.add_wchan(&label(wchan), 1);
+        }
+    }
+    Some(Reading {
+        id: task.identity().ok()?,
+        ppid: task.ppid().unwrap_or(0),
+        mark: (task.euid().ok(), task.cgroup_id().ok()),
+        is_partial,
+        counts,
+        now,
+    })
+}
+
+/// The readings of threads.
+pub fn thread_readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<ThreadReading> {
+    let reading = |task: Task<'_>, missing: &mut Missing| -> Option<ThreadReading> {
+        Some(ThreadReading {
+            process: task.pid().ok()?,
+            id: task.identity().ok()?,
+            name: label(task.comm().ok()?),
+            counts: counts(&task, missing).0,
+            state: task.state().map_or(4, state_index),
+            wchan: task.wchan().map(label).unwrap_or_default(),
+        })
+    };
+    snapshot.tasks().filter_map(|task| reading(task, missing)).collect()
+}
+
+/// Adds proportional sizes to readings, in the order of both.
+pub fn add_pss(readings: &mut [Reading], snapshot: &Snapshot, kept: &mut Pss) {
+    let mut known = BTreeMap::new();
+    for task in snapshot.tasks() {
+        let (Ok(id), Ok(pss), Ok(swap)) = (task.identity(), task.pss_bytes(), task.swap_pss_bytes()) else {
+            continue;
+        };
+        known.insert(id, (pss, swap));
+    }
+    for reading in readings {
+        let size = known.get(&reading.id).or_else(|| kept.0.get(&reading.id)).copied();
+        if let Some((pss, swap)) = size {
+            reading.now.pss_bytes = pss;
+            reading.now.swap_pss_bytes = swap;
+            reading.now.with_pss = 1;
+            known.insert(reading.id, (pss, swap));
+        } else if reading.now.virtual_bytes > 0 {
+            reading.now.without_pss = 1;
+        }
+    }
+    kept.0 = known;
+}
+
+/// The proportional sizes that were read last. What is over budget now keeps its size.
+#[derive(Debug, Default)]
+pub struct Pss(BTreeMap<Identity, (u64, u64)>);

@@ -1,0 +1,287 @@
+//! The thread that asks the kernel, so that no scrape waits for it longer than it wants to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rustix::event::{eventfd, EventfdFlags};
+use rustix::time::ClockId;
+use taskdiag::{Absent, Budget, Field, Fields, Handle, Query, Snapshot, Task};
+use taskdiag_sys::host::now_ns;
+
+use super::by::{self, By};
+use super::exposition::{Groups, Picture};
+use super::matcher::{Facts, Rules, Verdict};
+use super::own::{self, Own};
+use super::pagecache::Directories;
+use super::reading::{self, Missing, Pss};
+use super::state::Shared;
+use super::tracker::{Found, Reading, ThreadReading};
+
+/// What is sampled.
+#[derive(Debug)]
+pub struct Plan {
+    pub rules: Arc<Rules>,
+    pub kinds: Vec<By>,
+    pub threads: bool,
+    pub wchan: bool,
+    pub pss: Option<PssBudget>,
+    pub boot: Timestamp,
+}
+
+/// How long page tables may be walked for one sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PssBudget {
+    /// This part of the time since the last sample.
+    Share(f64),
+    Time(Duration),
+}
+
+/// A sample, or why there is none.
+pub type Sampled = Result<Arc<Picture>, String>;
+
+/// The thread's other end.
+#[derive(Debug)]
+pub struct Sampler {
+    orders: Sender<()>,
+    sampled: Receiver<Sampled>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Sampler {
+    /// Starts the thread.
+    pub fn start(worker: Worker) -> io::Result<Sampler> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (orders, ordered) = channel();
+        let (send, sampled) = channel();
+        let woken = wake.clone();
+        let mut worker = worker;
+        thread::Builder::new().name("sampler".to_owned()).spawn(move || {
+            while ordered.recv().is_ok() {
+                let sample = worker.sample();
+                if send.send(sample).is_err() {
+                    return;
+                }
+                let _ = rustix::io::write(&*woken, &1_u64.to_ne_bytes());
+            }
+        })?;
+        Ok(Sampler { orders, sampled, wake })
+    }
+
+    /// Asks for a sample. If the thread has ended, none comes.
+    pub fn order(&self) {
+        let _ = self.orders.send(());
+    }
+
+    /// Takes a sample, if there is one.
+    pub fn sampled(&self) -> Option<Sampled> {
+        let mut count = [0; 8];
+        // Nonblocking; what was there is in the channel already.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        self.sampled.try_recv().ok()
+    }
+}
+
+/// Readable when there may be a sample.
+impl AsFd for Sampler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// What the thread works with.
+#[derive(Debug)]
+pub struct Worker {
+    pub handle: Handle,
+    pub plan: Plan,
+    pub shared: Arc<Shared>,
+    pub directories: Directories,
+    pub own: Own,
+    processes: Snapshot,
+    others: Snapshot,
+    pss: Pss,
+    last: Option<Instant>,
+}
+
+impl Worker {
+    /// Asks `handle`.
+    pub fn new(handle: Handle, plan: Plan, shared: Arc<Shared>, directories: Directories) -> Worker {
+        Worker {
+            handle,
+            plan,
+            shared,
+            directories,
+            own: Own::default(),
+            processes: Snapshot::default(),
+            others: Snapshot::default(),
+            pss: Pss::default(),
+            last: None,
+        }
+    }
+
+    /// The fields of the largest query.
+    pub fn fields(plan: &Plan) -> Fields {
+        reading::of_processes(plan.kinds.iter().any(|by| by.is_in_cgroup()), plan.wchan)
+    }
+
+    /// Takes a sample.
+    pub fn sample(&mut self) -> Sampled {
+        let began = Instant::now();
+        let sample = self.try_sample(began).map_err(|error| format!("{error:#}"));
+        if sample.is_err() {
+            self.own.failed += 1;
+        }
+        sample
+    }
+
+    fn try_sample(&mut self, began: Instant) -> taskdiag::Result<Arc<Picture>> {
+        let mut missing = Missing::new();
+        let began_ns = now_ns(ClockId::Boottime);
+        let query = Query::processes().fields(Worker::fields(&self.plan));
+        self.handle.query_into(&query, &mut self.processes)?;
+        let mut readings = reading::readings(&self.processes, &mut missing);
+        let wanted = self.shared.lock().tracker.begin(began_ns, &readings);
+        if !wanted.is_empty() {
+            let found = self.find_out(wanted, readings.len())?;
+            self.shared.lock().tracker.learn(found);
+        }
+        let threads = self.read_threads(&readings, &mut missing)?;
+        self.read_pss(&mut readings, began)?;
+        let own = self.processes.tasks().find(|task| task.pid() == Ok(std::process::id()));
+        self.own.note_process(own, self.plan.boot);
+        self.own.note_sources(&self.processes);
+        self.own.gone += self.processes.counters().gone;
+        let mut state = self.shared.lock();
+        state.tracker.update(&readings, &threads);
+        let mut groups = Vec::new();
+        for (index, grouping) in state.tracker.groupings.iter_mut().enumerate() {
+            let (usual_prefix, prefix, label) = match index.checked_sub(1) {
+                None => ("namedprocess_namegroup_", "taskdiag_namegroup_", "groupname"),
+                Some(index) => {
+                    let by = self.plan.kinds[index];
+                    (by.prefix(), by.prefix(), by.label())
+                }
+            };
+            groups.push(Groups {
+                usual_prefix,
+                prefix,
+                label,
+                groups: grouping.picture(),
+            });
+        }
+        self.own.samples += 1;
+        self.own.took = began.elapsed();
+        self.last = Some(began);
+        let mut singles = self.own.singles(&state, &missing);
+        drop(state);
+        singles.extend(self.directories.singles());
+        let mut picture = Picture {
+            at: Instant::now(),
+            groups,
+            singles,
+        };
+        let series = picture.series();
+        picture.singles.push(own::series(series));
+        Ok(Arc::new(picture))
+    }
+
+    /// Finds out what decides about the groups of these processes.
+    fn find_out(&mut self, pids: Vec<u32>, all: usize) -> taskdiag::Result<Vec<Found>> {
+        let mut fields = Field::StartNs | Field::Comm | Field::Cmdline | Field::User | Field::Euid;
+        fields |= by::fields(&self.plan.kinds);
+        if self.plan.rules.need_cgroup() {
+            fields |= Fields::from(Field::Cgroup);
+        }
+        let wanted: std::collections::HashSet<u32> = pids.iter().copied().collect();
+        let query = if 2 * pids.len() > all {
+            Query::processes()
+        } else {
+            Query::these(pids)
+        };
+        self.handle.query_into(&query.fields(fields), &mut self.others)?;
+        let tasks = self
+            .others
+            .tasks()
+            .filter(|task| task.pid().is_ok_and(|pid| wanted.contains(&pid)));
+        let mut users = Vec::new();
+        let found = tasks.filter_map(|task| {
+            users.extend(task.euid().ok().zip(task.user().ok().map(super::template::label)));
+            let verdict = verdict(&self.plan, &task);
+            let group = |by: &By| by.group(|field| task.value(field));
+            Some(Found {
+                id: task.identity().ok()?,
+                verdict,
+                keys: self.plan.kinds.iter().map(group).collect(),
+            })
+        });
+        let found: Vec<Found> = found.collect();
+        let mut state = self.shared.lock();
+        // There may be very many users.
+        if state.users.len() > 1 << 16 {
+            state.users.clear();
+        }
+        state.users.extend(users);
+        Ok(found)
+    }
+
+    fn read_threads(&mut self, readings: &[Reading], missing: &mut Missing) -> taskdiag::Result<Vec<ThreadReading>> {
+        if !self.plan.threads {
+            return Ok(Vec::new());
+        }
+        let pids = self.shared.lock().tracker.with_threads(readings);
+        if pids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = Query::threads_of_these(pids).fields(reading::of_threads(self.plan.wchan));
+        self.handle.query_into(&query, &mut self.others)?;
+        Ok(reading::thread_readings(&self.others, missing))
+    }
+
+    fn read_pss(&mut self, readings: &mut [Reading], began: Instant) -> taskdiag::Result<()> {
+        let Some(budget) = self.plan.pss else { return Ok(()) };
+        let time = match (budget, self.last) {
+            (PssBudget::Time(time), _) => time,
+            (PssBudget::Share(share), Some(last)) => began.duration_since(last).mul_f64(share),
+            (PssBudget::Share(_), None) => Duration::from_millis(100),
+        };
+        let pids = self.shared.lock().tracker.in_groups(readings);
+        let budget = Budget::default()
+            .deadline(Some(time.clamp(Duration::from_millis(1), Duration::from_secs(60))))
+            .max_age(Duration::from_secs(600));
+        let fields = Field::StartNs | Field::PssBytes | Field::SwapPssBytes;
+        let query = Query::these(pids).fields(fields).budget(budget);
+        self.handle.query_into(&query, &mut self.others)?;
+        reading::add_pss(readings, &self.others, &mut self.pss);
+        Ok(())
+    }
+}
+
+/// What the rules say of a process.
+fn verdict(plan: &Plan, task: &Task<'_>) -> Verdict {
+    let Ok(comm) = task.comm() else { return Verdict::Unknown };
+    let arguments: Vec<&[u8]> = match task.cmdline() {
+        Ok(arguments) => {
+            let all: Vec<&[u8]> = arguments.iter().collect();
+            let end = all.iter().rposition(|argument| !argument.is_empty());
+            // As the procfs package of Go has it: empty arguments at the end are none, but not all.
+            let end = end.map_or(all.len().min(1), |last| last + 1);
+            all[..end].to_vec()
+        }
+        // A kernel thread or a zombie.
+        Err(Absent::NoMemory) => Vec::new(),
+        Err(_) => return Verdict::Unknown,
+    };
+    plan.rules.group(&Facts {
+        pid: task.pid().unwrap_or(0),
+        comm,
+        arguments: Some(&arguments),
+        user: task.user().unwrap_or_default(),
+        start_ns: task.start_ns().unwrap_or(0),
+        boot: plan.boot,
+        cgroup: task.cgroup().ok(),
+    })
+}

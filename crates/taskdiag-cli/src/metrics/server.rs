@@ -1,0 +1,507 @@
+//! The server: one thread, a bounded number of connections, and a deadline for whatever a client
+//! does or leaves undone.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use super::exposition::{Format, Picture, Single};
+use super::families::{Kind, Number};
+use super::listen::{Listener, Stream};
+use super::request::{self, Page, Parsed, Request, Status};
+use super::sampler::Sampler;
+use crate::events::stop::Stop;
+
+/// The most connections at a time. A further one takes the place of the one that has been slowest to
+/// ask.
+const MOST_CONNECTIONS: usize = 32;
+
+/// How long a client may take to send its request.
+const TIME_TO_ASK: Duration = Duration::from_secs(5);
+
+/// How long a client may take to receive its answer.
+const TIME_TO_TAKE: Duration = Duration::from_secs(10);
+
+/// How long the end of a connection may take, and how much a client may send meanwhile.
+const TIME_TO_END: Duration = Duration::from_secs(1);
+const MOST_AFTER: usize = 64 << 10;
+
+/// How long nobody is accepted when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What scrapes are answered with.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long a scrape waits for a new sample.
+    pub deadline: Duration,
+    /// A sample that is not older than this is new.
+    pub fresh_for: Duration,
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    sampler: Sampler,
+    options: Options,
+    connections: Vec<Connection>,
+    picture: Arc<Picture>,
+    /// Whether a sample was ordered and has not come.
+    is_sampling: bool,
+    /// Why the last sample failed.
+    failure: Option<String>,
+    /// The text that was made last.
+    made: Option<Made>,
+    accept_after: Option<Instant>,
+    counts: Counts,
+}
+
+/// What became of connections.
+#[derive(Debug, Default)]
+struct Counts {
+    answers: BTreeMap<u16, u64>,
+    dropped: BTreeMap<&'static str, u64>,
+    stale: u64,
+}
+
+/// A text, which several connections can send.
+#[derive(Debug)]
+struct Made {
+    at: Instant,
+    of: Arc<Picture>,
+    format: Format,
+    is_stale: bool,
+    text: Arc<[u8]>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: Stream,
+    phase: Phase,
+    /// When the phase has to be over.
+    until: Instant,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The request, as far as it has come.
+    Asking(Vec<u8>),
+    /// Waits for a sample.
+    Waiting(Request),
+    Taking {
+        head: Vec<u8>,
+        body: Arc<[u8]>,
+        sent: usize,
+    },
+    /// All is sent; what the client still sends is thrown away, so that closing the connection does
+    /// not take the answer back.
+    Ending(usize),
+    Over,
+}
+
+impl Server {
+    /// Serves `picture` and what follows it.
+    pub fn new(listener: Listener, sampler: Sampler, picture: Arc<Picture>, options: Options) -> Server {
+        Server {
+            listener,
+            sampler,
+            options,
+            connections: Vec::new(),
+            picture,
+            is_sampling: false,
+            failure: None,
+            made: None,
+            accept_after: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Serves until a signal comes.
+    pub fn run(mut self, stop: &Stop) -> io::Result<()> {
+        loop {
+            let (has_clients, ready) = self.wait(stop.as_fd())?;
+            if stop.was_asked()? {
+                return Ok(());
+            }
+            for (index, ready) in ready.into_iter().enumerate().filter(|(_, ready)| !ready.is_empty()) {
+                self.step(index, ready);
+            }
+            while let Some(sampled) = self.sampler.sampled() {
+                self.is_sampling = false;
+                match sampled {
+                    Ok(picture) => {
+                        self.picture = picture;
+                        self.failure = None;
+                    }
+                    Err(reason) => self.note_failure(reason),
+                }
+                self.answer_waiting(|_| true);
+            }
+            if has_clients {
+                self.accept();
+            }
+            let now = Instant::now();
+            self.answer_waiting(|connection| connection.until <= now);
+            self.end_late(now);
+            self.connections
+                .retain(|connection| !matches!(connection.phase, Phase::Over));
+        }
+    }
+
+    /// Waits until something can be done. Returns whether somebody connects, and what connections are
+    /// ready for.
+    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<(bool, Vec<PollFlags>)> {
+        let now = Instant::now();
+        self.accept_after = self.accept_after.filter(|after| *after > now);
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::new(&self.sampler, PollFlags::IN),
+        ];
+        let accepts = if self.accept_after.is_none() {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        fds.push(PollFd::new(&self.listener, accepts));
+        for connection in &self.connections {
+            let flags = match connection.phase {
+                Phase::Asking(_) | Phase::Ending(_) => PollFlags::IN,
+                Phase::Taking { .. } => PollFlags::OUT,
+                Phase::Waiting(_) | Phase::Over => PollFlags::empty(),
+            };
+            fds.push(PollFd::new(&connection.stream, flags));
+        }
+        let ends = self.connections.iter().map(|connection| connection.until);
+        let next = ends.chain(self.accept_after).min();
+        let timeout = next.map(|next| {
+            // A whole millisecond more, since poll(2) takes no less.
+            let rest = next.saturating_duration_since(now) + Duration::from_millis(1);
+            Timespec::try_from(rest).unwrap_or_default()
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        Ok((ready[2].contains(PollFlags::IN), ready[3..].to_vec()))
+    }
+
+    fn note_failure(&mut self, reason: String) {
+        if self.failure.as_ref() != Some(&reason) {
+            crate::outcome::say(format_args!("a sample failed, the last good one is shown: {reason}"));
+        }
+        self.failure = Some(reason);
+    }
+
+    /// Accepts whoever connects.
+    fn accept(&mut self) {
+        // Not for ever: others are served in between.
+        for _ in 0..MOST_CONNECTIONS {
+            match self.listener.accept() {
+                Ok(stream) => {
+                    if self.connections.len() >= MOST_CONNECTIONS {
+                        self.make_room();
+                    }
+                    self.connections.push(Connection {
+                        stream,
+                        phase: Phase::Asking(Vec::new()),
+                        until: Instant::now() + TIME_TO_ASK,
+                    });
+                    // Most send their request at once.
+                    self.step(self.connections.len() - 1, PollFlags::IN);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The client is gone already.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    self.drop_for("no descriptors");
+                    self.accept_after = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn drop_for(&mut self, reason: &'static str) {
+        *self.counts.dropped.entry(reason).or_default() += 1;
+    }
+
+    /// Ends the connection that is furthest from being of use: one that is over, else the one that has
+    /// been asking for longest, else the one that has been taking its answer for longest.
+    fn make_room(&mut self) {
+        let rank = |connection: &Connection| match connection.phase {
+            Phase::Over => 0,
+            Phase::Ending(_) => 1,
+            Phase::Asking(_) => 2,
+            Phase::Taking { .. } => 3,
+            Phase::Waiting(_) => 4,
+        };
+        let slowest = (0..self.connections.len()).min_by_key(|&index| {
+            let connection = &self.connections[index];
+            (rank(connection), connection.until)
+        });
+        if let Some(index) = slowest {
+            self.connections.swap_remove(index);
+            self.drop_for("too many connections");
+        }
+    }
+
+    /// Does what a connection is ready for.
+    fn step(&mut self, index: usize, ready: PollFlags) {
+        let connection = &mut self.connections[index];
+        match &mut connection.phase {
+            Phase::Asking(bytes) => match receive(&mut connection.stream, bytes) {
+                Received::Nothing => {}
+                Received::End => connection.phase = Phase::Over,
+                Received::Bytes => self.hear(index),
+            },
+            Phase::Taking { .. } => connection.send(),
+            Phase::Ending(rest) => {
+                let mut bytes = [0; 4096];
+                match connection.stream.read(&mut bytes) {
+                    Ok(count) if count > 0 && count <= *rest => *rest -= count,
+                    Err(error) if is_transient(&error) => {}
+                    _ => connection.phase = Phase::Over,
+                }
+            }
+            // The client is gone.
+            Phase::Waiting(_) if ready.intersects(PollFlags::ERR | PollFlags::HUP) => connection.phase = Phase::Over,
+            Phase::Waiting(_) | Phase::Over => {}
+        }
+    }
+
+    /// Looks at what has come of a request.
+    fn hear(&mut self, index: usize) {
+        let Phase::Asking(bytes) = &self.connections[index].phase else {
+            return;
+        };
+        match request::parse(bytes) {
+            Parsed::Partial => {}
+            Parsed::Refused(status) => {
+                self.answer(index, status, "text/plain; charset=utf-8", status.1.as_bytes(), false)
+            }
+            Parsed::Request(request) => match request.page {
+                Page::Index => {
+                    self.answer(
+                        index,
+                        request::OK,
+                        "text/html; charset=utf-8",
+                        request::INDEX.as_bytes(),
+                        request.is_head,
+                    );
+                }
+                Page::Healthy => {
+                    self.answer(
+                        index,
+                        request::OK,
+                        "text/plain; charset=utf-8",
+                        b"OK\n",
+                        request.is_head,
+                    );
+                }
+                Page::Metrics => self.scrape(index, request),
+            },
+        }
+    }
+
+    /// Answers with a sample that is new, or waits for one.
+    fn scrape(&mut self, index: usize, request: Request) {
+        let now = Instant::now();
+        let connection = &mut self.connections[index];
+        connection.phase = Phase::Waiting(request);
+        if self.failure.is_none() && now.duration_since(self.picture.at) <= self.options.fresh_for {
+            return self.answer_metrics(index);
+        }
+        // Some time is left to take the answer.
+        let patience = request.timeout.map_or(self.options.deadline, |timeout| {
+            self.options.deadline.min(timeout.mul_f64(0.9))
+        });
+        connection.until = now + patience;
+        if !self.is_sampling {
+            self.is_sampling = true;
+            self.sampler.order();
+        }
+    }
+
+    fn answer_waiting(&mut self, is_due: impl Fn(&Connection) -> bool) {
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            if matches!(connection.phase, Phase::Waiting(_)) && is_due(connection) {
+                self.answer_metrics(index);
+            }
+        }
+    }
+
+    fn answer_metrics(&mut self, index: usize) {
+        let Phase::Waiting(request) = self.connections[index].phase else {
+            return;
+        };
+        let is_stale = self.failure.is_some() || self.picture.at.elapsed() > self.options.fresh_for;
+        self.counts.stale += u64::from(is_stale);
+        match self.text(request.format, is_stale) {
+            Ok(text) => self.answer_shared(index, request::OK, request.format.content_type(), text, request.is_head),
+            Err(_) => self.answer(
+                index,
+                request::UNAVAILABLE,
+                "text/plain; charset=utf-8",
+                b"no text\n",
+                false,
+            ),
+        }
+    }
+
+    /// The text of the picture. One that was made a moment ago does for several.
+    fn text(&mut self, format: Format, is_stale: bool) -> Result<Arc<[u8]>, std::fmt::Error> {
+        let is_same = |made: &&Made| {
+            Arc::ptr_eq(&made.of, &self.picture)
+                && (made.format, made.is_stale) == (format, is_stale)
+                && made.at.elapsed() <= self.options.fresh_for
+        };
+        if let Some(made) = self.made.as_ref().filter(is_same) {
+            return Ok(made.text.clone());
+        }
+        let text: Arc<[u8]> = self.picture.text(format, self.own(is_stale))?.into_bytes().into();
+        self.made = Some(Made {
+            at: Instant::now(),
+            of: self.picture.clone(),
+            format,
+            is_stale,
+            text: text.clone(),
+        });
+        Ok(text)
+    }
+
+    /// The metrics about answers.
+    fn own(&self, is_stale: bool) -> Vec<Single> {
+        let single = |name, kind, help, value| Single::new(name, kind, help, value);
+        let labelled = |name, help, series| Single {
+            name,
+            kind: Kind::Counter,
+            help,
+            series,
+        };
+        let answers = self.counts.answers.iter();
+        let answers = answers.map(|(code, &count)| (vec![("code", code.to_string())], Number::Whole(count)));
+        let dropped = self.counts.dropped.iter();
+        let dropped = dropped.map(|(reason, &count)| (vec![("reason", (*reason).to_owned())], Number::Whole(count)));
+        vec![
+            single(
+                "taskdiag_metrics_stale",
+                Kind::Gauge,
+                "1 if no new sample came in time or it failed, and these values are of an earlier one",
+                Number::Whole(is_stale.into()),
+            ),
+            single(
+                "taskdiag_metrics_sample_age_seconds",
+                Kind::Gauge,
+                "Time since these values were read",
+                Number::Real(self.picture.at.elapsed().as_secs_f64()),
+            ),
+            single(
+                "taskdiag_metrics_stale_answers",
+                Kind::Counter,
+                "Answers that had values of an earlier sample",
+                Number::Whole(self.counts.stale),
+            ),
+            labelled("taskdiag_metrics_answers", "Answers by status", answers.collect()),
+            labelled(
+                "taskdiag_metrics_dropped_connections",
+                "Connections that were dropped before they had an answer",
+                dropped.collect(),
+            ),
+        ]
+    }
+
+    fn answer(&mut self, index: usize, status: Status, content_type: &str, body: &[u8], is_head: bool) {
+        self.answer_shared(index, status, content_type, body.into(), is_head);
+    }
+
+    fn answer_shared(&mut self, index: usize, status: Status, content_type: &str, body: Arc<[u8]>, is_head: bool) {
+        *self.counts.answers.entry(status.0).or_default() += 1;
+        let connection = &mut self.connections[index];
+        let head = request::head(status, content_type, body.len());
+        let body = if is_head { Arc::from([]) } else { body };
+        connection.phase = Phase::Taking { head, body, sent: 0 };
+        connection.until = Instant::now() + TIME_TO_TAKE;
+        connection.send();
+    }
+
+    /// Ends connections whose time is over.
+    fn end_late(&mut self, now: Instant) {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            if connection.until > now {
+                continue;
+            }
+            let reason = match connection.phase {
+                Phase::Asking(_) => "slow to ask",
+                Phase::Taking { .. } => "slow to take",
+                Phase::Waiting(_) | Phase::Ending(_) | Phase::Over => "",
+            };
+            if !matches!(connection.phase, Phase::Waiting(_)) {
+                connection.phase = Phase::Over;
+            }
+            if !reason.is_empty() {
+                self.drop_for(reason);
+            }
+        }
+    }
+}
+
+enum Received {
+    Nothing,
+    Bytes,
+    End,
+}
+
+/// Receives a part of a request.
+fn receive(stream: &mut Stream, bytes: &mut Vec<u8>) -> Received {
+    let mut part = [0; request::MOST_BYTES];
+    let room = request::MOST_BYTES.saturating_sub(bytes.len()).max(1);
+    match stream.read(&mut part[..room]) {
+        Ok(0) => Received::End,
+        Ok(count) => {
+            bytes.extend_from_slice(&part[..count]);
+            Received::Bytes
+        }
+        Err(error) if is_transient(&error) => Received::Nothing,
+        Err(_) => Received::End,
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+impl Connection {
+    /// Sends what the client has room for.
+    fn send(&mut self) {
+        let Phase::Taking { head, body, sent } = &mut self.phase else {
+            return;
+        };
+        loop {
+            let rest = match sent.checked_sub(head.len()) {
+                None => &head[*sent..],
+                Some(of_body) => &body[of_body..],
+            };
+            if rest.is_empty() {
+                let _ = self.stream.shutdown();
+                self.phase = Phase::Ending(MOST_AFTER);
+                self.until = Instant::now() + TIME_TO_END;
+                return;
+            }
+            match self.stream.write(rest) {
+                Ok(count) if count > 0 => *sent += count,
+                Err(error) if is_transient(&error) => return,
+                _ => {
+                    self.phase = Phase::Over;
+                    return;
+                }
+            }
+        }
+    }
+}
