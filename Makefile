@@ -37,7 +37,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-metrics test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -59,7 +59,7 @@ install: ## Install what make build has built: make install PREFIX=/usr DESTDIR=
 uninstall: ## Remove what make install has installed, with the same variables
 	@rm -f "$(DESTDIR)$(bindir)/taskdiag" "$(DESTDIR)$(sbindir)/taskdiagd" "$(DESTDIR)$(bashdir)/taskdiag" \
 		"$(DESTDIR)$(zshdir)/_taskdiag" "$(DESTDIR)$(fishdir)/taskdiag.fish" "$(DESTDIR)$(unitdir)"/taskdiagd.service \
-		"$(DESTDIR)$(unitdir)"/taskdiagd.socket "$(DESTDIR)$(sysusersdir)/taskdiagd.conf" \
+		"$(DESTDIR)$(unitdir)"/taskdiagd.socket "$(DESTDIR)$(unitdir)"/taskdiag-metrics.service "$(DESTDIR)$(sysusersdir)/taskdiagd.conf" \
 		"$(DESTDIR)$(libdir)"/libtaskdiag.so* "$(DESTDIR)$(libdir)/pkgconfig/taskdiag.pc" "$(DESTDIR)$(includedir)/taskdiag.h" \
 		"$(DESTDIR)$(mandir)"/man1/taskdiag.1 "$(DESTDIR)$(mandir)"/man1/taskdiag-*.1 "$(DESTDIR)$(mandir)/man8/taskdiagd.8"
 	@rm -rf "$(DESTDIR)$(docdir)" "$(DESTDIR)$(licensedir)"
@@ -89,6 +89,11 @@ test: ## Run all tests on this machine's kernel
 	@clients/python/test.sh
 	@clients/go/test.sh
 	@clients/c/test.sh
+	@dev/metrics-test.sh
+
+test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
+	@dev/setup.sh test
+	@dev/metrics-test.sh
 
 test-python: ## Run the tests of the Python client
 	@dev/setup.sh test

@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 
 cargo build --release --quiet --workspace --bins
 dev/bench/setup.sh
+# Without it, its rows are missing.
+dev/prometheus.sh >/dev/null || true
 
 if [ $# -gt 0 ]; then
     exec target/release/taskdiag-bench "$@"

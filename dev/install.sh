@@ -45,9 +45,12 @@ generate "$fishdir" taskdiag.fish completions fish
 
 put 0644 "$unitdir" crates/taskdiagd/systemd/taskdiagd.{service,socket}
 sed -i "s|/usr/sbin/taskdiagd|$sbindir/taskdiagd|" "$DESTDIR$unitdir/taskdiagd.service"
+put 0644 "$unitdir" packaging/systemd/taskdiag-metrics.service
+sed -i "s|/usr/bin/taskdiag|$bindir/taskdiag|" "$DESTDIR$unitdir/taskdiag-metrics.service"
 put 0644 "$sysusersdir" crates/taskdiagd/systemd/taskdiagd.conf
 
 put 0644 "$licensedir" LICENSE-APACHE LICENSE-MIT crates/taskdiag-bpf/bpf/LICENSE-* "$PROGRAMS/LICENSE-CRATES"
 put 0644 "$docdir" README.md CHANGELOG.md SECURITY.md
 put 0644 "$docdir/docs" docs/*.md
 put 0644 "$docdir/docs/schema" docs/schema/*.json
+put 0644 "$docdir/grafana" packaging/grafana/*.json

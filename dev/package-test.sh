@@ -129,7 +129,7 @@ in_zsh() {
 # systemd before 254 knows neither: see the units.
 units() {
     local said
-    said=$(inside systemd-analyze verify taskdiagd.service taskdiagd.socket 2>&1 |
+    said=$(inside systemd-analyze verify taskdiagd.service taskdiagd.socket taskdiag-metrics.service 2>&1 |
         grep -v -e "taskdiagd.socket:.*Unknown key.*'AcceptFileDescriptors'" -e 'taskdiagd.service:.*lsm_list_modules' || true)
     [ -z "$said" ] || { echo "$said"; return 1; }
 }

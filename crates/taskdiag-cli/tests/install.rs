@@ -92,6 +92,7 @@ fn everything_is_installed_and_removed() {
         "share/bash-completion/completions/taskdiag",
         "share/zsh/site-functions/_taskdiag",
         "share/fish/vendor_completions.d/taskdiag.fish",
+        "lib/systemd/system/taskdiag-metrics.service",
         "lib/systemd/system/taskdiagd.service",
         "lib/systemd/system/taskdiagd.socket",
         "lib/sysusers.d/taskdiagd.conf",
@@ -103,6 +104,7 @@ fn everything_is_installed_and_removed() {
         "share/doc/taskdiag/README.md",
         "share/doc/taskdiag/CHANGELOG.md",
         "share/doc/taskdiag/SECURITY.md",
+        "share/doc/taskdiag/grafana/taskdiag-processes.json",
     ] {
         expect(path, 0o644);
     }

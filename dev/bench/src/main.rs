@@ -15,6 +15,7 @@ mod loops;
 mod maps;
 mod measure;
 mod mem;
+mod metrics;
 mod pagecache;
 mod planner;
 mod procfs_crate;
@@ -68,6 +69,8 @@ enum Suite {
     Broker,
     /// Interactive views of processes
     Top,
+    /// Metrics for Prometheus
+    Metrics,
 }
 
 /// Compares taskdiag with other ways to the same answers
@@ -214,6 +217,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Top) {
         top::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Metrics) {
+        metrics::run(cli.effort(), &tools, &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),

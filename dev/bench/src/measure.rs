@@ -1,5 +1,6 @@
 //! Rounds: every contender once in each, so that all meet the same weather and any two can be compared round by round.
 
+use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
@@ -49,6 +50,33 @@ pub fn median(values: &[f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
     (values[low] + values[high]) / 2.0
+}
+
+/// The least and the most of some values.
+pub fn least_and_most(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (least, values.iter().copied().fold(0.0, f64::max))
+}
+
+/// The processor time of all threads of a process, also of those that have ended.
+pub fn processor_time(pid: u32) -> Result<Duration> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both results outlive the calls.
+    let is_read =
+        unsafe { libc::clock_getcpuclockid(pid as i32, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0 };
+    if !is_read {
+        return Err("its processor time can't be read".into());
+    }
+    Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// The most memory that a process had resident, in KiB.
+pub fn peak_kib(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next()).ok_or("no VmHWM")?;
+    Ok(number.parse()?)
 }
 
 /// A contender and what became of it.

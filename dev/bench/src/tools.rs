@@ -46,6 +46,17 @@ impl Tools {
         }
     }
 
+    /// Debian's process-exporter, which `dev/prometheus.sh` brings.
+    pub fn process_exporter(&self) -> Result<String> {
+        let root = self.beside.ancestors().nth(2).unwrap_or(Path::new("."));
+        let program = root.join(".cache/prometheus/usr/bin/prometheus-process-exporter");
+        if program.is_file() {
+            Ok(program.display().to_string())
+        } else {
+            Err(format!("no {}: run dev/prometheus.sh", program.display()).into())
+        }
+    }
+
     /// An interpreter that has psutil: the system's, or that of the virtual environment that `setup.sh` makes.
     pub fn python(&self) -> Result<String> {
         let python = self.python.get_or_init(|| {

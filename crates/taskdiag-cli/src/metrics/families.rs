@@ -174,13 +174,7 @@ pub const GROUPS: &[Family] = &[
         Kind::Gauge,
         "When the oldest process of the group started, in seconds since 1970",
         "",
-        &[(
-            "",
-            Origin::Now(|now| match now.oldest_start_ns {
-                Some(ns) => whole(ns / 1_000_000_000),
-                None => None,
-            }),
-        )],
+        &[("", Origin::Now(|now| now.oldest_start_s.map(Number::Whole)))],
     ),
     usual(
         "num_threads",

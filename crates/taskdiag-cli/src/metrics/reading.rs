@@ -75,9 +75,13 @@ fn note<T>(missing: &mut Missing, field: Field, value: &Result<T, Absent>) -> bo
     is_lost
 }
 
-/// The readings of processes, and what they lack.
-pub fn readings(snapshot: &Snapshot, missing: &mut Missing) -> Vec<Reading> {
-    snapshot.tasks().filter_map(|task| reading(&task, missing)).collect()
+/// The readings of processes, and what they lack. The machine booted at `boot_s`, in seconds since
+/// 1970.
+pub fn readings(snapshot: &Snapshot, boot_s: u64, missing: &mut Missing) -> Vec<Reading> {
+    snapshot
+        .tasks()
+        .filter_map(|task| reading(&task, boot_s, missing))
+        .collect()
 }
 
 fn counts(task: &Task<'_>, missing: &mut Missing) -> (Counts, bool) {
@@ -100,12 +104,12 @@ fn counts(task: &Task<'_>, missing: &mut Missing) -> (Counts, bool) {
     (counts, is_partial)
 }
 
-fn reading(task: &Task<'_>, missing: &mut Missing) -> Option<Reading> {
+fn reading(task: &Task<'_>, boot_s: u64, missing: &mut Missing) -> Option<Reading> {
     let (counts, mut is_partial) = counts(task, missing);
     let mut now = Gauges {
         processes: 1,
         threads: task.threads_count().unwrap_or(1).into(),
-        oldest_start_ns: task.start_ns().ok(),
+        oldest_start_s: task.start_ns().ok().map(|ns| boot_s + ns / 1_000_000_000),
         ..Gauges::default()
     };
     // Who has no memory of its own uses none.

@@ -141,9 +141,10 @@ impl Worker {
     fn try_sample(&mut self, began: Instant) -> taskdiag::Result<Arc<Picture>> {
         let mut missing = Missing::new();
         let began_ns = now_ns(ClockId::Boottime);
+        let boot_s = self.plan.boot.as_second().unsigned_abs();
         let query = Query::processes().fields(Worker::fields(&self.plan));
         self.handle.query_into(&query, &mut self.processes)?;
-        let mut readings = reading::readings(&self.processes, &mut missing);
+        let mut readings = reading::readings(&self.processes, boot_s, &mut missing);
         let wanted = self.shared.lock().tracker.begin(began_ns, &readings);
         if !wanted.is_empty() {
             let found = self.find_out(wanted, readings.len())?;

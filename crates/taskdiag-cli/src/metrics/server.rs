@@ -30,6 +30,9 @@ const TIME_TO_TAKE: Duration = Duration::from_secs(10);
 const TIME_TO_END: Duration = Duration::from_secs(1);
 const MOST_AFTER: usize = 64 << 10;
 
+/// How long a text is sent to others, too: those who are slow to take theirs hold few different ones.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
 /// How long nobody is accepted when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -139,13 +142,13 @@ impl Server {
                     }
                     Err(reason) => self.note_failure(reason),
                 }
-                self.answer_waiting(|_| true);
+                self.answer_waiting(self.failure.is_some(), |_| true);
             }
             if has_clients {
                 self.accept();
             }
             let now = Instant::now();
-            self.answer_waiting(|connection| connection.until <= now);
+            self.answer_waiting(true, |connection| connection.until <= now);
             self.end_late(now);
             self.connections
                 .retain(|connection| !matches!(connection.phase, Phase::Over));
@@ -314,7 +317,7 @@ impl Server {
         let connection = &mut self.connections[index];
         connection.phase = Phase::Waiting(request);
         if self.failure.is_none() && now.duration_since(self.picture.at) <= self.options.fresh_for {
-            return self.answer_metrics(index);
+            return self.answer_metrics(index, false);
         }
         // Some time is left to take the answer.
         let patience = request.timeout.map_or(self.options.deadline, |timeout| {
@@ -327,20 +330,19 @@ impl Server {
         }
     }
 
-    fn answer_waiting(&mut self, is_due: impl Fn(&Connection) -> bool) {
+    fn answer_waiting(&mut self, is_stale: bool, is_due: impl Fn(&Connection) -> bool) {
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
             if matches!(connection.phase, Phase::Waiting(_)) && is_due(connection) {
-                self.answer_metrics(index);
+                self.answer_metrics(index, is_stale);
             }
         }
     }
 
-    fn answer_metrics(&mut self, index: usize) {
+    fn answer_metrics(&mut self, index: usize, is_stale: bool) {
         let Phase::Waiting(request) = self.connections[index].phase else {
             return;
         };
-        let is_stale = self.failure.is_some() || self.picture.at.elapsed() > self.options.fresh_for;
         self.counts.stale += u64::from(is_stale);
         match self.text(request.format, is_stale) {
             Ok(text) => self.answer_shared(index, request::OK, request.format.content_type(), text, request.is_head),
@@ -359,7 +361,7 @@ impl Server {
         let is_same = |made: &&Made| {
             Arc::ptr_eq(&made.of, &self.picture)
                 && (made.format, made.is_stale) == (format, is_stale)
-                && made.at.elapsed() <= self.options.fresh_for
+                && made.at.elapsed() <= self.options.fresh_for.min(SHARED_FOR)
         };
         if let Some(made) = self.made.as_ref().filter(is_same) {
             return Ok(made.text.clone());

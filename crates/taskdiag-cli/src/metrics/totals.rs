@@ -131,8 +131,8 @@ pub struct Gauges {
     /// Processes whose descriptors are in the sum.
     pub with_descriptors: u64,
     pub worst_fd_ratio: f64,
-    /// Since boot.
-    pub oldest_start_ns: Option<u64>,
+    /// When the oldest process started, in seconds since 1970.
+    pub oldest_start_s: Option<u64>,
     /// Threads, or where these are not read processes, by state.
     pub states: [u64; STATES.len()],
     /// Threads that wait, by what they wait in.
@@ -157,8 +157,8 @@ impl Gauges {
         self.descriptors += other.descriptors;
         self.with_descriptors += other.with_descriptors;
         self.worst_fd_ratio = self.worst_fd_ratio.max(other.worst_fd_ratio);
-        let oldest = self.oldest_start_ns.into_iter().chain(other.oldest_start_ns);
-        self.oldest_start_ns = oldest.min();
+        let oldest = self.oldest_start_s.into_iter().chain(other.oldest_start_s);
+        self.oldest_start_s = oldest.min();
         for (sum, other) in self.states.iter_mut().zip(other.states) {
             *sum += other;
         }

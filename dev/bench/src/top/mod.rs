@@ -5,7 +5,6 @@
 
 mod terminal;
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use taskdiag_zoo::Farm;
 
 use crate::loops;
-use crate::measure::{median, progress, Effort};
+use crate::measure::{least_and_most, median, peak_kib, processor_time, progress, Effort};
 use crate::report::{number, Table};
 use crate::targets::Bound;
 use crate::tools::Tools;
@@ -186,10 +185,10 @@ fn measure(contender: Contender, tools: &Tools, time: Duration, figures: &mut Fi
     let mut terminal = Terminal::start(&contender.argv(tools)?, SIZE)?;
     thread::sleep(SETTLE);
     terminal.check()?;
-    let before = terminal.processor_time()?;
+    let before = processor_time(terminal.pid())?;
     let began = Instant::now();
     thread::sleep(time);
-    let used = terminal.processor_time()? - before;
+    let used = processor_time(terminal.pid())? - before;
     figures
         .rounds
         .push(used.as_secs_f64() * 1e3 / began.elapsed().as_secs_f64());
@@ -202,18 +201,6 @@ fn measure(contender: Contender, tools: &Tools, time: Duration, figures: &mut Fi
         }
     }
     terminal.check()
-}
-
-fn peak_kib(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().next()).ok_or("no VmHWM")?;
-    Ok(number.parse()?)
-}
-
-fn least_and_most(values: &[f64]) -> (f64, f64) {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    (least, values.iter().copied().fold(0.0, f64::max))
 }
 
 fn table(figures: &[Figures]) -> Table {

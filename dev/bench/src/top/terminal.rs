@@ -91,21 +91,6 @@ impl Terminal {
         }
     }
 
-    /// The processor time of all its threads, also of those that have ended.
-    pub fn processor_time(&self) -> Result<Duration> {
-        let mut clock = 0;
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both results outlive the calls.
-        let is_read = unsafe {
-            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) == 0
-                && libc::clock_gettime(clock, &mut time) == 0
-        };
-        if !is_read {
-            return Err("its processor time can't be read".into());
-        }
-        Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
-    }
-
     /// Presses a key. Returns how long it takes until there is output.
     pub fn press(&mut self, key: &[u8]) -> Result<Duration> {
         const PATIENCE: Duration = Duration::from_secs(5);

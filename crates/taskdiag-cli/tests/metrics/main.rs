@@ -1,0 +1,553 @@
+//! `taskdiag metrics` from outside.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod exporter;
+mod prometheus;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{run, Sleeper};
+use exporter::{ask, receive, Directory, Exporter, Scrape};
+use taskdiag_zoo::{margin, Zoo};
+
+/// A configuration that has the processes of these names, each as a group.
+fn named(directory: &Directory, names: &[&str]) -> String {
+    let items: String = names.iter().map(|name| format!("  - '{name}'\n")).collect();
+    directory.file(
+        "named.yml",
+        &format!("process_names:\n- name: '{{{{.Comm}}}}'\n  comm:\n{items}"),
+    )
+}
+
+fn proc(pid: &str, file: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).expect("the process exists")
+}
+
+/// Check that what is said of a group is what the kernel's own text says of its processes.
+#[test]
+fn values_are_those_of_the_kernel() {
+    let directory = Directory::new();
+    let program = directory.program("/bin/sleep", b"tdm-values");
+    let sleepers = [(); 3].map(|()| Sleeper::start(&mut Command::new(&program)));
+    let config = named(&directory, &["tdm-values"]);
+    let exporter = Exporter::start(&["--config", &config]);
+    // These tests need root: others get no events.
+    let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(1.0));
+    let sum = |value: &dyn Fn(&str) -> u64| sleepers.iter().map(|sleeper| value(&sleeper.pid())).sum::<u64>() as f64;
+    let kib = |pid: &str, key: &str| {
+        let text = common::status(pid, key);
+        text.trim_end_matches(" kB").parse::<u64>().expect("a size") * 1024
+    };
+    let stat = |pid: &str, index: usize| -> u64 {
+        let text = proc(pid, "stat");
+        let rest = text.rsplit_once(')').expect("a name").1.to_owned();
+        rest.split_whitespace()
+            .nth(index - 3)
+            .and_then(|word| word.parse().ok())
+            .expect("a number")
+    };
+    let group = |name: &str, more: &[(&str, &str)]| scrape.group(name, "tdm-values", more);
+    assert_eq!(group("num_procs", &[]), 3.0);
+    assert_eq!(group("num_threads", &[]), 3.0);
+    assert_eq!(
+        group("memory_bytes", &[("memtype", "resident")]),
+        sum(&|pid| kib(pid, "VmRSS"))
+    );
+    assert_eq!(
+        group("memory_bytes", &[("memtype", "virtual")]),
+        sum(&|pid| stat(pid, 23))
+    );
+    assert_eq!(
+        group("memory_bytes", &[("memtype", "swapped")]),
+        sum(&|pid| kib(pid, "VmSwap"))
+    );
+    let descriptors = |pid: &str| fs::read_dir(format!("/proc/{pid}/fd")).expect("its files").count() as u64;
+    assert_eq!(group("open_filedesc", &[]), sum(&descriptors));
+    let pid = sleepers[0].pid();
+    let limits = proc(&pid, "limits");
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("a limit");
+    let soft: f64 = line
+        .split_whitespace()
+        .nth(3)
+        .and_then(|word| word.parse().ok())
+        .expect("a number");
+    assert_eq!(group("worst_fd_ratio", &[]), descriptors(&pid) as f64 / soft);
+    let boot = fs::read_to_string("/proc/stat").expect("/proc is mounted");
+    let boot: u64 = boot
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))
+        .expect("btime")
+        .parse()
+        .expect("a number");
+    let oldest = sleepers
+        .iter()
+        .map(|sleeper| stat(&sleeper.pid(), 22))
+        .min()
+        .expect("some");
+    assert_eq!(group("oldest_start_time_seconds", &[]), (boot + oldest / 100) as f64);
+    let states =
+        ["Running", "Sleeping", "Waiting", "Zombie", "Other"].map(|state| group("states", &[("state", state)]));
+    assert_eq!(states, [0.0, 3.0, 0.0, 0.0, 0.0]);
+    // What they did before the exporter began does not count.
+    for name in ["read_bytes_total", "major_page_faults_total", "minor_page_faults_total"] {
+        assert_eq!(group(name, &[]), 0.0, "{name}");
+    }
+    assert_eq!(scrape.seconds("tdm-values"), 0.0);
+    assert_eq!(scrape.value("taskdiag_metrics_stale", &[]), Some(0.0));
+    let own = scrape
+        .value("process_resident_memory_bytes", &[])
+        .expect("its own memory");
+    assert!(own > 1e6 && own < 200e6, "{own}");
+}
+
+/// Check that counters have what processes did since the exporter began, and do not fall when they
+/// end.
+#[test]
+fn counters_grow_and_do_not_fall() {
+    let directory = Directory::new();
+    let program = directory.program("/bin/sh", b"tdm-busy");
+    let exporter = Exporter::start(&["--config", &named(&directory, &["tdm-busy"])]);
+    let mut busy = Command::new(&program)
+        .args([
+            "-c",
+            "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done; read x; exec sleep 0",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut done = [0; 5];
+    busy.stdout
+        .as_mut()
+        .expect("a pipe")
+        .read_exact(&mut done)
+        .expect("it is done");
+    let before = exporter.scrape();
+    let text = proc(&busy.id().to_string(), "stat");
+    let words: Vec<f64> = text
+        .rsplit_once(')')
+        .expect("a name")
+        .1
+        .split_whitespace()
+        .map(|word| word.parse().unwrap_or(0.0))
+        .collect();
+    let kernels = (words[11] + words[12]) / 100.0;
+    let ours = before.seconds("tdm-busy");
+    assert!(
+        ours > 0.05 && (ours - kernels).abs() <= 0.021,
+        "{ours} s, {kernels} s in stat"
+    );
+    assert_eq!(before.group("minor_page_faults_total", "tdm-busy", &[]), words[7]);
+    drop(busy.stdin.take());
+    busy.wait().expect("it ends");
+    let after = exporter.scrape_until(|scrape| scrape.group("num_procs", "tdm-busy", &[]) == 0.0);
+    for name in [
+        "minor_page_faults_total",
+        "major_page_faults_total",
+        "read_bytes_total",
+        "write_bytes_total",
+    ] {
+        let value = |scrape: &Scrape| scrape.group(name, "tdm-busy", &[]);
+        assert!(value(&after) >= value(&before), "{name}");
+    }
+    assert!(
+        after.seconds("tdm-busy") >= ours,
+        "{} s after {ours} s",
+        after.seconds("tdm-busy")
+    );
+    assert_eq!(after.group("memory_bytes", "tdm-busy", &[("memtype", "resident")]), 0.0);
+}
+
+/// Check that processes which begin and end between two scrapes count, each once, with the time that
+/// they ran.
+#[test]
+fn the_short_lived_count() {
+    const RUNS: u32 = 30;
+    let directory = Directory::new();
+    let program = directory.program("/bin/sh", b"tdm-short");
+    let exporter = Exporter::start(&["--by", "user"]);
+    exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(1.0));
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; read line </proc/self/schedstat; echo $line";
+    let mut ran_ns = 0;
+    for _ in 0..RUNS {
+        let output = Command::new(&program).args(["-c", script]).output().expect("a shell");
+        let text = String::from_utf8(output.stdout).expect("numbers");
+        ran_ns += text
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .expect("a time");
+    }
+    let ended = |scrape: &Scrape| {
+        scrape.value(
+            "taskdiag_namegroup_ended_processes_total",
+            &[("groupname", "tdm-short")],
+        )
+    };
+    let scrape = exporter.scrape_until(|scrape| ended(scrape) == Some(RUNS.into()));
+    assert_eq!(scrape.group("num_procs", "tdm-short", &[]), 0.0);
+    let (ours, theirs) = (scrape.seconds("tdm-short"), ran_ns as f64 / 1e9);
+    assert!(
+        ours >= theirs * 0.95 && ours <= theirs * 1.5 + 0.1,
+        "{ours} s, {theirs} s as they saw it"
+    );
+    let of_users: f64 = scrape
+        .all("taskdiag_user_ended_processes_total")
+        .map(|(_, value)| value)
+        .sum();
+    assert!(of_users >= f64::from(RUNS), "{of_users}");
+}
+
+/// Check that names which could break the text are each one label, and stay different.
+#[test]
+fn hostile_names_stay_labels() {
+    let directory = Directory::new();
+    let names: [&[u8]; 5] = [
+        b"<script>\"",
+        b"a\nb 1\\",
+        b"\xff\xfe",
+        b"\xff\xfd",
+        "\u{e9}{x=\"y\"}".as_bytes(),
+    ];
+    let sleepers = names.map(|name| Sleeper::start(&mut Command::new(directory.program("/bin/sleep", name))));
+    let exporter = Exporter::start(&[]);
+    let scrape = exporter.scrape();
+    let labels = ["<script>\"", "a\nb 1\\", "\\xff\\xfe", "\\xff\\xfd", "\u{e9}{x=\"y\"}"];
+    for label in labels {
+        assert_eq!(scrape.group("num_procs", label, &[]), 1.0, "{label:?}");
+    }
+    let accept = "Accept: application/openmetrics-text; version=1.0.0\r\n";
+    let answer = exporter.get("/metrics", accept);
+    assert!(answer
+        .head
+        .contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(answer.body.ends_with("# EOF\n"));
+    let open = Scrape::parse(&answer.body);
+    for label in labels {
+        assert_eq!(open.group("num_procs", label, &[]), 1.0, "{label:?}");
+    }
+    drop(sleepers);
+}
+
+/// Check that a configuration which is wrong is refused with file, line and reason, and that one
+/// which has no effect is told.
+#[test]
+fn wrong_configurations_are_refused() {
+    let directory = Directory::new();
+    let wrong = directory.file("wrong.yml", "process_names:\n- comm: [a]\n- cmdline: ['(']\n");
+    let ended = run(&["metrics", "--config", &wrong]);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.contains(&format!("{wrong}: line 3: cmdline: ")),
+        "{}",
+        ended.stderr
+    );
+    let ended = run(&["metrics", "--config", "/nonexistent"]);
+    assert_eq!(
+        (ended.code, ended.stderr.as_str()),
+        (Some(2), "taskdiag: /nonexistent: No such file or directory\n")
+    );
+    let ended = run(&["metrics", "--config", "/dev/zero"]);
+    assert!(
+        ended.code == Some(2) && ended.stderr.contains("1 MiB"),
+        "{}",
+        ended.stderr
+    );
+    for args in [
+        &["--listen", "nowhere"][..],
+        &["--pss-budget", "200%"],
+        &["--by", "planet"],
+        &["--listen", "/dev/null/x"],
+    ] {
+        let ended = run(&[&["metrics"], args].concat());
+        assert!(
+            ended.code == Some(2) && !ended.stderr.is_empty(),
+            "{args:?}: {}",
+            ended.stderr
+        );
+    }
+}
+
+/// Check that clients who send nothing, too much, half of something or never take their answer
+/// neither hold others nor make it grow.
+#[test]
+fn hostile_clients_hold_nobody() {
+    let exporter = Exporter::start(&["--fresh-for", "1000"]);
+    exporter.scrape();
+    let (memory, descriptors) = (exporter.resident_bytes(), exporter.descriptors());
+    let mut slow = Vec::new();
+    for index in 0..300 {
+        let mut stream = exporter.connect();
+        match index % 3 {
+            0 => {}
+            1 => stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
+                .expect("it listens"),
+            // Never takes the answer.
+            _ => stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it listens"),
+        }
+        slow.push(stream);
+        if index % 50 == 0 {
+            let began = Instant::now();
+            exporter.scrape();
+            assert!(
+                began.elapsed() < Duration::from_secs(2) * margin().as_secs() as u32,
+                "{:?}",
+                began.elapsed()
+            );
+        }
+    }
+    let began = Instant::now();
+    exporter.scrape();
+    assert!(
+        began.elapsed() < Duration::from_secs(2) * margin().as_secs() as u32,
+        "{:?}",
+        began.elapsed()
+    );
+    let dropped = [("reason", "too many connections")];
+    let name = "taskdiag_metrics_dropped_connections_total";
+    exporter.scrape_until(|scrape| scrape.value(name, &dropped) > Some(100.0));
+    assert!(
+        exporter.descriptors() <= descriptors + 40,
+        "{} descriptors",
+        exporter.descriptors()
+    );
+    assert!(
+        exporter.resident_bytes() < memory + (16 << 20),
+        "{} bytes",
+        exporter.resident_bytes()
+    );
+    drop(slow);
+    // More than any request has.
+    let mut huge = exporter.connect();
+    let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\na: ");
+    let _ = huge.write_all(&vec![b'x'; 1 << 16]);
+    assert_eq!(receive(&mut huge).status, 431);
+    let mut nonsense = exporter.connect();
+    nonsense
+        .write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+        .expect("it listens");
+    assert_eq!(receive(&mut nonsense).status, 400);
+    for (path, status) in [("/metrics", 200), ("/", 200), ("/-/healthy", 200), ("/x", 404)] {
+        assert_eq!(exporter.get(path, "").status, status, "{path}");
+    }
+    // One that begins and does not go on is dropped in time.
+    let mut half = exporter.connect();
+    half.write_all(b"GET /").expect("it listens");
+    let began = Instant::now();
+    assert_eq!(half.read(&mut [0; 10]).expect("its end"), 0);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(exporter.end("-TERM").0, Some(0));
+}
+
+/// Check that a scrape ends in time with the values of an earlier one while a process holds who reads
+/// it, and that later ones are new.
+#[test]
+fn a_scrape_ends_in_time() {
+    let exporter = Exporter::start(&["--patience", "6", "--deadline", "0.5"]);
+    assert_eq!(exporter.scrape().value("taskdiag_metrics_stale", &[]), Some(0.0));
+    let zoo = Zoo::new().expect("a zoo");
+    let holder = zoo.start("holds-lock").expect("a holder");
+    let began = Instant::now();
+    let scrape = exporter.scrape();
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(400) && took < Duration::from_secs(4),
+        "{took:?}"
+    );
+    assert_eq!(scrape.value("taskdiag_metrics_stale", &[]), Some(1.0));
+    assert!(scrape.value("taskdiag_metrics_sample_age_seconds", &[]) > Some(0.3));
+    // Prometheus says how long it waits, which may be less.
+    let began = Instant::now();
+    let answer = exporter.get("/metrics", "X-Prometheus-Scrape-Timeout-Seconds: 0.2\r\n");
+    assert_eq!(
+        Scrape::parse(&answer.body).value("taskdiag_metrics_stale", &[]),
+        Some(1.0)
+    );
+    assert!(began.elapsed() < Duration::from_secs(4));
+    drop(holder);
+    let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_stale", &[]) == Some(0.0));
+    assert!(scrape.value("taskdiag_metrics_stale_answers_total", &[]) >= Some(2.0));
+}
+
+/// Check that groups beyond the most are added up, and that nothing is lost by that.
+#[test]
+fn the_rest_is_other() {
+    let directory = Directory::new();
+    let names = ["tdm-a", "tdm-b", "tdm-c", "tdm-d"];
+    let start = |name: &&str| Sleeper::start(&mut Command::new(directory.program("/bin/sleep", name.as_bytes())));
+    let sleepers: Vec<Sleeper> = names.iter().map(start).collect();
+    let config = named(&directory, &names);
+    let whole = Exporter::start(&["--config", &config]).scrape();
+    let few = Exporter::start(&["--config", &config, "--top", "2"]).scrape();
+    for name in [
+        "namedprocess_namegroup_num_procs",
+        "namedprocess_namegroup_memory_bytes",
+        "namedprocess_namegroup_open_filedesc",
+    ] {
+        let sum = |scrape: &Scrape| scrape.all(name).map(|(_, value)| value).sum::<f64>();
+        assert_eq!(sum(&whole), sum(&few), "{name}");
+    }
+    assert_eq!(few.all("namedprocess_namegroup_num_procs").count(), 3);
+    assert_eq!(few.group("num_procs", "other", &[]), 2.0);
+    drop(sleepers);
+}
+
+/// Check that threads have metrics by name, that states are of threads, and that both can be left
+/// out.
+#[test]
+fn threads_have_names() {
+    let zoo = Zoo::new().expect("a zoo");
+    let animal = zoo.start("threads-5").expect("threads");
+    let pid = animal.pid.to_string();
+    let comm = proc(&pid, "comm").trim_end().to_owned();
+    let directory = Directory::new();
+    let config = named(&directory, &[&comm]);
+    let scrape = Exporter::start(&["--config", &config]).scrape();
+    let mut names = std::collections::BTreeMap::<String, u64>::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
+        let text = fs::read_to_string(entry.expect("a thread").path().join("comm")).expect("its name");
+        *names.entry(text.trim_end().to_owned()).or_default() += 1;
+    }
+    assert!(names.values().sum::<u64>() > 1);
+    let name = "namedprocess_namegroup_thread_count";
+    for (thread, count) in &names {
+        let labels = [("groupname", comm.as_str()), ("threadname", thread.as_str())];
+        assert_eq!(scrape.value(name, &labels), Some(*count as f64), "{thread}");
+    }
+    assert_eq!(scrape.all(name).count(), names.len());
+    let sum = |scrape: &Scrape, name: &str| scrape.all(name).map(|(_, value)| value).sum::<f64>();
+    let states = "namedprocess_namegroup_states";
+    assert_eq!(sum(&scrape, states), sum(&scrape, "namedprocess_namegroup_num_threads"));
+    let without = Exporter::start(&["--config", &config, "--threads=false"]).scrape();
+    assert_eq!(without.all(name).count(), 0);
+    assert_eq!(sum(&without, states), sum(&without, "namedprocess_namegroup_num_procs"));
+}
+
+/// Check that users, units and directories are told, and PSS if it may cost something.
+#[test]
+fn more_is_told_on_request() {
+    let directory = Directory::new();
+    directory.file("cached", &"x".repeat(100_000));
+    let path = directory.0.to_str().expect("UTF-8");
+    let exporter = Exporter::start(&["--by", "user,unit,container,pod", "--pss-budget", "2s", "--cache", path]);
+    let labels = [("directory", path)];
+    let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_directory_files", &labels).is_some());
+    assert_eq!(scrape.value("taskdiag_directory_files", &labels), Some(1.0));
+    assert_eq!(scrape.value("taskdiag_directory_size_bytes", &labels), Some(100_000.0));
+    assert!(scrape.value("taskdiag_directory_cached_bytes", &labels) >= Some(0.0));
+    let groups = |prefix: &str| -> f64 { scrape.all(prefix).map(|(_, value)| value).sum() };
+    let all = groups("taskdiag_user_num_procs");
+    assert!(all > 2.0);
+    for kind in ["unit", "container", "pod"] {
+        assert_eq!(groups(&format!("taskdiag_{kind}_num_procs")), all, "{kind}");
+    }
+    let pss: f64 = scrape
+        .all("namedprocess_namegroup_memory_bytes")
+        .filter(|(labels, _)| labels["memtype"] == "proportionalResident")
+        .map(|(_, value)| value)
+        .sum();
+    assert!(pss > 1e6, "{pss}");
+    let plain = Exporter::start(&[]).scrape();
+    assert!(!plain
+        .all("namedprocess_namegroup_memory_bytes")
+        .any(|(labels, _)| labels["memtype"].starts_with("proportional")));
+}
+
+/// Check the UNIX socket: who may connect, that one that a killed exporter left does no harm, that one
+/// in use does, and that it is removed.
+#[test]
+fn it_listens_at_a_unix_socket() {
+    let directory = Directory::new();
+    let path = directory.0.join("metrics.sock");
+    let place = path.to_str().expect("UTF-8");
+    let start = || Exporter::run(&mut common::command(&["metrics", "--listen", place]));
+    drop(start());
+    assert!(path.exists(), "it was killed");
+    let exporter = start();
+    assert_eq!(
+        fs::metadata(&path).expect("the socket").permissions().mode() & 0o777,
+        0o660
+    );
+    let mut stream = UnixStream::connect(&path).expect("it listens");
+    let answer = ask(&mut stream, "/metrics", "");
+    assert!(
+        Scrape::parse(&answer.body).value("taskdiag_build_info", &[("version", env!("CARGO_PKG_VERSION"))])
+            == Some(1.0)
+    );
+    let second = run(&["metrics", "--listen", place]);
+    assert!(
+        second.code == Some(2) && second.stderr.contains("Address already in use"),
+        "{}",
+        second.stderr
+    );
+    assert_eq!(exporter.end("-INT"), (Some(0), String::new()));
+    assert!(!path.exists());
+}
+
+/// Check that a user without privileges gets what `/proc` shows, and is told what it does not.
+#[test]
+fn nobody_gets_what_proc_shows() {
+    if fs::metadata("/proc/self").expect("/proc is mounted").uid() != 0 {
+        eprintln!("not root: nothing tested");
+        return;
+    }
+    let directory = Directory::new();
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let program = directory.program(env!("CARGO_BIN_EXE_taskdiag"), b"tdm-nobody");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let sleeper = Sleeper::start(&mut Command::new(directory.program("/bin/sleep", b"tdm-roots")));
+    let mut command = Command::new(&program);
+    command.args(["metrics", "--listen", "127.0.0.1:0", "--source", "procfs"]);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let exporter = Exporter::run(&mut command);
+    let scrape = exporter.scrape_until(|scrape| scrape.value("taskdiag_metrics_events", &[]) == Some(0.0));
+    assert_eq!(scrape.group("num_procs", "tdm-roots", &[]), 1.0);
+    let labels = [("groupname", "tdm-roots")];
+    assert_eq!(
+        scrape.value("namedprocess_namegroup_read_bytes_total", &labels),
+        None,
+        "it is denied, not 0"
+    );
+    let missing = [("field", "read_bytes"), ("reason", "denied")];
+    assert!(scrape.value("taskdiag_metrics_missing_values", &missing) >= Some(1.0));
+    assert!(scrape.value("namedprocess_scrape_partial_errors", &[]) >= Some(1.0));
+    assert!(scrape.group("read_bytes_total", "tdm-nobody", &[]) >= 0.0);
+    drop(sleeper);
+}
+
+/// Check that each metric has a line in the documents.
+#[test]
+fn all_metrics_are_documented() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).expect("the page");
+    let exporter = Exporter::start(&["--by", "user,unit", "--pss-budget", "1s", "--cache", "/etc", "--wchan"]);
+    exporter.scrape_until(|scrape| scrape.all("taskdiag_directory_files").count() > 0);
+    let body = exporter.get("/metrics", "").body;
+    let names: Vec<&str> = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    assert!(names.len() > 40);
+    for name in names {
+        let kinds = [
+            "namedprocess_namegroup_",
+            "taskdiag_namegroup_",
+            "taskdiag_unit_",
+            "taskdiag_user_",
+        ];
+        let rest = kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name);
+        let is_there = [rest.to_owned(), format!("taskdiag_namegroup_{rest}")]
+            .iter()
+            .any(|name| text.contains(&format!("`{name}`")));
+        assert!(is_there, "docs/metrics.md lacks {name}");
+    }
+}
