@@ -14,6 +14,7 @@ mod events;
 mod fields;
 mod files;
 mod forest;
+mod history;
 mod host;
 mod inspect;
 mod listing;
@@ -29,6 +30,7 @@ mod pin;
 mod pkill;
 mod ps;
 mod quantity;
+mod record;
 mod schema;
 mod selection;
 mod sockets;
@@ -95,6 +97,8 @@ enum Command {
     Sockets(sockets::Args),
     Pgrep(pgrep::Args),
     Pkill(pkill::Args),
+    Record(record::Args),
+    History(history::Args),
     Fields(fields::Args),
     Doctor(doctor::Args),
     Pin(pin::PinArgs),
@@ -184,6 +188,8 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Sockets(args) => sockets::run(args),
         Command::Pgrep(args) => pgrep::run(args),
         Command::Pkill(args) => pkill::run(args),
+        Command::Record(args) => record::run(args),
+        Command::History(args) => history::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pin(args) => pin::pin(args),

@@ -4,6 +4,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Task};
 
 use crate::forest::{Forest, Line};
+use crate::history::PastOptions;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, label, Cells, Column, Show};
@@ -40,6 +41,8 @@ pub struct Args {
     #[arg(long)]
     ascii: bool,
     #[command(flatten)]
+    past: PastOptions,
+    #[command(flatten)]
     options: Options,
 }
 
@@ -62,7 +65,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     });
     let sorted_by: Fields = sort.iter().map(|key| key.field).collect();
     let query = args.selection.query(false)?.fields(asked | sorted_by | Field::Ppid);
-    let mut handle = options.from.handle();
+    let mut handle = args.past.handle(|| options.from.handle())?;
     let answers = Answers::ask(&mut handle, &query)?;
     let mut all = answers.tasks();
     let mut hidden = Absences::new();

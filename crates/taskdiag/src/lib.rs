@@ -144,6 +144,8 @@ pub use taskdiag_core::support::{Fact, Support, Verdict};
 pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};
 
 pub use events::{Event, EventField, EventKind, Events};
+#[doc(hidden)]
+pub use handle::{answer_past, Past};
 pub use handle::{Explanation, Handle};
 
 /// What can go to other threads, and what several threads can use at a time.

@@ -126,6 +126,14 @@ impl Cgroups {
         })
     }
 
+    /// The same, where any source may tell of processes that are there.
+    pub fn for_any_source() -> Cgroups {
+        Cgroups {
+            handle: Handle::new(),
+            known: HashMap::new(),
+        }
+    }
+
     /// The cgroup of an event. One that is not known yet is asked for: the process, or, if that has
     /// ended already, the directories of all cgroups.
     pub fn of(&mut self, event: &Event<'_>) -> Option<&Cgroup> {

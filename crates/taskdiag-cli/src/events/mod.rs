@@ -19,8 +19,9 @@ use crate::output::{Absences, Output};
 use crate::quantity;
 use crate::selection::Selection;
 use crate::source::{parser, Choices, Only};
+pub use cgroups::Cgroups;
 use filter::Filter;
-use stop::Stop;
+pub use stop::Stop;
 use writer::Writer;
 
 /// Show processes as they begin (fork), run another program (exec) and end (exit), until Ctrl-C

@@ -12,6 +12,7 @@ use clap::Args as ClapArgs;
 use taskdiag::{Budget, Field, Fields, Query};
 
 use crate::choice::{SortBy, SumKey};
+use crate::history::PastOptions;
 use crate::listing::{Format, Machine, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Scale, Show};
@@ -81,6 +82,8 @@ pub struct Args {
         help_heading = "Output"
     )]
     scale: Option<Scale>,
+    #[command(flatten)]
+    past: PastOptions,
     #[command(flatten)]
     options: Options,
 }
@@ -201,7 +204,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = args.query()?.fields(kind.fields(format));
     let mut report = Report::new(&args, kind);
     let Some(interval) = args.watch else {
-        let mut handle = args.options.from.handle();
+        let mut handle = args.past.handle(|| args.options.from.handle())?;
         return report.sample(&mut handle, &query, None);
     };
     if format == Format::Machine(Machine::Json) {

@@ -6,6 +6,7 @@ use taskdiag::Value;
 
 use super::format::Machine;
 use super::{csv, json, people, Extra};
+use crate::history;
 
 /// What a JSON document says about its rows. Its other members are the same for all commands.
 #[derive(Clone, Debug)]
@@ -96,15 +97,10 @@ impl Document {
 
 /// Appends the part of a document before its rows.
 fn begin_document(out: &mut Vec<u8>, head: &Head<'_>) {
-    let system = rustix::system::uname();
     out.extend_from_slice(b"{\"schema\":1");
     member(out, "command", |out| json::string(out, head.command));
     member(out, "time", |out| json::string(out, &now()));
-    member(out, "host", |out| json::text(out, system.nodename().to_bytes()));
-    if let Some(id) = boot_id() {
-        member(out, "boot_id", |out| json::string(out, &id));
-    }
-    member(out, "kernel", |out| json::text(out, system.release().to_bytes()));
+    machine(out);
     member(out, "sources", |out| {
         json::object(out, &head.sources, |&(what, source)| {
             (what, move |out: &mut Vec<u8>| json::string(out, source))
@@ -114,6 +110,27 @@ fn begin_document(out: &mut Vec<u8>, head: &Head<'_>) {
         self::counters(out, counters);
     }
     out.extend_from_slice(b",\"rows\":[");
+}
+
+/// Appends which machine it is about: this one, or that of a recording.
+fn machine(out: &mut Vec<u8>) {
+    if let Some(moment) = history::shown() {
+        let about = &moment.about;
+        for (name, text) in [
+            ("host", &about.host),
+            ("boot_id", &about.boot_id),
+            ("kernel", &about.kernel),
+        ] {
+            member(out, name, |out| json::string(out, text));
+        }
+        return;
+    }
+    let system = rustix::system::uname();
+    member(out, "host", |out| json::text(out, system.nodename().to_bytes()));
+    if let Some(id) = boot_id() {
+        member(out, "boot_id", |out| json::string(out, &id));
+    }
+    member(out, "kernel", |out| json::text(out, system.release().to_bytes()));
 }
 
 /// Appends a member of an object that has members already.
@@ -162,13 +179,17 @@ pub fn sample(out: &mut Vec<u8>, sample: Sample<'_>, rows: usize) {
     out.extend_from_slice(b"}\n");
 }
 
-/// The time as RFC 3339 has it, in UTC, to the millisecond.
+/// The time that rows are about as RFC 3339 has it, in UTC, to the millisecond: now, or the moment of a
+/// recording.
 pub fn now() -> String {
+    if let Some(moment) = history::shown() {
+        return history::exact(moment.time.wall_ns);
+    }
     format!("{:.3}", Timestamp::now())
 }
 
 /// The random id of this boot of the kernel (random(4)); `None` where /proc/sys is not mounted.
-fn boot_id() -> Option<String> {
+pub fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim_end().to_owned())
 }

@@ -14,6 +14,7 @@ use taskdiag_core::names::{CAPABILITIES, SIGNALS};
 use taskdiag_sys::lookup::{Lookup, Worker};
 
 use super::Key;
+use crate::history;
 use crate::outcome::say;
 
 /// What numbers are the names of.
@@ -145,6 +146,15 @@ impl Names {
 }
 
 fn look_up(owner: Owner) -> Option<Vec<u8>> {
+    if let Some(moment) = history::shown() {
+        let name = match owner {
+            Owner::User(uid) => moment.user(uid),
+            Owner::Group(gid) => moment.group(gid),
+        };
+        // A number stands for itself there.
+        let is_name = |name: &&[u8]| !name.iter().all(u8::is_ascii_digit);
+        return name.filter(is_name).map(<[u8]>::to_vec);
+    }
     let name = match owner {
         Owner::User(uid) => uzers::get_user_by_uid(uid).map(|user| user.name().to_owned()),
         Owner::Group(gid) => uzers::get_group_by_gid(gid).map(|group| group.name().to_owned()),

@@ -5,6 +5,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::time::{clock_gettime, ClockId, Timespec};
 
+use crate::history;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// Appends a number.
@@ -109,13 +111,16 @@ pub struct Clock {
 const QUARTER: i64 = 15 * 60;
 
 impl Clock {
-    /// The clock of this host, in the time zone of the caller.
+    /// The clock of this host, or that of a recording at its moment, in the time zone of the caller.
     pub fn new() -> Clock {
         let ns = |time: Timespec| i128::from(time.tv_sec) * i128::from(SECOND) + i128::from(time.tv_nsec);
-        let (now_ns, since_boot_ns) = (
-            ns(clock_gettime(ClockId::Realtime)),
-            ns(clock_gettime(ClockId::Boottime)),
-        );
+        let (now_ns, since_boot_ns) = match history::shown() {
+            Some(moment) => (moment.time.wall_ns.into(), moment.time.boot_ns.into()),
+            None => (
+                ns(clock_gettime(ClockId::Realtime)),
+                ns(clock_gettime(ClockId::Boottime)),
+            ),
+        };
         let zone = TimeZone::system();
         Clock {
             now: timestamp(now_ns).to_zoned(zone.clone()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, FromArgMatches};
 
 use super::options::{self, Meant};
+use crate::history::PastOptions;
 use crate::listing::Options;
 use crate::outcome::Failure;
 use crate::quantity;
@@ -46,6 +47,8 @@ pub struct Args {
     /// When watching: end after so many samples
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
+    #[command(flatten)]
+    pub past: PastOptions,
     #[command(flatten)]
     pub options: Options,
     /// The options of ps(1).

@@ -9,6 +9,7 @@ use taskdiag_core::identity::TICK_NS;
 use taskdiag_sys::host::now_ns;
 
 use super::sessions::Sessions;
+use crate::history;
 use crate::output::names::Names;
 use crate::output::people::Clock;
 use crate::output::text::locale_is_utf8;
@@ -53,9 +54,16 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host as it is now.
+    /// The host as it is now, or as it was at the moment of a recording.
     pub fn new(modifiers: Modifiers) -> Host {
-        let now_ns = now_ns(ClockId::Boottime);
+        let moment = history::shown();
+        let (now_ns, memory_kib) = match &moment {
+            Some(moment) => (moment.time.boot_ns, moment.memory_bytes() / 1024),
+            None => (
+                now_ns(ClockId::Boottime),
+                memory_kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            ),
+        };
         Host {
             modifiers,
             names: Names::default(),
@@ -65,7 +73,7 @@ impl Host {
             now_ns: now_ns - now_ns % TICK_NS,
             tick_ns: TICK_NS,
             page_bytes: page_size() as u64,
-            memory_kib: memory_kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            memory_kib,
             nodes: None,
         }
     }

@@ -81,7 +81,7 @@ pub fn run(
 /// Lists tasks.
 fn list(args: &Args) -> Result<Outcome, Failure> {
     let request = PsRequest::new(args)?;
-    let mut handle = args.options.from.handle();
+    let mut handle = args.past.handle(|| args.options.from.handle())?;
     let explanation = args.explain.then(|| handle.explain(&request.query)).transpose()?;
     let answers = Answers::ask(&mut handle, &request.query)?;
     let mut host = Host::new(Modifiers {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use zerocopy::FromBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::absent::Absent;
 use crate::error::{Error, ErrorKind};
@@ -172,6 +172,14 @@ impl<'a> Event<'a> {
             EventKind::Exit => size_of::<wire::Exit>(),
         };
         (rest.len() >= min_len).then_some(Event { kind, header, rest })
+    }
+
+    /// The bytes that [`decode`](Event::decode) makes it of.
+    #[doc(hidden)]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut header = *self.header;
+        header.len.set((size_of::<wire::Header>() + self.rest.len()) as u32);
+        [header.as_bytes(), self.rest].concat()
     }
 
     fn has(&self, flag: u16) -> bool {

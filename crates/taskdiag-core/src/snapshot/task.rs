@@ -73,6 +73,22 @@ impl<'a> Task<'a> {
             .filter_map(move |place| snapshot.record_at(place))
     }
 
+    /// The attributes of all records. Of several of one type the first counts, except of
+    /// [`attr::ABSENT`]: each record may have one.
+    #[doc(hidden)]
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        let snapshot = self.snapshot;
+        let place = self.more().and_then(|more| more.args);
+        let args = place
+            .and_then(|place| snapshot.record_at(place))
+            .and_then(|record| record.attribute(attr::ARGS));
+        let records = std::iter::once(self.record).chain(self.supplements());
+        let all = records.flat_map(|record| record.attributes());
+        // Arguments that are remembered come instead of those that were read.
+        let is_ours = move |attribute: &Attribute<'a>| place.is_none() || attribute.kind != attr::ARGS;
+        all.filter(is_ours).chain(args)
+    }
+
     /// Fails if the field was not asked for, or if a record gives a reason for its absence.
     #[doc(hidden)]
     pub fn check(&self, field: Field) -> Result<(), Absent> {

@@ -46,11 +46,16 @@ impl Derived {
         self.offsets.clear();
         let places = snapshot.tasks().map(|task| maker.put(&task, &context, records));
         self.offsets.extend(places);
-        let start = snapshot.records.len();
-        snapshot.records.extend_from_slice(records);
-        for (row, offset) in snapshot.rows.iter_mut().zip(&self.offsets) {
-            row.more(&mut snapshot.more).derived = Some(Place::own(start + offset));
-        }
+        attach(records, &self.offsets, snapshot);
+    }
+}
+
+/// Adds records of derived values, which are at these offsets, to the rows of a snapshot.
+pub(super) fn attach(records: &[u8], offsets: &[usize], snapshot: &mut Snapshot) {
+    let start = snapshot.records.len();
+    snapshot.records.extend_from_slice(records);
+    for (row, offset) in snapshot.rows.iter_mut().zip(offsets) {
+        row.more(&mut snapshot.more).derived = Some(Place::own(start + offset));
     }
 }
 
@@ -73,7 +78,7 @@ fn clocks() -> (u64, i64) {
 }
 
 /// Whether hierarchies of version 1 are in use that container runtimes make cgroups in.
-fn has_cgroup1() -> bool {
+pub(crate) fn has_cgroup1() -> bool {
     const USED: [&str; 5] = ["memory", "pids", "devices", "freezer", "name=systemd"];
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let controllers = text.lines().filter_map(|line| line.split(':').nth(1));

@@ -8,6 +8,7 @@ mod complete;
 mod derived;
 mod explanation;
 mod hidden;
+mod past;
 mod remembered;
 mod scope;
 mod sources;
@@ -46,6 +47,7 @@ use remembered::Remembered;
 use sources::{all_shown, Sources};
 
 pub use explanation::Explanation;
+pub use past::{answer as answer_past, Past};
 
 /// Asks the kernel about tasks.
 ///
@@ -76,6 +78,8 @@ pub struct Handle {
     derived: Derived,
     rollups: Rollups,
     files: Files,
+    /// What is asked instead of all sources.
+    past: Option<Box<dyn Past>>,
 }
 
 impl fmt::Debug for Handle {
@@ -108,6 +112,21 @@ impl Handle {
             _ => self.source = Some(source),
         }
         self
+    }
+
+    /// Lets a recording answer, and no source.
+    #[doc(hidden)]
+    pub fn of_past(past: Box<dyn Past>) -> Handle {
+        Handle {
+            past: Some(past),
+            ..Handle::default()
+        }
+    }
+
+    /// Whether hierarchies of version 1 are in use: what derived values depend on, for recordings.
+    #[doc(hidden)]
+    pub fn has_cgroup1() -> bool {
+        derived::has_cgroup1()
     }
 
     /// The path of the broker's socket, if it is not `/run/taskdiag/taskdiag.sock`.
@@ -215,6 +234,9 @@ impl Handle {
     ///
     /// As [`query`](Handle::query).
     pub fn query_into(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+        if let Some(past) = &mut self.past {
+            return past::answer(&mut **past, query, snapshot);
+        }
         let Scope::DescendantsOf(pid) = query.scope else {
             return self.answer(query, snapshot);
         };

@@ -49,6 +49,12 @@ impl MemInfo {
         MemInfo(text.lines().filter_map(line).collect())
     }
 
+    /// All numbers, in the order of the file.
+    #[doc(hidden)]
+    pub fn entries(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), *bytes))
+    }
+
     /// A number by its name, such as `Cached`, in bytes.
     pub fn bytes(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)

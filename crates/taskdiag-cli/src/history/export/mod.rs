@@ -1,0 +1,193 @@
+//! `taskdiag history export`: a recording as Parquet files, which other programs can query.
+
+mod sheet;
+pub mod tables;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use jiff::Timestamp;
+use taskdiag::{Fields, Query, Snapshot};
+use taskdiag_history::decode::End;
+use taskdiag_history::directory::TIERS;
+
+use super::library::{Library, Segment};
+use super::past::Recorded;
+use super::time;
+use crate::outcome::{counted, say, Failure, Outcome};
+use sheet::Sheet;
+use tables::{TableInfo, CGROUPS_AT, EVENTS_AT, MEMORY_AT, PROCESSES_AT, PROGRAMS_AT, TABLES};
+
+/// Write a recording as Parquet files: OUT/TABLE/host=…/date=…/….parquet
+///
+/// The tables are processes, events, programs, cgroups and memory: see docs/history.md. Several hosts
+/// can be exported to one directory or bucket. Values that are absent are NULL.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The directory of the recording
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to write
+    #[arg(long, value_name = "OUT")]
+    parquet: PathBuf,
+    /// Which samples: full, 1min or 10min
+    #[arg(long, value_name = "TIER", default_value = "full", value_parser = TIERS.map(|tier| tier.name))]
+    tier: String,
+    /// Only samples of this time or later
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::moment)]
+    from: Option<i64>,
+    /// Only samples before this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::moment)]
+    to: Option<i64>,
+}
+
+/// The files that are being written, by table, host and day.
+struct Export {
+    out: PathBuf,
+    /// Names of files say what they are of, so that exporting twice makes no copies.
+    name: String,
+    sheets: BTreeMap<(usize, String, String), Sheet>,
+    snapshot: Snapshot,
+    query: Query,
+    samples: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, Failure> {
+    let library = Library::open(&args.dir)?;
+    let mut export = Export {
+        out: args.parquet.clone(),
+        name: String::new(),
+        sheets: BTreeMap::new(),
+        snapshot: Snapshot::default(),
+        query: Query::processes().fields(tables::FIELDS.into_iter().collect::<Fields>()),
+        samples: 0,
+    };
+    let mut outcome = Outcome::Complete;
+    for segment in library
+        .segments()
+        .iter()
+        .filter(|segment| segment.tier.name == args.tier)
+    {
+        if let Err(damage) = export.segment(&library, segment, args)? {
+            say(format_args!(
+                "{}: {damage}",
+                library.path().join(&segment.name).display()
+            ));
+            outcome = Outcome::Partial;
+        }
+    }
+    if export.samples == 0 {
+        return Err(Failure::Unanswered(format!(
+            "{}: it has no samples of the tier {} in that time: `taskdiag history` shows what it has",
+            args.dir.display(),
+            args.tier
+        )));
+    }
+    say(format_args!(
+        "{} exported to {}",
+        counted(export.samples, "sample"),
+        args.parquet.display()
+    ));
+    Ok(outcome)
+}
+
+impl Export {
+    /// Exports a segment. The inner error is damage.
+    fn segment(&mut self, library: &Library, segment: &Segment, args: &Args) -> Result<Result<(), String>, Failure> {
+        let to = args.to.unwrap_or(i64::MAX);
+        if segment.begin_ns >= to {
+            return Ok(Ok(()));
+        }
+        let decoder = match library.decoder(segment) {
+            Ok(Some(decoder)) => decoder,
+            Ok(None) => return Ok(Ok(())),
+            Err(damage) => return Ok(Err(damage)),
+        };
+        self.name = segment.name.trim_end_matches(".tdh").to_owned();
+        let wrong = |error: io::Error| Failure::Unanswered(format!("writing the export: {error}"));
+        let mut recorded = match Recorded::quiet(decoder) {
+            Ok(recorded) => recorded,
+            Err(damage) => return Ok(Err(damage.to_string())),
+        };
+        let result = loop {
+            match recorded.advance() {
+                Ok(None) => {}
+                Ok(Some(End::Whole | End::Torn(_))) => break Ok(()),
+                Err(damage) => break Err(damage),
+            }
+            let wall_ns = recorded.moment().time.wall_ns;
+            if wall_ns >= to {
+                break Ok(());
+            }
+            if args.from.is_none_or(|from| wall_ns >= from) {
+                self.sample(&mut recorded).map_err(wrong)?;
+            }
+        };
+        for (_, sheet) in std::mem::take(&mut self.sheets) {
+            sheet.finish().map_err(wrong)?;
+        }
+        Ok(result)
+    }
+
+    fn sample(&mut self, recorded: &mut Recorded) -> io::Result<()> {
+        taskdiag::answer_past(recorded, &self.query, &mut self.snapshot).map_err(io::Error::other)?;
+        self.samples += 1;
+        let moment = recorded.moment().clone();
+        let happened = recorded.happened();
+        let processes = self
+            .snapshot
+            .tasks()
+            .map(|task| tables::process(&task, &moment))
+            .collect();
+        let host = moment.about.host.clone();
+        for (table, rows) in [
+            (PROCESSES_AT, processes),
+            (EVENTS_AT, tables::events(happened, &moment)),
+            (PROGRAMS_AT, tables::programs(happened, &moment)),
+            (CGROUPS_AT, tables::figures(&moment, true)),
+            (MEMORY_AT, tables::figures(&moment, false)),
+        ] {
+            if rows.is_empty() {
+                continue;
+            }
+            let sheet = self.sheet(table, &host, moment.time.wall_ns)?;
+            rows.into_iter().try_for_each(|row| sheet.add(row))?;
+        }
+        Ok(())
+    }
+
+    /// The file of a table for a host and a day (in UTC).
+    fn sheet(&mut self, table: usize, host: &str, wall_ns: i64) -> io::Result<&mut Sheet> {
+        let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
+        let date = timestamp.strftime("%Y-%m-%d").to_string();
+        match self.sheets.entry((table, host.to_owned(), date.clone())) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let TableInfo {
+                    name, headings, order, ..
+                } = TABLES[table];
+                let directory = self.out.join(name).join(format!("host={}", as_directory(host)));
+                let path = directory
+                    .join(format!("date={date}"))
+                    .join(format!("{}.parquet", self.name));
+                Ok(entry.insert(Sheet::create(&path, name, headings, order)?))
+            }
+        }
+    }
+}
+
+/// The name of a host as a part of a path. Recordings come from anyone.
+fn as_directory(host: &str) -> String {
+    let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+    let name: String = host
+        .chars()
+        .map(|character| if allowed(character) { character } else { '_' })
+        .collect();
+    match name.trim_start_matches('.') {
+        "" => "unknown".to_owned(),
+        name => name.chars().take(200).collect(),
+    }
+}

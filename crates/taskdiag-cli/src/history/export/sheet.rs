@@ -1,0 +1,234 @@
+//! Tables of a Parquet file: rows are collected, and written as row groups.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+/// What the values of a column are. Any may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A number.
+    Number,
+    /// A text: what is not UTF-8 in it is replaced.
+    Text,
+    /// A time in UTC, to the microsecond.
+    Time,
+}
+
+impl Type {
+    /// As a schema of Parquet says it.
+    fn schema(self, name: &str) -> String {
+        match self {
+            Type::Number => format!("optional int64 {name}"),
+            Type::Text => format!("optional binary {name} (UTF8)"),
+            Type::Time => format!("optional int64 {name} (TIMESTAMP(MICROS,true))"),
+        }
+    }
+
+    /// The type in SQL.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Type::Number => "BIGINT",
+            Type::Text => "VARCHAR",
+            Type::Time => "TIMESTAMPTZ",
+        }
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Heading {
+    /// Its name.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: Type,
+    /// What they mean.
+    pub meaning: &'static str,
+}
+
+/// A value in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// It is missing.
+    None,
+    /// A number, or a time in microseconds since 1970.
+    Number(i64),
+    /// A text.
+    Text(String),
+}
+
+impl From<Option<i64>> for Cell {
+    fn from(number: Option<i64>) -> Cell {
+        number.map_or(Cell::None, Cell::Number)
+    }
+}
+
+impl From<u64> for Cell {
+    /// No count of the kernel reaches 63 bits.
+    fn from(number: u64) -> Cell {
+        Cell::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+/// A row.
+pub type Cells = Vec<Cell>;
+
+/// So many rows are in memory before they are written.
+const GROUP: usize = 200_000;
+
+/// A table of one host and one day.
+pub struct Sheet {
+    headings: &'static [Heading],
+    rows: Vec<Cells>,
+    writer: SerializedFileWriter<BufWriter<File>>,
+    path: PathBuf,
+    /// Rows of a group are in the order of these columns.
+    order: &'static [usize],
+}
+
+impl std::fmt::Debug for Sheet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sheet")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sheet {
+    /// Makes a file that is not complete before [`finish`](Sheet::finish): until then it has another
+    /// name.
+    pub fn create(path: &Path, name: &str, headings: &'static [Heading], order: &'static [usize]) -> io::Result<Sheet> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let mut text = format!("message {name} {{ ");
+        for heading in headings {
+            let _ = write!(text, "{}; ", heading.kind.schema(heading.name));
+        }
+        text.push('}');
+        let schema = parse_message_type(&text).map_err(failed)?;
+        let level = ZstdLevel::try_new(3).map_err(failed)?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_created_by(format!("taskdiag {}", env!("CARGO_PKG_VERSION")))
+            .build();
+        let file = File::create(unfinished(path))?;
+        let writer = SerializedFileWriter::new(BufWriter::new(file), Arc::new(schema), Arc::new(properties));
+        Ok(Sheet {
+            headings,
+            rows: Vec::new(),
+            writer: writer.map_err(failed)?,
+            path: path.to_owned(),
+            order,
+        })
+    }
+
+    /// Adds a row, which has a cell for each heading.
+    pub fn add(&mut self, row: Cells) -> io::Result<()> {
+        debug_assert_eq!(row.len(), self.headings.len());
+        self.rows.push(row);
+        if self.rows.len() >= GROUP {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and gives the file its name.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.write()?;
+        let file = self
+            .writer
+            .into_inner()
+            .map_err(failed)?
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(unfinished(&self.path), &self.path)
+    }
+
+    /// Writes the rows as a group. What is alike is together there, which compresses best.
+    fn write(&mut self) -> io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let order = self.order;
+        self.rows.sort_by(|a, b| {
+            let by = |&column: &usize| compare(&a[column], &b[column]);
+            order
+                .iter()
+                .map(by)
+                .find(|order| order.is_ne())
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        self.write_group().map_err(failed)?;
+        self.rows.clear();
+        Ok(())
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let mut group = self.writer.next_row_group()?;
+        for (column, heading) in self.headings.iter().enumerate() {
+            let Some(mut writer) = group.next_column()? else {
+                break;
+            };
+            let cells = || self.rows.iter().map(|row| &row[column]);
+            let is_there: Vec<i16> = cells().map(|cell| (*cell != Cell::None).into()).collect();
+            match heading.kind {
+                Type::Number | Type::Time => {
+                    let number = |cell: &Cell| {
+                        if let Cell::Number(number) = cell {
+                            Some(*number)
+                        } else {
+                            None
+                        }
+                    };
+                    let values: Vec<i64> = cells().filter_map(number).collect();
+                    writer
+                        .typed::<Int64Type>()
+                        .write_batch(&values, Some(&is_there), None)?;
+                }
+                Type::Text => {
+                    let text = |cell: &Cell| {
+                        if let Cell::Text(text) = cell {
+                            Some(ByteArray::from(text.as_str()))
+                        } else {
+                            None
+                        }
+                    };
+                    let values: Vec<ByteArray> = cells().filter_map(text).collect();
+                    writer
+                        .typed::<ByteArrayType>()
+                        .write_batch(&values, Some(&is_there), None)?;
+                }
+            }
+            writer.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("unfinished")
+}
+
+fn compare(a: &Cell, b: &Cell) -> std::cmp::Ordering {
+    match (a, b) {
+        (Cell::Number(a), Cell::Number(b)) => a.cmp(b),
+        (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
+        _ => std::cmp::Ordering::Equal,
+    }
+}
+
+fn failed(error: ParquetError) -> io::Error {
+    io::Error::other(error)
+}

@@ -1,0 +1,367 @@
+//! The tables of an export: their columns, and how a sample becomes rows.
+
+use std::fmt::Write as _;
+
+use taskdiag::{Event, EventField, Field, Task, Value};
+use taskdiag_history::events::Happened;
+use taskdiag_history::figures::Figure;
+
+use super::sheet::{Cell, Cells, Heading, Type};
+use crate::history::past::Moment;
+
+const fn heading(name: &'static str, kind: Type, meaning: &'static str) -> Heading {
+    Heading { name, kind, meaning }
+}
+
+/// A table: its name, its columns, and the columns that its rows are in the order of.
+#[derive(Clone, Copy, Debug)]
+pub struct TableInfo {
+    /// Its name, and that of its directory.
+    pub name: &'static str,
+    /// What a row is.
+    pub rows: &'static str,
+    /// The columns.
+    pub headings: &'static [Heading],
+    /// Columns, by their place.
+    pub order: &'static [usize],
+}
+
+/// All tables.
+pub const TABLES: [TableInfo; 5] = [PROCESSES, EVENTS, PROGRAMS, CGROUPS, MEMORY];
+
+/// The tables with their columns, as Markdown.
+pub fn markdown() -> String {
+    let mut text = String::new();
+    for table in TABLES {
+        let _ = write!(
+            text,
+            "`{}`: a row for {}.\n\n| column | type | what |\n|---|---|---|\n",
+            table.name, table.rows
+        );
+        for Heading { name, kind, meaning } in table.headings {
+            let _ = writeln!(text, "| `{name}` | {} | {meaning} |", kind.sql());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Where they are in [`TABLES`].
+pub const PROCESSES_AT: usize = 0;
+pub const EVENTS_AT: usize = 1;
+pub const PROGRAMS_AT: usize = 2;
+pub const CGROUPS_AT: usize = 3;
+pub const MEMORY_AT: usize = 4;
+
+const TIME: Heading = heading("time", Type::Time, "when the sample was taken");
+
+const PROCESSES: TableInfo = TableInfo {
+    name: "processes",
+    rows: "each process in a sample",
+    headings: &[
+        TIME,
+        heading("pid", Type::Number, "process id"),
+        heading("ppid", Type::Number, "process id of the parent"),
+        heading(
+            "start_time",
+            Type::Time,
+            "when it started: with pid, which process it is",
+        ),
+        heading("comm", Type::Text, "name"),
+        heading("cmdline", Type::Text, "arguments, with spaces between them"),
+        heading("exe", Type::Text, "path of the executable"),
+        heading("state", Type::Text, "letter of the state"),
+        heading("uid", Type::Number, "real user id"),
+        heading("user", Type::Text, "name of the effective user"),
+        heading("unit", Type::Text, "systemd unit, empty if it is in none"),
+        heading("container_id", Type::Text, "container, empty if it is in none"),
+        heading("container_name", Type::Text, "name of the container"),
+        heading("cgroup", Type::Text, "path of the cgroup"),
+        heading("threads_count", Type::Number, "number of threads"),
+        heading("rss_bytes", Type::Number, "resident memory"),
+        heading("pss_bytes", Type::Number, "proportional memory, if it was recorded"),
+        heading("swap_bytes", Type::Number, "swapped-out memory"),
+        heading("vsize_bytes", Type::Number, "address space"),
+        heading(
+            "utime_ns",
+            Type::Number,
+            "processor time in user mode, since the process started",
+        ),
+        heading(
+            "stime_ns",
+            Type::Number,
+            "processor time in kernel mode, since the process started",
+        ),
+        heading(
+            "min_faults",
+            Type::Number,
+            "page faults without input, since the process started",
+        ),
+        heading(
+            "maj_faults",
+            Type::Number,
+            "page faults with input, since the process started",
+        ),
+        heading(
+            "read_bytes",
+            Type::Number,
+            "bytes read from storage, since the process started",
+        ),
+        heading(
+            "write_bytes",
+            Type::Number,
+            "bytes written to storage, since the process started",
+        ),
+        heading("fd_count", Type::Number, "open file descriptors"),
+        heading("oom_score_adj", Type::Number, "adjustment of the OOM killer's score"),
+    ],
+    order: &[1, 3, 0],
+};
+
+const EVENTS: TableInfo = TableInfo {
+    name: "events",
+    rows: "each exec and each exit",
+    headings: &[
+        heading("time", Type::Time, "when it happened"),
+        heading("event", Type::Text, "exec or exit"),
+        heading("pid", Type::Number, "process id"),
+        heading("ppid", Type::Number, "process id of the parent"),
+        heading("start_time", Type::Time, "when the process started"),
+        heading("uid", Type::Number, "real user id"),
+        heading("comm", Type::Text, "name; for an exec the new one"),
+        heading("filename", Type::Text, "for an exec: the file"),
+        heading(
+            "exit_code",
+            Type::Number,
+            "for an exit: the code, unless a signal killed it",
+        ),
+        heading("term_signal", Type::Number, "for an exit: the signal that killed it"),
+        heading(
+            "runtime_ns",
+            Type::Number,
+            "for an exit: processor time of the first thread",
+        ),
+        heading(
+            "peak_rss_bytes",
+            Type::Number,
+            "for an exit: the peak of resident memory",
+        ),
+        heading("cgroup_id", Type::Number, "id of the cgroup"),
+    ],
+    order: &[0],
+};
+
+const PROGRAMS: TableInfo = TableInfo {
+    name: "programs",
+    rows: "each program of a unit of which processes began or ended since the sample before",
+    headings: &[
+        TIME,
+        heading(
+            "unit",
+            Type::Text,
+            "systemd unit, or the path of the cgroup if it is in none",
+        ),
+        heading("program", Type::Text, "name of the processes"),
+        heading("forks_count", Type::Number, "processes that began"),
+        heading("execs_count", Type::Number, "programs that were executed"),
+        heading("ended_count", Type::Number, "processes that ended"),
+        heading("unseen_count", Type::Number, "of these, those that are in no sample"),
+        heading(
+            "failed_count",
+            Type::Number,
+            "of those that ended, those with a code but 0 or by a signal",
+        ),
+        heading(
+            "runtime_ns",
+            Type::Number,
+            "processor time of those that ended, of their first threads",
+        ),
+        heading(
+            "peak_rss_bytes",
+            Type::Number,
+            "the largest peak of resident memory among them",
+        ),
+    ],
+    order: &[1, 2, 0],
+};
+
+const CGROUPS: TableInfo = TableInfo {
+    name: "cgroups",
+    rows: "each number of a cgroup",
+    headings: &[
+        TIME,
+        heading("cgroup", Type::Text, "path"),
+        heading("key", Type::Text, "file and name: cpu.stat.usage_usec"),
+        heading("value", Type::Number, "the kernel's number, in its unit"),
+    ],
+    order: &[1, 2, 0],
+};
+
+const MEMORY: TableInfo = TableInfo {
+    name: "memory",
+    rows: "each number of the machine",
+    headings: &[
+        TIME,
+        heading("source", Type::Text, "meminfo, vmstat, cpu, stat, load or pressure"),
+        heading("key", Type::Text, "name"),
+        heading(
+            "value",
+            Type::Number,
+            "bytes in meminfo, clock ticks in cpu, hundredths in load, else the kernel's unit",
+        ),
+    ],
+    order: &[1, 2, 0],
+};
+
+/// The fields that rows of processes are made of.
+pub const FIELDS: [Field; 26] = [
+    Field::Pid,
+    Field::Ppid,
+    Field::StartNs,
+    Field::Comm,
+    Field::Cmdline,
+    Field::Exe,
+    Field::State,
+    Field::Uid,
+    Field::User,
+    Field::Unit,
+    Field::ContainerId,
+    Field::ContainerName,
+    Field::Cgroup,
+    Field::ThreadsCount,
+    Field::RssBytes,
+    Field::PssBytes,
+    Field::SwapBytes,
+    Field::VsizeBytes,
+    Field::UtimeNs,
+    Field::StimeNs,
+    Field::MinFaults,
+    Field::MajFaults,
+    Field::ReadBytes,
+    Field::WriteBytes,
+    Field::FdCount,
+    Field::OomScoreAdj,
+];
+
+fn micros(ns: i64) -> Cell {
+    Cell::Number(ns.div_euclid(1000))
+}
+
+fn text(bytes: &[u8]) -> Cell {
+    Cell::Text(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn cell(value: Value<'_>) -> Cell {
+    match value {
+        Value::Unsigned(number) => number.into(),
+        Value::Signed(number) => Cell::Number(number),
+        Value::Letter(letter) => Cell::Text(letter.to_string()),
+        Value::Text(bytes) => text(bytes),
+        Value::Texts(arguments) => {
+            let words: Vec<String> = arguments
+                .iter()
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
+            Cell::Text(words.join(" "))
+        }
+        _ => Cell::None,
+    }
+}
+
+/// The row of a process.
+pub fn process(task: &Task<'_>, moment: &Moment) -> Cells {
+    let since_boot = |ns: u64| micros(moment.boot_ns().saturating_add_unsigned(ns));
+    let value = |field: &Field| match (field, task.value(*field)) {
+        (Field::StartNs, Ok(Value::Unsigned(ns))) => since_boot(ns),
+        (_, Ok(value)) => cell(value),
+        (_, Err(_)) => Cell::None,
+    };
+    let time = micros(moment.time.wall_ns);
+    std::iter::once(time).chain(FIELDS.iter().map(value)).collect()
+}
+
+/// The rows of events.
+pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
+    const AFTER_TIME: [EventField; 12] = [
+        EventField::Event,
+        EventField::Pid,
+        EventField::Ppid,
+        EventField::StartNs,
+        EventField::Uid,
+        EventField::Comm,
+        EventField::Filename,
+        EventField::ExitCode,
+        EventField::TermSignal,
+        EventField::RuntimeNs,
+        EventField::PeakRssBytes,
+        EventField::CgroupId,
+    ];
+    let since_boot = |ns: u64| micros(moment.boot_ns().saturating_add_unsigned(ns));
+    let row = |event: Event<'_>| {
+        let value = |field: EventField| match (field, event.value(field)) {
+            (EventField::StartNs, Some(Ok(Value::Unsigned(ns)))) => since_boot(ns),
+            (_, Some(Ok(value))) => cell(value),
+            _ => Cell::None,
+        };
+        std::iter::once(since_boot(event.time_ns()))
+            .chain(AFTER_TIME.map(value))
+            .collect()
+    };
+    happened
+        .events
+        .iter()
+        .filter_map(|bytes| Event::decode(bytes))
+        .map(row)
+        .collect()
+}
+
+/// The rows of what began and ended.
+pub fn programs(happened: &Happened, moment: &Moment) -> Vec<Cells> {
+    let row = |((unit, program), sum): (&(Vec<u8>, Vec<u8>), &taskdiag_history::events::Sum)| {
+        vec![
+            micros(moment.time.wall_ns),
+            text(unit),
+            text(program),
+            sum.forks_count.into(),
+            sum.execs_count.into(),
+            sum.ended_count.into(),
+            sum.unseen_count.into(),
+            sum.failed_count.into(),
+            sum.runtime_ns.into(),
+            sum.peak_rss_bytes.into(),
+        ]
+    };
+    happened.sums.iter().map(row).collect()
+}
+
+/// The rows of the machine's figures, or those of cgroups.
+pub fn figures(moment: &Moment, of_cgroups: bool) -> Vec<Cells> {
+    const MACHINE: [&[u8]; 6] = [b"meminfo", b"vmstat", b"cpu", b"stat", b"load", b"pressure"];
+    let mut rows = Vec::new();
+    for ((object, key), figure) in &moment.figures {
+        let Figure::Number(number) = figure else { continue };
+        let of = match object.strip_prefix(b"cgroup:") {
+            Some(path) if of_cgroups => path,
+            None if !of_cgroups && MACHINE.contains(&&**object) => object,
+            _ => continue,
+        };
+        rows.push(vec![micros(moment.time.wall_ns), text(of), text(key), (*number).into()]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that rows of processes have a cell for each heading, under the field's own name.
+    #[test]
+    fn headings_are_fields() {
+        let names: Vec<&str> = PROCESSES.headings.iter().skip(1).map(|heading| heading.name).collect();
+        let fields = FIELDS.map(|field| match field {
+            Field::StartNs => "start_time",
+            field => field.name(),
+        });
+        assert_eq!(names, fields);
+    }
+}

@@ -1,0 +1,225 @@
+//! Finding and reading the segments of a recording.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use taskdiag_history::decode::{Broken, Decoder, End};
+use taskdiag_history::directory::{parse, Tier, TIERS};
+use taskdiag_history::piece::Time;
+
+use crate::outcome::Failure;
+use crate::record::disk;
+
+/// A segment, as far as its name and size tell.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The name of its file.
+    pub name: String,
+    /// How fine its samples are.
+    pub tier: &'static Tier,
+    /// When it begins, by the wall clock.
+    pub begin_ns: i64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A directory with a recording.
+#[derive(Debug)]
+pub struct Library {
+    path: PathBuf,
+    /// By tier, the finest first, and by time.
+    segments: Vec<Segment>,
+}
+
+/// What happened while a segment was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It was read to its end, or to the moment that was looked for.
+    Whole,
+    /// Its last sample was not written completely: so many bytes.
+    Torn(usize),
+    /// Something is damaged.
+    Broken(Broken),
+}
+
+/// No segment that is written is as large: one that is was not written by a recorder.
+const MOST_SEGMENT_BYTES: u64 = 1 << 30;
+
+impl Library {
+    /// Looks at a directory.
+    pub fn open(path: &Path) -> Result<Library, Failure> {
+        let files = disk::list(path)
+            .map_err(|error| Failure::Unanswered(format!("{}: reading the recording: {error}", path.display())))?;
+        let segment = |file: taskdiag_history::store::Listed| {
+            let (tier, begin_ns) = parse(&file.name)?;
+            let tier = TIERS.iter().find(|known| known.name == tier)?;
+            Some(Segment {
+                tier,
+                begin_ns,
+                bytes: file.bytes,
+                name: file.name,
+            })
+        };
+        let mut segments: Vec<Segment> = files.into_iter().filter_map(segment).collect();
+        let rank = |tier: &Tier| TIERS.iter().position(|known| known.name == tier.name);
+        segments.sort_by_key(|segment| (rank(segment.tier), segment.begin_ns));
+        if segments.is_empty() {
+            return Err(Failure::Unanswered(format!(
+                "{0}: there is no recording in it; `taskdiag record --dir {0}` makes one",
+                path.display()
+            )));
+        }
+        Ok(Library {
+            path: path.to_owned(),
+            segments,
+        })
+    }
+
+    /// All segments.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins to read a segment. `None` if it ends before its first sample.
+    pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, String> {
+        if segment.bytes > MOST_SEGMENT_BYTES {
+            return Err(format!("{}: it is larger than any that is written", segment.name));
+        }
+        let bytes = fs::read(self.path.join(&segment.name)).map_err(|error| format!("{}: {error}", segment.name))?;
+        Decoder::open(bytes).map_err(|broken| format!("{}: {broken}", segment.name))
+    }
+
+    /// The last sample that is not later than a moment, of the finest tier that has one which is near
+    /// enough, and what was found to be damaged on the way.
+    pub fn at(&self, wall_ns: i64) -> Result<(Decoder, Vec<String>), Failure> {
+        /// Times are written to the millisecond, and what is written has to lead back to its sample.
+        const MS: i64 = 1_000_000;
+        let wall_ns = wall_ns.div_euclid(MS).saturating_mul(MS).saturating_add(MS - 1);
+        let mut damages = Vec::new();
+        let mut nearest: Option<i64> = None;
+        for tier in &TIERS {
+            let begun = self
+                .segments
+                .iter()
+                .rev()
+                .filter(|segment| segment.tier == tier && segment.begin_ns <= wall_ns);
+            for segment in begun {
+                let decoder = match self.decoder(segment) {
+                    Ok(Some(decoder)) => decoder,
+                    Ok(None) => continue,
+                    Err(damage) => {
+                        damages.push(damage);
+                        continue;
+                    }
+                };
+                let (decoder, has_sample, rest) = seek(decoder, wall_ns);
+                if let Rest::Broken(broken) = rest {
+                    damages.push(format!("{}: {broken}", segment.name));
+                }
+                if !has_sample {
+                    continue;
+                }
+                let found_ns = decoder.time.wall_ns;
+                nearest = Some(nearest.map_or(found_ns, |nearest| nearest.max(found_ns)));
+                if wall_ns.saturating_sub(found_ns) <= near_ns(&decoder) {
+                    return Ok((decoder, damages));
+                }
+                break;
+            }
+        }
+        Err(Failure::Unanswered(self.nothing_at(wall_ns, nearest, &damages)))
+    }
+
+    /// The last sample of all.
+    pub fn last(&self) -> Result<(Decoder, Vec<String>), Failure> {
+        let mut damages = Vec::new();
+        let mut best: Option<Decoder> = None;
+        for tier in &TIERS {
+            for segment in self.segments.iter().rev().filter(|segment| segment.tier == tier) {
+                match self
+                    .decoder(segment)
+                    .map(|decoder| decoder.map(|decoder| seek(decoder, i64::MAX)))
+                {
+                    Ok(Some((decoder, true, _)))
+                        if best
+                            .as_ref()
+                            .is_none_or(|best| best.time.wall_ns < decoder.time.wall_ns) =>
+                    {
+                        best = Some(decoder);
+                    }
+                    Ok(Some((_, true, _))) => {}
+                    Ok(_) => continue,
+                    Err(damage) => {
+                        damages.push(damage);
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        match best {
+            Some(decoder) => Ok((decoder, damages)),
+            None => Err(Failure::Unanswered(self.nothing_at(i64::MAX, None, &damages))),
+        }
+    }
+
+    /// Why there is no sample of a moment.
+    fn nothing_at(&self, wall_ns: i64, nearest: Option<i64>, damages: &[String]) -> String {
+        let time = super::time::shown;
+        let later = self
+            .segments
+            .iter()
+            .map(|segment| segment.begin_ns)
+            .filter(|&begin| begin > wall_ns)
+            .min();
+        let mut message = format!("{}: nothing was recorded at {}", self.path.display(), time(wall_ns));
+        match (nearest, later) {
+            (Some(before), Some(after)) => {
+                message += &format!(", between {} and {}", time(before), time(after));
+            }
+            (Some(before), None) => message += &format!("; the last sample is of {}", time(before)),
+            (None, Some(after)) => message += &format!("; the first sample is of {}", time(after)),
+            (None, None) => {}
+        }
+        for damage in damages {
+            message += &format!("\n{damage}");
+        }
+        message
+    }
+}
+
+/// How old the last sample before a moment may be to stand for it: the next one may be late, or be
+/// written just now.
+fn near_ns(decoder: &Decoder) -> i64 {
+    const LEAST_NS: u64 = 2_000_000_000;
+    (decoder.about.every_ns.saturating_mul(5) / 2)
+        .max(LEAST_NS)
+        .try_into()
+        .unwrap_or(i64::MAX)
+}
+
+/// Reads a segment up to the last sample that is not later than a moment. Returns whether there was
+/// one.
+pub fn seek(mut decoder: Decoder, wall_ns: i64) -> (Decoder, bool, Rest) {
+    let mut has_sample = false;
+    loop {
+        // Times ascend within a segment.
+        if decoder
+            .next_time()
+            .is_some_and(|Time { wall_ns: next, .. }| next > wall_ns)
+        {
+            return (decoder, has_sample, Rest::Whole);
+        }
+        match decoder.advance() {
+            Ok(None) => has_sample = true,
+            Ok(Some(End::Whole)) => return (decoder, has_sample, Rest::Whole),
+            Ok(Some(End::Torn(bytes))) => return (decoder, has_sample, Rest::Torn(bytes)),
+            Err(broken) => return (decoder, has_sample, Rest::Broken(broken)),
+        }
+    }
+}

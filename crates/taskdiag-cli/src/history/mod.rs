@@ -1,0 +1,53 @@
+//! Recordings that are looked at: the options `--history` and `--at`, and `taskdiag history`.
+
+mod export;
+mod library;
+mod overview;
+pub mod past;
+mod time;
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use taskdiag::Handle;
+
+use crate::outcome::{say, Failure};
+use library::Library;
+use past::Recorded;
+
+pub use overview::{run, Args};
+pub use past::shown;
+pub use time::exact;
+
+/// Options of commands that can look at a recording.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Recordings")]
+pub struct PastOptions {
+    /// Look at a recording (`taskdiag record`), not at the machine
+    #[arg(long, value_name = "DIR")]
+    history: Option<PathBuf>,
+    /// The moment to look at: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long ago
+    /// [default: the last one]
+    #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
+    at: Option<i64>,
+}
+
+impl PastOptions {
+    /// A handle that answers from the recording, if one is to be looked at, or else `now`.
+    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<Handle, Failure> {
+        let Some(path) = &self.history else {
+            return Ok(now());
+        };
+        let library = Library::open(path)?;
+        let (decoder, damages) = match self.at {
+            Some(moment) => library.at(moment)?,
+            None => library.last()?,
+        };
+        damages
+            .iter()
+            .for_each(|damage| say(format_args!("{}: {damage}", path.display())));
+        let recorded = Recorded::new(decoder);
+        let recorded = recorded.map_err(|damage| Failure::Unanswered(format!("{}: {damage}", path.display())))?;
+        Ok(Handle::of_past(Box::new(recorded)))
+    }
+}

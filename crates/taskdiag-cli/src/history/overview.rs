@@ -1,0 +1,317 @@
+//! `taskdiag history`: what a recording has.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use taskdiag_history::decode::{Decoder, End};
+use taskdiag_history::piece::{self, Next, MAGIC};
+
+use super::export;
+use super::library::{Library, Segment};
+use super::time;
+use crate::outcome::{counted, say, Failure, Outcome};
+use crate::output::document::{Document, Head};
+use crate::output::format::Machine;
+use crate::output::{json, people, Output};
+
+/// Show what a recording has: from when to when, gaps, sizes; and check it
+///
+/// Checksums of all that was written are checked. What is damaged is said on standard error, and the
+/// exit status is 1.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag history /var/lib/taskdiag\n  \
+    taskdiag history --verify here && echo whole\n  \
+    taskdiag history --json here | jq '.rows[] | select(.tier == \"full\")'")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
+    /// The directory of the recording
+    #[arg(value_name = "DIR", required = true)]
+    dir: Option<PathBuf>,
+    /// Read every sample too, not its checksum alone
+    #[arg(long)]
+    verify: bool,
+    /// One JSON document, with a row for each file
+    #[arg(long)]
+    json: bool,
+}
+
+/// What can be done besides.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Export(export::Args),
+    /// Print the tables and columns of an export, as Markdown
+    Tables,
+}
+
+/// What is in a file.
+#[derive(Debug, Default)]
+struct Contents {
+    samples_count: u64,
+    /// The first and the last sample.
+    times: Option<(i64, i64)>,
+    /// Times between which nothing was recorded, though it should have been.
+    gaps: Vec<(i64, i64)>,
+    every_ns: u64,
+    host: String,
+    boot_id: String,
+    notes: Vec<String>,
+    damage: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    match &args.other {
+        Some(Other::Export(args)) => return export::run(args),
+        Some(Other::Tables) => {
+            let mut output = Output::new();
+            output.buffer().extend_from_slice(export::tables::markdown().as_bytes());
+            output.finish()?;
+            return Ok(Outcome::Complete);
+        }
+        None => {}
+    }
+    let library = Library::open(&args.dir.unwrap_or_default())?;
+    let looked_at: Vec<(&Segment, Contents)> = library
+        .segments()
+        .iter()
+        .map(|segment| (segment, contents(&library, segment, args.verify)))
+        .collect();
+    let mut output = Output::new();
+    if args.json {
+        write_json(&looked_at, output.buffer());
+    } else {
+        output.buffer().extend_from_slice(overview(&looked_at).as_bytes());
+    }
+    output.finish()?;
+    let mut outcome = Outcome::Complete;
+    for (segment, contents) in &looked_at {
+        if let Some(damage) = &contents.damage {
+            say(format_args!(
+                "{}: {damage}",
+                library.path().join(&segment.name).display()
+            ));
+            outcome = Outcome::Partial;
+        }
+    }
+    Ok(outcome)
+}
+
+fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
+    let mut contents = Contents::default();
+    let bytes = match fs::read(library.path().join(&segment.name)) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            contents.damage = Some(error.to_string());
+            return contents;
+        }
+    };
+    contents.scan(bytes.get(MAGIC.len()..).unwrap_or_default());
+    match Decoder::open(bytes) {
+        Ok(Some(decoder)) => contents.read(decoder, verify),
+        // A recorder stopped before its first sample.
+        Ok(None) => {}
+        Err(broken) => contents.damage = Some(broken.to_string()),
+    }
+    let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
+    contents.gaps.retain(|(before, after)| after - before > far);
+    contents
+}
+
+impl Contents {
+    /// Goes over the pieces of a file.
+    fn scan(&mut self, mut rest: &[u8]) {
+        let mut is_first = true;
+        loop {
+            match piece::split(rest) {
+                Ok(Next::Piece(time, _, after)) => {
+                    // The first piece is no sample.
+                    if !std::mem::take(&mut is_first) {
+                        self.add(time.wall_ns);
+                    }
+                    rest = after;
+                }
+                Ok(Next::End) => return,
+                Ok(Next::Torn) => {
+                    self.damage = Some(torn(rest.len()));
+                    return;
+                }
+                Err(damage) => {
+                    self.damage = Some(format!("{damage}: {} bytes are lost", rest.len()));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, wall_ns: i64) {
+        self.samples_count += 1;
+        let (first, last) = self.times.unwrap_or((wall_ns, wall_ns));
+        self.gaps.push((last, wall_ns));
+        self.times = Some((first, wall_ns));
+    }
+
+    fn read(&mut self, mut decoder: Decoder, verify: bool) {
+        self.every_ns = decoder.about.every_ns;
+        self.host.clone_from(&decoder.about.host);
+        self.boot_id.clone_from(&decoder.about.boot_id);
+        self.notes.clone_from(&decoder.about.notes);
+        if !verify {
+            return;
+        }
+        loop {
+            match decoder.advance() {
+                Ok(None) => {}
+                Ok(Some(End::Whole)) => return,
+                Ok(Some(End::Torn(bytes))) => {
+                    self.damage = Some(torn(bytes));
+                    return;
+                }
+                Err(broken) => {
+                    self.damage = Some(broken.to_string());
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn torn(bytes: usize) -> String {
+    format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
+}
+
+/// What people want to know first.
+fn overview(looked_at: &[(&Segment, Contents)]) -> String {
+    let mut text = String::new();
+    let mut hosts: Vec<&str> = looked_at.iter().map(|(_, contents)| contents.host.as_str()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts.retain(|host| !host.is_empty());
+    let mut boots: Vec<&str> = looked_at
+        .iter()
+        .map(|(_, contents)| contents.boot_id.as_str())
+        .collect();
+    boots.sort_unstable();
+    boots.dedup();
+    let _ = writeln!(
+        text,
+        "host      {} ({})",
+        hosts.join(", "),
+        counted(boots.len() as u64, "boot")
+    );
+    let mut tiers: Vec<&str> = looked_at.iter().map(|(segment, _)| segment.tier.name).collect();
+    tiers.dedup();
+    for tier in tiers {
+        let of_tier: Vec<&(&Segment, Contents)> = looked_at
+            .iter()
+            .filter(|(segment, _)| segment.tier.name == tier)
+            .collect();
+        let samples: u64 = of_tier.iter().map(|(_, contents)| contents.samples_count).sum();
+        let bytes: u64 = of_tier.iter().map(|(segment, _)| segment.bytes).sum();
+        let times = || of_tier.iter().filter_map(|(_, contents)| contents.times);
+        let (first, last) = (
+            times().map(|(first, _)| first).min(),
+            times().map(|(_, last)| last).max(),
+        );
+        let _ = write!(text, "{tier:<8}  ");
+        if let (Some(first), Some(last)) = (first, last) {
+            let _ = write!(text, "{} to {}, ", time::shown(first), time::shown(last));
+        }
+        let each = bytes.checked_div(samples).unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "{} in {}, {} bytes, {each} bytes each",
+            counted(samples, "sample"),
+            counted(of_tier.len() as u64, "file"),
+            bytes
+        );
+    }
+    for (before, after) in gaps(looked_at) {
+        let seconds = (after - before) / 1_000_000_000;
+        let _ = writeln!(
+            text,
+            "gap       {} to {} ({seconds} s)",
+            time::shown(before),
+            time::shown(after)
+        );
+    }
+    let mut notes: Vec<&String> = looked_at.iter().flat_map(|(_, contents)| &contents.notes).collect();
+    notes.sort_unstable();
+    notes.dedup();
+    for note in notes {
+        let _ = writeln!(text, "note      {note}");
+    }
+    text
+}
+
+/// The gaps in the finest tier, within files and between them.
+fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
+    let mut gaps = Vec::new();
+    let Some(finest) = looked_at.first().map(|(segment, _)| segment.tier.name) else {
+        return gaps;
+    };
+    let mut before = None;
+    for (_, contents) in looked_at.iter().filter(|(segment, _)| segment.tier.name == finest) {
+        let Some((first, last)) = contents.times else { continue };
+        let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
+        gaps.extend(
+            before
+                .filter(|before| first - before > far)
+                .map(|before| (before, first)),
+        );
+        gaps.extend(&contents.gaps);
+        before = Some(last);
+    }
+    gaps
+}
+
+fn write_json(looked_at: &[(&Segment, Contents)], out: &mut Vec<u8>) {
+    let head = Head::streaming("history", Vec::new());
+    let mut document = Document::begin(out, Machine::Json, &head, None::<[&str; 0]>);
+    for (segment, contents) in looked_at {
+        document.row(out, |out| {
+            let mut members: Vec<(&str, Member<'_>)> = vec![
+                ("name", Member::Text(&segment.name)),
+                ("tier", Member::Text(segment.tier.name)),
+                ("host", Member::Text(&contents.host)),
+                ("boot_id", Member::Text(&contents.boot_id)),
+                ("samples_count", Member::Number(contents.samples_count)),
+                ("every_ns", Member::Number(contents.every_ns)),
+                ("size_bytes", Member::Number(segment.bytes)),
+            ];
+            if let Some((first, last)) = contents.times {
+                members.push(("first_time", Member::Time(first)));
+                members.push(("last_time", Member::Time(last)));
+            }
+            if let Some(damage) = &contents.damage {
+                members.push(("damage", Member::Text(damage)));
+            }
+            json::object(out, &members, |(name, member)| {
+                (*name, move |out: &mut Vec<u8>| member.write(out))
+            });
+        });
+    }
+    document.end(out, |_| {});
+}
+
+/// A value in a row.
+#[derive(Clone, Copy, Debug)]
+enum Member<'a> {
+    Text(&'a str),
+    Number(u64),
+    Time(i64),
+}
+
+impl Member<'_> {
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Member::Text(text) => json::string(out, text),
+            Member::Number(number) => people::number(out, number),
+            Member::Time(wall_ns) => json::string(out, &time::exact(wall_ns)),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Moments as people write them, and as they are shown.
+
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+use crate::quantity;
+
+/// Parses a moment: RFC 3339, local date and time, local time of today, or a time before now with a
+/// minus in front. Nanoseconds since 1970.
+pub fn moment(text: &str) -> Result<i64, String> {
+    parse(text, &Zoned::now()).ok_or_else(|| {
+        format!(
+            "{text:?} is not a time: give 2026-11-23T03:12:00Z, \"2026-11-23 03:12\" or 03:12 by the local clock, or \
+             -2h for so long ago"
+        )
+    })
+}
+
+fn parse(text: &str, now: &Zoned) -> Option<i64> {
+    let text = text.trim();
+    if text == "now" {
+        return nanoseconds(now.timestamp());
+    }
+    if let Some(ago) = text.strip_prefix('-') {
+        let ago = i64::try_from(quantity::duration(ago).ok()?.as_nanos()).ok()?;
+        return nanoseconds(now.timestamp())?.checked_sub(ago);
+    }
+    if let Ok(timestamp) = text.parse::<Timestamp>() {
+        return nanoseconds(timestamp);
+    }
+    let local: DateTime = match text.parse::<Time>() {
+        Ok(time) => now.date().to_datetime(time),
+        Err(_) => text.parse().ok()?,
+    };
+    nanoseconds(local.to_zoned(now.time_zone().clone()).ok()?.timestamp())
+}
+
+fn nanoseconds(timestamp: Timestamp) -> Option<i64> {
+    i64::try_from(timestamp.as_nanosecond()).ok()
+}
+
+/// A moment for people, by the local clock.
+pub fn shown(wall_ns: i64) -> String {
+    let timestamp = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default();
+    timestamp
+        .to_zoned(TimeZone::system())
+        .strftime("%Y-%m-%d %H:%M:%S")
+        .to_string()
+}
+
+/// A moment for programs: RFC 3339, in UTC, to the millisecond.
+pub fn exact(wall_ns: i64) -> String {
+    format!("{:.3}", Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check every form, and texts that are none.
+    #[test]
+    fn moments_have_many_forms() {
+        let zone = TimeZone::get("Europe/Berlin").expect("a time zone");
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let now = at("2026-11-23T10:00:00Z").to_zoned(zone);
+        for (text, meant) in [
+            ("2026-11-23T03:12:00Z", "2026-11-23T03:12:00Z"),
+            ("2026-11-23T03:12:00+01:00", "2026-11-23T02:12:00Z"),
+            ("2026-11-23 03:12", "2026-11-23T02:12:00Z"),
+            ("2026-11-22T03:12:05.5", "2026-11-22T02:12:05.5Z"),
+            ("03:12", "2026-11-23T02:12:00Z"),
+            ("-2h", "2026-11-23T08:00:00Z"),
+            ("-90", "2026-11-23T09:58:30Z"),
+            ("now", "2026-11-23T10:00:00Z"),
+        ] {
+            assert_eq!(parse(text, &now), nanoseconds(at(meant)), "{text}");
+        }
+        for text in ["", "yesterday", "2026-13-01", "25:00", "-", "-x"] {
+            assert_eq!(parse(text, &now), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Figures of the cgroups that tasks are in: what the kernel counts for units and containers.
+
+use std::collections::BTreeSet;
+
+use taskdiag::{Handle, Snapshot};
+use taskdiag_history::figures::{self, Figure, Figures};
+
+/// The files that are read of each (cgroup-v2 of the kernel's documentation).
+const FILES: [&str; 8] = [
+    "cpu.stat",
+    "memory.current",
+    "memory.stat",
+    "memory.events",
+    "io.stat",
+    "cpu.pressure",
+    "memory.pressure",
+    "io.pressure",
+];
+
+/// The kernel adds up what `memory.stat` has when it is read, so that is not done for every sample.
+const EVERY_NS: u64 = 30_000_000_000;
+
+/// More cgroups than this are left out.
+const MOST: usize = 1000;
+
+/// The figures that were read last.
+#[derive(Debug, Default)]
+pub struct CgroupFigures {
+    figures: Figures,
+    read_ns: Option<u64>,
+}
+
+impl CgroupFigures {
+    /// Adds the figures, which are read again when it is time.
+    pub fn add(&mut self, snapshot: &Snapshot, handle: &Handle, now_ns: u64, into: &mut Figures) {
+        if self
+            .read_ns
+            .is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= EVERY_NS)
+        {
+            self.read(snapshot, handle);
+            self.read_ns = Some(now_ns);
+        }
+        into.extend(self.figures.iter().map(|(key, figure)| (key.clone(), figure.clone())));
+    }
+
+    fn read(&mut self, snapshot: &Snapshot, handle: &Handle) {
+        self.figures.clear();
+        let mut paths: BTreeSet<&[u8]> = BTreeSet::new();
+        for task in snapshot.tasks() {
+            let Ok(mut path) = task.cgroup() else { continue };
+            // Those above count what is in them, too.
+            while paths.insert(path) {
+                match path.iter().rposition(|&byte| byte == b'/') {
+                    Some(at) if at > 0 => path = &path[..at],
+                    _ => break,
+                }
+            }
+        }
+        for path in paths.into_iter().take(MOST) {
+            let object = [b"cgroup:", path].concat();
+            for (file, text) in FILES.iter().zip(handle.cgroup_files(path, &FILES)) {
+                let Ok(text) = text else { continue };
+                let text = String::from_utf8_lossy(&text);
+                for (key, number) in numbers(file, &text) {
+                    figures::set(&mut self.figures, &object, key.as_bytes(), Figure::Number(number));
+                }
+            }
+        }
+    }
+}
+
+/// The numbers in a file, by name.
+fn numbers(file: &str, text: &str) -> Vec<(String, u64)> {
+    let mut numbers = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let first = words.next().unwrap_or_default();
+        match (first.parse(), file) {
+            // A file of one number.
+            (Ok(number), _) => numbers.push((file.to_owned(), number)),
+            (Err(_), "io.stat" | "cpu.pressure" | "memory.pressure" | "io.pressure") => {
+                let pairs = words.filter_map(|word| word.split_once('='));
+                for (key, number) in pairs.filter_map(|(key, value)| Some((key, value.parse::<u64>().ok()?))) {
+                    numbers.push((format!("{file}.{first}.{key}"), number));
+                }
+            }
+            (Err(_), _) => {
+                if let Some(number) = words.next().and_then(|word| word.parse().ok()) {
+                    numbers.push((format!("{file}.{first}"), number));
+                }
+            }
+        }
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the three forms of files, and that averages, which are no sums, are left out.
+    #[test]
+    fn files_have_three_forms() {
+        let of = |file, text| {
+            let numbers = numbers(file, text);
+            numbers
+                .iter()
+                .map(|(key, number)| format!("{key}={number}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(of("memory.current", "4096\n"), "memory.current=4096");
+        assert_eq!(of("cpu.stat", "usage_usec 5\nx y\n"), "cpu.stat.usage_usec=5");
+        assert_eq!(
+            of("io.stat", "8:0 rbytes=1 wbytes=2\n"),
+            "io.stat.8:0.rbytes=1 io.stat.8:0.wbytes=2"
+        );
+        assert_eq!(
+            of("io.pressure", "some avg10=0.00 total=7\n"),
+            "io.pressure.some.total=7"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! `taskdiag record`.
+
+mod cgroups;
+pub mod disk;
+mod machine;
+mod names;
+mod tally;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::time::{clock_gettime, ClockId};
+use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
+use taskdiag_history::directory::Keep;
+use taskdiag_history::encode::add_answers;
+use taskdiag_history::figures::Figures;
+use taskdiag_history::piece::Time;
+use taskdiag_history::recorder::{Notice, Recorder};
+use taskdiag_history::About;
+use taskdiag_sys::host::now_ns;
+
+use crate::events::Stop;
+use crate::outcome::{say, Failure, Outcome};
+use crate::output::document::boot_id;
+use crate::quantity;
+use crate::selection;
+use crate::source::SourceOptions;
+use cgroups::CgroupFigures;
+use disk::Disk;
+use names::Names;
+use tally::Tally;
+
+/// Record what processes do, until Ctrl-C: `ps`, `tree`, `mem` and `top` can look at it later
+///
+/// Every five seconds, or as --every says, what has changed is appended to files in DIR. A process
+/// that does nothing costs nothing. What is on the disk stays readable whatever happens to the recorder
+/// or the machine: a crash loses the last sample at most. Samples are kept for a day, one of each minute
+/// for two weeks, one of each ten minutes for a year.
+///
+/// The directory may be looked at by its owner only. Environments are never recorded.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag record --dir /var/lib/taskdiag\n  \
+    taskdiag record --dir here --every 1s --keep 2G --no-cmdline\n  \
+    taskdiag ps --history here --at -2h")]
+pub struct Args {
+    /// Where to record: a directory, which is made if there is none
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// The time between two samples
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = quantity::interval)]
+    every: Duration,
+    /// End after so many samples
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Fields to record, or groups of them [default: those that are cheap]
+    #[arg(short = 'o', long = "fields", value_name = "FIELD,…")]
+    fields: Vec<String>,
+    /// Leave out command lines, which may have secrets in them
+    #[arg(long)]
+    no_cmdline: bool,
+    /// Record PSS too, and walk page tables for it for at most this part of the time
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    pss_budget: Option<f64>,
+    /// Keep samples for so long (14d), or as many as fit into so much (20G); of these the finest go
+    /// first
+    #[arg(long, value_name = "TIME|SIZE", value_parser = keep)]
+    keep: Option<Keep>,
+    #[command(flatten)]
+    from: SourceOptions,
+}
+
+/// The groups that are recorded without `-o`: all but those that are read task by task from files, that
+/// are of no use later, or that hold secrets.
+const GROUPS: [Group; 17] = [
+    Group::Base,
+    Group::Tty,
+    Group::Cred,
+    Group::Groups,
+    Group::Cpu,
+    Group::Faults,
+    Group::Mem,
+    Group::Args,
+    Group::Oom,
+    Group::Namespaces,
+    Group::Cgroup,
+    Group::Io,
+    Group::Signals,
+    Group::Limits,
+    Group::Paths,
+    Group::Fds,
+    Group::Audit,
+];
+
+fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    let wrong = || format!("{text:?} is not a part of the time: give a percentage like 2%");
+    number
+        .ok()
+        .filter(|number| *number > 0.0 && *number <= 100.0)
+        .ok_or_else(wrong)
+}
+
+fn keep(text: &str) -> Result<Keep, String> {
+    let is_time = text.ends_with(['s', 'm', 'h', 'd']);
+    let wrong = |_| format!("{text:?} says neither how long nor how much: give a time like 14d or a size like 20G");
+    if is_time {
+        let time = quantity::duration(text).map_err(wrong)?;
+        Ok(Keep::Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    } else if text.ends_with(|character: char| character.is_ascii_digit()) {
+        Err(wrong(String::new()))
+    } else {
+        Ok(Keep::Bytes(quantity::size(text).map_err(wrong)?))
+    }
+}
+
+/// The query for a sample.
+fn query(args: &Args) -> Result<Query, Failure> {
+    let mut fields: Fields = if args.fields.is_empty() {
+        GROUPS
+            .into_iter()
+            .map(Fields::of_group)
+            .fold(Fields::NONE, |all, group| all | group)
+    } else {
+        selection::fields(&args.fields)?.into_iter().collect()
+    };
+    if fields.contains(Field::Environ) {
+        let message = "environments are never recorded, because they hold secrets: leave out environ";
+        return Err(Failure::Unanswered(message.to_owned()));
+    }
+    // Derived values are made of the others when the recording is read.
+    fields = fields.with_made_of().without_group(Group::Derived);
+    fields |= Field::StartNs | Field::Ppid | Field::Comm;
+    names::NEEDED.into_iter().for_each(|field| fields.insert(field));
+    if args.no_cmdline {
+        fields = fields.without(Field::Cmdline);
+    }
+    let mut query = Query::processes();
+    match args.pss_budget {
+        Some(percent) => {
+            fields |= Fields::of_group(Group::Rollup);
+            let deadline = args.every.mul_f64(percent / 100.0);
+            query = query.budget(
+                Budget::default()
+                    .deadline(Some(deadline))
+                    .max_age(Duration::from_secs(600)),
+            );
+        }
+        None => fields = fields.without_group(Group::Rollup),
+    }
+    Ok(query.fields(fields))
+}
+
+/// What is recorded, and where.
+struct Recording {
+    recorder: Recorder<Disk>,
+    handle: Handle,
+    query: Query,
+    names: Names,
+    cgroups: CgroupFigures,
+    tally: Option<Tally>,
+    snapshot: Snapshot,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<Outcome, Failure> {
+    let query = query(&args)?;
+    let stop = Stop::new()?;
+    let disk = Disk::open(&args.dir)?;
+    let mut handle = args.from.handle_for_many();
+    // Worth it for more than one sample. Where it can't be done, another source answers.
+    let _ = handle.prepare(query.fields_read());
+    let mut about = about(&args, &query);
+    let tally = match Tally::open() {
+        Ok(tally) => Some(tally),
+        Err(reason) => {
+            let note =
+                format!("no events, so processes that began and ended between two samples are missing: {reason}");
+            say(&note);
+            about.notes.push(note);
+            None
+        }
+    };
+    let mut recording = Recording {
+        recorder: Recorder::new(disk, about, args.keep.unwrap_or(Keep::Usual)),
+        handle,
+        query,
+        names: Names::default(),
+        cgroups: CgroupFigures::default(),
+        tally,
+        snapshot: Snapshot::default(),
+    };
+    let most = args.count.unwrap_or(u64::MAX);
+    let mut outcome = Outcome::Complete;
+    let mut next_ns = now_ns(ClockId::Monotonic);
+    for number in 1..=most {
+        let was_asked = recording.wait(&stop, next_ns)?;
+        let is_last = was_asked || number == most;
+        outcome = outcome.and(recording.sample(is_last)?);
+        if is_last {
+            break;
+        }
+        let now = now_ns(ClockId::Monotonic);
+        next_ns = (next_ns + args.every.as_nanos() as u64).max(now);
+    }
+    Ok(outcome)
+}
+
+impl Recording {
+    fn sample(&mut self, is_last: bool) -> Result<Outcome, Failure> {
+        self.handle.query_into(&self.query, &mut self.snapshot)?;
+        let time = now();
+        self.names.learn(&self.snapshot, &mut self.handle);
+        let mut figures = Figures::new();
+        self.names.add_to(&mut figures);
+        machine::add(&mut figures);
+        add_answers(&self.snapshot, &mut figures);
+        self.cgroups
+            .add(&self.snapshot, &self.handle, time.boot_ns, &mut figures);
+        let happened = self.tally.as_mut().map(Tally::take).unwrap_or_default();
+        let notices = self.recorder.record(time, &self.snapshot, &figures, &happened, is_last);
+        let mut outcome = Outcome::Complete;
+        for notice in notices {
+            outcome = outcome.and(tell(&notice));
+        }
+        Ok(outcome)
+    }
+
+    /// Waits for a moment of the monotonic clock, and counts events meanwhile. Returns whether it is time
+    /// to end.
+    fn wait(&mut self, stop: &Stop, until_ns: u64) -> Result<bool, Failure> {
+        loop {
+            let rest = Duration::from_nanos(until_ns.saturating_sub(now_ns(ClockId::Monotonic)));
+            match &mut self.tally {
+                Some(tally) => {
+                    if let Err(reason) = tally.wait(rest, stop) {
+                        say(format_args!("events are not recorded any more: {reason}"));
+                        self.recorder.set_notes(vec![format!("no events: {reason}")]);
+                        self.tally = None;
+                    }
+                }
+                None => sleep(rest, stop)?,
+            }
+            if stop.was_asked()? {
+                return Ok(true);
+            }
+            if now_ns(ClockId::Monotonic) >= until_ns {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Says what people should know.
+fn tell(notice: &Notice) -> Outcome {
+    match notice {
+        Notice::Stopped(reason) => say(format_args!("nothing is recorded any more, until it can be: {reason}")),
+        Notice::GoesOn(count) => say(format_args!("recording goes on; {count} samples were not recorded")),
+        Notice::ClockSet(jump_ns) => {
+            say(format_args!(
+                "the clock was set by {:.1} seconds",
+                *jump_ns as f64 / 1e9
+            ));
+            return Outcome::Complete;
+        }
+        Notice::NotRemoved(reason) => say(format_args!("old samples could not be removed: {reason}")),
+    }
+    Outcome::Partial
+}
+
+/// Sleeps, or until it is time to end.
+fn sleep(rest: Duration, stop: &Stop) -> Result<(), Failure> {
+    let timeout = Timespec::try_from(rest).unwrap_or_default();
+    match poll(
+        &mut [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)],
+        Some(&timeout),
+    ) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(Failure::Unanswered(format!("waiting for the next sample: {errno}"))),
+    }
+}
+
+fn now() -> Time {
+    let wall = clock_gettime(ClockId::Realtime);
+    Time {
+        wall_ns: wall.tv_sec.saturating_mul(1_000_000_000).saturating_add(wall.tv_nsec),
+        boot_ns: now_ns(ClockId::Boottime),
+    }
+}
+
+fn about(args: &Args, query: &Query) -> About {
+    let system = rustix::system::uname();
+    let mut notes = Vec::new();
+    if args.no_cmdline {
+        notes.push("command lines were left out".to_owned());
+    }
+    let version = format!("taskdiag {}", env!("CARGO_PKG_VERSION"));
+    About {
+        host: system.nodename().to_string_lossy().into_owned(),
+        boot_id: boot_id().unwrap_or_default(),
+        kernel: system.release().to_string_lossy().into_owned(),
+        version,
+        tier: String::new(),
+        every_ns: args.every.as_nanos() as u64,
+        fields: query
+            .fields_read()
+            .iter()
+            .map(|field| field.name().to_owned())
+            .collect(),
+        notes,
+    }
+}

@@ -1,0 +1,283 @@
+//! `record`, `history`, and commands that look at a recording.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::{run, start, Run, Sleeper};
+use serde_json::Value;
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    /// One that does not exist yet.
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("taskdiag-history-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path")
+    }
+
+    /// The files of the finest samples.
+    fn full(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).expect("a directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let mut full: Vec<PathBuf> = paths.filter(|path| name(path).starts_with("full-")).collect();
+        full.sort();
+        full
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).expect("a name")
+}
+
+/// Records so many samples.
+#[track_caller]
+fn record(directory: &Directory, args: &[&str]) -> Run {
+    let run = run(&[&["record", "--dir", directory.path(), "--every", "0.1"], args].concat());
+    assert!(run.code == Some(0) || run.stderr.contains("no events"), "{run:?}");
+    run
+}
+
+fn rows(run: &Run) -> Vec<Value> {
+    run.json()["rows"].as_array().expect("rows").clone()
+}
+
+/// Check that a recording has every value of a process that does nothing, and that those that are made
+/// of others when it is read are as they are now.
+#[test]
+fn values_are_those_of_the_moment() {
+    for source in ["bpf", "procfs"] {
+        check_values(source);
+    }
+}
+
+#[track_caller]
+fn check_values(source: &str) {
+    let directory = Directory::new(source);
+    let sleeper = Sleeper::new("recorded\u{7}");
+    record(&directory, &["-n", "3", "--source", source]);
+    let fields =
+        "base,tty,cred,groups,utime_ns,stime_ns,cutime_ns,runtime_ns,run_delay_ns,nice,priority,policy,affinity,voluntary_switches,\
+                  involuntary_switches,timeslices_count,block_delay_ns,timer_slack_ns,faults,mem,args,oom,namespaces,cgroup,io,signals,limits,paths,fds,audit,user,\
+                  group,start_time,stat,tty,unit,slice,container_id,container_name,mem_percent";
+    let args = ["ps", "--json", "-p", &sleeper.pid(), "-o", fields];
+    let now = run(&[&args[..], &["--source", source]].concat());
+    let then = run(&[&args[..], &["--history", directory.path()]].concat());
+    let (now_rows, then_rows) = (rows(&now), rows(&then));
+    assert_eq!((now_rows.len(), then_rows.len()), (1, 1));
+    let (now_row, then_row) = (
+        now_rows[0].as_object().expect("a row"),
+        then_rows[0].as_object().expect("a row"),
+    );
+    assert!(then_row.len() > 100, "{then_row:?}");
+    for (key, value) in now_row {
+        // Those of the machine may move while it sleeps.
+        if !["oom_score", "sig_queued_count"].contains(&key.as_str()) {
+            assert_eq!(Some(value), then_row.get(key), "{key} by {source}");
+        }
+    }
+    let (now, then) = (now.json(), then.json());
+    for key in ["host", "boot_id", "kernel"] {
+        assert_eq!(now[key], then[key], "{key}");
+    }
+    assert!(then["time"].as_str() < now["time"].as_str());
+}
+
+/// Check that a process is there while it lived, and not before or after.
+#[test]
+fn processes_come_and_go() {
+    let directory = Directory::new("come-and-go");
+    record(&directory, &["-n", "2"]);
+    let sleeper = Sleeper::new("passing");
+    record(&directory, &["-n", "2"]);
+    let then = run(&["ps", "--history", directory.path(), "--json", "-o", "pid"]).json();
+    let pid = sleeper.pid();
+    drop(sleeper);
+    sleep(Duration::from_millis(20));
+    record(&directory, &["-n", "2"]);
+    let has = |args: &[&str]| {
+        let all = [
+            &["ps", "--history", directory.path(), "--csv", "--no-header", "-o", "pid"],
+            args,
+        ]
+        .concat();
+        let run = run(&all);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run.text().lines().any(|line| line == pid)
+    };
+    assert!(!has(&[]));
+    assert!(has(&["--at", then["time"].as_str().expect("a time")]));
+    let first = run(&["history", "--json", directory.path()]).json();
+    let first = first["rows"][0]["first_time"].as_str().expect("a time").to_owned();
+    assert!(!has(&["--at", &first]));
+    // The tree is made of the same.
+    let tree = run(&[
+        "tree",
+        "--history",
+        directory.path(),
+        "--at",
+        then["time"].as_str().expect("a time"),
+    ]);
+    assert!(tree.complete().contains("passing 1000"));
+}
+
+/// How many of the finest samples there are.
+fn samples_count(directory: &Directory) -> u64 {
+    let run = run(&["history", "--json", directory.path()]);
+    if run.code == Some(2) {
+        return 0;
+    }
+    let rows = rows(&run);
+    let full = rows.iter().filter(|row| row["tier"] == "full");
+    full.map(|row| row["samples_count"].as_u64().expect("a number")).sum()
+}
+
+/// Check that killing the recorder loses nothing that was recorded, and that the next one goes on.
+#[test]
+fn killed_recorders_lose_nothing() {
+    let directory = Directory::new("killed");
+    let mut counted = 0;
+    for round in 0..3 {
+        let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.02"]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while samples_count(&directory) < counted + 3 + round && Instant::now() < deadline {
+            sleep(Duration::from_millis(7));
+        }
+        recorder.kill().expect("it runs");
+        recorder.wait().expect("it ends");
+        let run = run(&["history", "--verify", "--json", directory.path()]);
+        // The last sample may be torn.
+        assert!(
+            run.code == Some(0) || run.stderr.lines().count() as u64 <= round + 1,
+            "{run:?}"
+        );
+        let samples = samples_count(&directory);
+        assert!(samples > counted + 1, "{samples} samples, {counted} before");
+        counted = samples;
+    }
+    let here = std::process::id().to_string();
+    let text = run(&["ps", "--history", directory.path(), "-p", &here, "-o", "pid="]).text();
+    assert_eq!(text.trim(), here);
+}
+
+/// Check that two recorders do not write to one directory, that others can't look into it, and that
+/// reading goes on meanwhile.
+#[test]
+fn a_directory_has_one_recorder() {
+    let directory = Directory::new("one");
+    let mut first = start(&["record", "--dir", directory.path(), "--every", "0.05"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while (!directory.0.exists() || directory.full().is_empty()) && Instant::now() < deadline {
+        sleep(Duration::from_millis(10));
+    }
+    let second = run(&["record", "--dir", directory.path(), "-n", "1"]);
+    assert_eq!(second.code, Some(2));
+    assert!(
+        second.stderr.contains(&format!("process {}", first.id())),
+        "{}",
+        second.stderr
+    );
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&directory.0), 0o700);
+    assert_eq!(mode(&directory.full()[0]), 0o600);
+    for _ in 0..20 {
+        let run = run(&["ps", "--history", directory.path(), "--csv", "-o", "pid"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!(run.text().lines().count() > 1);
+    }
+    first.kill().expect("it runs");
+    first.wait().expect("it ends");
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let open = run(&["record", "--dir", directory.path(), "-n", "1"]);
+    assert_eq!(open.code, Some(2));
+    assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
+}
+
+/// Check that secrets are not recorded: environments never, command lines not if that is asked for.
+#[test]
+fn secrets_are_left_out() {
+    let directory = Directory::new("secrets");
+    let sleeper = Sleeper::start(Command::new("sleep").env("TOKEN", "recorded-secret"));
+    record(&directory, &["-n", "1", "--no-cmdline"]);
+    let row = run(&[
+        "ps",
+        "--history",
+        directory.path(),
+        "--json",
+        "-p",
+        &sleeper.pid(),
+        "-o",
+        "pid,comm,cmdline,environ",
+    ]);
+    assert_eq!(row.code, Some(1), "{row:?}");
+    let rows = rows(&row);
+    assert_eq!(rows[0]["comm"], "sleep");
+    for field in ["cmdline", "environ"] {
+        assert_eq!(rows[0]["absent"][field], "unsupported", "{row:?}");
+    }
+    let asked = run(&["record", "--dir", directory.path(), "-n", "1", "-o", "pid,environ"]);
+    assert_eq!(asked.code, Some(2));
+    assert!(asked.stderr.contains("never recorded"), "{}", asked.stderr);
+    let noted = run(&["history", directory.path()]);
+    assert!(noted.text().contains("command lines were left out"));
+}
+
+/// Check that damage is said, costs nothing before it, and that a moment without samples says what is
+/// near.
+#[test]
+fn damage_and_gaps_are_said() {
+    let directory = Directory::new("damage");
+    record(&directory, &["-n", "5"]);
+    let whole = run(&["history", "--verify", directory.path()]);
+    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
+    let file = directory.full().pop().expect("a file");
+    let mut bytes = fs::read(&file).expect("it is ours");
+    let at = bytes.len() - 20;
+    bytes[at] ^= 4;
+    fs::write(&file, &bytes).expect("it is ours");
+    let damaged = run(&["history", directory.path()]);
+    assert_eq!(damaged.code, Some(1));
+    assert!(
+        damaged.stderr.contains("checksum") && damaged.stderr.contains(name(&file)),
+        "{}",
+        damaged.stderr
+    );
+    let before = run(&["ps", "--history", directory.path(), "--csv", "-o", "pid"]);
+    assert!(before.text().lines().count() > 1);
+
+    for (at, said) in [
+        ("-1h", "the first sample is of"),
+        ("2020-01-01T00:00:00Z", "the first sample is of"),
+    ] {
+        let run = run(&["ps", "--history", directory.path(), "--at", at]);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(
+            run.stderr.contains("nothing was recorded at") && run.stderr.contains(said),
+            "{}",
+            run.stderr
+        );
+    }
+    let empty = run(&["ps", "--history", "/proc/self/fdinfo"]);
+    assert_eq!(empty.code, Some(2));
+    assert!(empty.stderr.contains("no recording"), "{}", empty.stderr);
+    let threads = run(&["ps", "--history", directory.path(), "-T"]);
+    assert_eq!(threads.code, Some(2));
+    assert!(threads.stderr.contains("not their threads"), "{}", threads.stderr);
+}

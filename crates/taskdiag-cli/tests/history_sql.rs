@@ -1,0 +1,119 @@
+//! Exported recordings: the questions of docs/history.md, answered by DuckDB.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{copy_program, run, Sleeper};
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The blocks of SQL of the document.
+fn questions() -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/history.md")).expect("the document");
+    let blocks = text.split("```sql\n").skip(1);
+    let questions: Vec<String> = blocks
+        .map(|block| block.split("```").next().expect("a block ends").to_owned())
+        .collect();
+    assert_eq!(questions.len(), 5);
+    questions
+}
+
+/// Check that the document has the tables as they are.
+#[test]
+fn tables_are_documented() {
+    let tables = run(&["history", "tables"]).complete();
+    let document = fs::read_to_string(root().join("docs/history.md")).expect("the document");
+    assert!(
+        document.contains(tables.trim_end()),
+        "docs/history.md should have what `taskdiag history tables` prints"
+    );
+}
+
+/// Runs a query in a directory. The rows, as objects.
+#[track_caller]
+fn query(directory: &Path, sql: &str) -> Vec<Value> {
+    const SCRIPT: &str = "import sys, json, duckdb\n\
+        result = duckdb.sql(sys.argv[1])\n\
+        print(json.dumps([dict(zip(result.columns, row)) for row in result.fetchall()], default=str))\n";
+    let output = Command::new(root().join("dev/duckdb.sh").canonicalize().expect("the script"))
+        .args(["-c", SCRIPT, sql])
+        .current_dir(directory)
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{sql}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Check that the questions of the document have answers, and that the answers are right.
+#[test]
+fn questions_have_answers() {
+    let directory = std::env::temp_dir().join(format!("taskdiag-sql-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir(&directory).expect("a directory");
+    let history = directory.join("history");
+    let (history, out) = (history.to_str().expect("a path"), directory.join("out"));
+    let record = |count| {
+        let run = run(&["record", "--dir", history, "--every", "0.2", "-n", count]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+    };
+    record("2");
+    let program = directory.join("newprogram");
+    copy_program("/bin/sleep".as_ref(), &program).expect("it is there");
+    let sleeper = Sleeper::start(&mut Command::new(&program));
+    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do /bin/true; done"]));
+    record("6");
+    let args = ["history", "export", history, "--parquet", out.to_str().expect("a path")];
+    let exported = run(&args);
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    // Once more makes no copies.
+    assert_eq!(run(&args).code, Some(0));
+
+    let counted = query(
+        &out,
+        "SELECT count(DISTINCT time) AS samples FROM 'processes/*/*/*.parquet'",
+    );
+    assert_eq!(counted[0]["samples"], 8);
+    let pid = sleeper.pid();
+    let row = query(
+        &out,
+        &format!("SELECT comm, cmdline, uid, host FROM 'processes/*/*/*.parquet' WHERE pid = {pid} ORDER BY time"),
+    );
+    assert_eq!(row.len(), 6);
+    let host = run(&["ps", "--json", "-p", &pid]).json()["host"].clone();
+    assert_eq!(
+        row[5],
+        serde_json::json!({"comm": "newprogram", "cmdline": format!("{} 1000", program.display()), "uid": rustix::process::getuid().as_raw(), "host": host})
+    );
+
+    let questions = questions();
+    let answers: Vec<Vec<Value>> = questions.iter().map(|sql| query(&out, sql)).collect();
+    for (question, answer) in questions.iter().zip(&answers) {
+        assert!(!answer.is_empty(), "{question}");
+    }
+    assert!(
+        answers[0].iter().all(|row| row["processes"].as_u64() > Some(0)),
+        "{:?}",
+        answers[0]
+    );
+    assert!(answers[1][0]["forks"].as_u64() > Some(10), "{:?}", answers[1]);
+    let new: Vec<&Value> = answers[2].iter().map(|row| &row["comm"]).collect();
+    assert!(
+        new.contains(&&Value::from("newprogram")) && !new.contains(&&Value::from("init")),
+        "{new:?}"
+    );
+    assert!(answers[3][0]["p99_bytes"].as_f64() > Some(0.0), "{:?}", answers[3]);
+    let shell = answers[4].iter().find(|row| row["pid"].to_string() == busy.pid());
+    let percent = shell.and_then(|row| row["cpu_percent"].as_f64()).expect("it ran");
+    assert!(percent > 1.0 && percent < 400.0, "{percent}");
+    fs::remove_dir_all(&directory).expect("it is ours");
+}

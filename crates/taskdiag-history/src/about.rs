@@ -1,0 +1,105 @@
+//! What a segment says of itself, in its first piece.
+
+use crate::varint::{self, Input};
+use crate::Damage;
+
+/// What a segment is about. Texts that are not known are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The name of the machine.
+    pub host: String,
+    /// The random id of the boot (random(4)): times since boot count from that boot.
+    pub boot_id: String,
+    /// The version of the kernel.
+    pub kernel: String,
+    /// The version of taskdiag that wrote it.
+    pub version: String,
+    /// The tier: how fine it is.
+    pub tier: String,
+    /// The time between two samples, in nanoseconds, as it was asked for.
+    pub every_ns: u64,
+    /// The fields of tasks that were asked for, by name.
+    pub fields: Vec<String>,
+    /// What is missing in it, in words: no events, for this reason.
+    pub notes: Vec<String>,
+}
+
+/// The columns of a segment's tasks, and the names of what their values refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    /// The columns: their names, and those whose changes add up to the change that is expected.
+    pub columns: Vec<(String, Vec<usize>)>,
+    /// The attributes of records, in the order of their bits.
+    pub attributes: Vec<String>,
+    /// The fields, in the order of their numbers in lists of absent values.
+    pub fields: Vec<String>,
+}
+
+/// More columns than any version has.
+const MOST_COLUMNS: usize = 4096;
+
+pub(crate) fn encode(about: &About, schema: &Schema, out: &mut Vec<u8>) {
+    let About {
+        host,
+        boot_id,
+        kernel,
+        version,
+        tier,
+        every_ns,
+        fields,
+        notes,
+    } = about;
+    for text in [host, boot_id, kernel, version, tier] {
+        varint::text(out, text.as_bytes());
+    }
+    varint::number(out, *every_ns);
+    for list in [fields, notes, &schema.attributes, &schema.fields] {
+        varint::number(out, list.len() as u64);
+        list.iter().for_each(|text| varint::text(out, text.as_bytes()));
+    }
+    varint::number(out, schema.columns.len() as u64);
+    for (name, from) in &schema.columns {
+        varint::text(out, name.as_bytes());
+        varint::number(out, from.len() as u64);
+        from.iter().for_each(|&column| varint::number(out, column as u64));
+    }
+}
+
+pub(crate) fn decode(mut input: Input<'_>) -> Result<(About, Schema), Damage> {
+    let input = &mut input;
+    let text = |input: &mut Input<'_>| Ok(String::from_utf8_lossy(input.text()?).into_owned());
+    let list = |input: &mut Input<'_>| {
+        let count = input.count()?;
+        (0..count).map(|_| text(input)).collect::<Result<Vec<String>, Damage>>()
+    };
+    let about = About {
+        host: text(input)?,
+        boot_id: text(input)?,
+        kernel: text(input)?,
+        version: text(input)?,
+        tier: text(input)?,
+        every_ns: input.number()?,
+        fields: list(input)?,
+        notes: list(input)?,
+    };
+    let mut schema = Schema {
+        attributes: list(input)?,
+        fields: list(input)?,
+        columns: Vec::new(),
+    };
+    let count = input.count()?;
+    if count > MOST_COLUMNS || schema.attributes.len() > 64 {
+        return Err(Damage("it has more columns than any version writes"));
+    }
+    for column in 0..count {
+        let name = text(input)?;
+        let from: Vec<usize> = (0..input.count()?)
+            .map(|_| Ok(input.number()? as usize))
+            .collect::<Result<_, Damage>>()?;
+        if from.len() > 2 || from.iter().any(|&from| from >= column) {
+            return Err(Damage("a column is made of one that comes after it"));
+        }
+        schema.columns.push((name, from));
+    }
+    Ok((about, schema))
+}

@@ -1,0 +1,171 @@
+//! The files of a recording: their names, and which are removed when.
+
+use crate::store::Listed;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const DAY_NS: u64 = 86_400 * SECOND_NS;
+
+/// The name of the file that a recorder locks.
+pub const LOCK: &str = "lock";
+
+/// How fine samples are, and how long they are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name, with which names of files begin.
+    pub name: &'static str,
+    /// The time between two samples, in nanoseconds; 0: as the recorder was told.
+    pub every_ns: u64,
+    /// How long a segment is.
+    pub segment_ns: u64,
+    /// How long it is kept.
+    pub kept_ns: u64,
+}
+
+/// The tiers, the finest first. Each is recorded from the beginning, so nothing has to be read again
+/// and made coarser later. Counters add up between any two samples.
+pub const TIERS: [Tier; 3] = [
+    Tier {
+        name: "full",
+        every_ns: 0,
+        segment_ns: 600 * SECOND_NS,
+        kept_ns: DAY_NS,
+    },
+    Tier {
+        name: "1min",
+        every_ns: 60 * SECOND_NS,
+        segment_ns: 6 * 3600 * SECOND_NS,
+        kept_ns: 14 * DAY_NS,
+    },
+    Tier {
+        name: "10min",
+        every_ns: 600 * SECOND_NS,
+        segment_ns: DAY_NS,
+        kept_ns: 365 * DAY_NS,
+    },
+];
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// As long as the tiers say.
+    Usual,
+    /// At most so long, in nanoseconds.
+    Time(u64),
+    /// At most so many bytes.
+    Bytes(u64),
+}
+
+/// The name of a segment that begins at this time. `attempt` tells several of one millisecond apart.
+pub fn file_name(tier: &str, wall_ns: i64, attempt: u32) -> String {
+    let ms = wall_ns.div_euclid(1_000_000);
+    match attempt {
+        0 => format!("{tier}-{ms:014}.tdh"),
+        attempt => format!("{tier}-{ms:014}-{attempt}.tdh"),
+    }
+}
+
+/// The tier of a segment, and when it begins by its name, in nanoseconds since 1970. `None` if it is
+/// no segment.
+pub fn parse(name: &str) -> Option<(&str, i64)> {
+    let (tier, rest) = name.strip_suffix(".tdh")?.split_once('-')?;
+    let ms = rest.split('-').next()?;
+    if ms.is_empty() || !ms.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((tier, ms.parse::<i64>().ok()?.checked_mul(1_000_000)?))
+}
+
+/// The segments to be removed, in the order in which that is done: those that are too old, and, if
+/// only so many bytes may be kept, the oldest of the finest tier that has any. Files that are being
+/// written (`open`) stay.
+pub fn to_remove(files: &[Listed], open: &[String], keep: Keep, now_ns: i64) -> Vec<String> {
+    let mut segments: Vec<(usize, i64, &Listed)> = files
+        .iter()
+        .filter_map(|file| {
+            let (name, begin_ns) = parse(&file.name)?;
+            let tier = TIERS.iter().position(|tier| tier.name == name)?;
+            Some((tier, begin_ns, file))
+        })
+        .collect();
+    segments.sort_by_key(|&(tier, begin_ns, _)| (tier, begin_ns));
+    let mut bytes: u64 = segments.iter().map(|(.., file)| file.bytes).sum();
+    let mut removed = Vec::new();
+    for (tier, begin_ns, file) in segments {
+        let tier = &TIERS[tier];
+        let kept_ns = match keep {
+            Keep::Time(time) => tier.kept_ns.min(time),
+            _ => tier.kept_ns,
+        };
+        let age_ns = i128::from(now_ns) - i128::from(begin_ns);
+        let is_old = age_ns > i128::from(kept_ns) + i128::from(tier.segment_ns);
+        let is_too_much = matches!(keep, Keep::Bytes(most) if bytes > most);
+        if (is_old || is_too_much) && !open.contains(&file.name) {
+            bytes -= file.bytes;
+            removed.push(file.name.clone());
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(tier: &str, hours_ago: i64, bytes: u64) -> Listed {
+        Listed {
+            name: file_name(tier, NOW - hours_ago * 3600 * 1_000_000_000, 0),
+            bytes,
+        }
+    }
+
+    const NOW: i64 = 1_795_000_000_000_000_000;
+
+    /// Check that names are in the order of time and lead back to it, and that other files are none
+    /// of ours.
+    #[test]
+    fn names_have_times() {
+        assert_eq!(parse(&file_name("full", NOW, 0)), Some(("full", NOW)));
+        assert_eq!(parse(&file_name("1min", NOW, 2)), Some(("1min", NOW)));
+        assert!(file_name("full", NOW, 0) < file_name("full", NOW + 1_000_000, 0));
+        for name in [
+            "lock",
+            "full-.tdh",
+            "full-12x.tdh",
+            "full-12",
+            "full-99999999999999999999.tdh",
+            "12.tdh",
+        ] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+
+    /// Check that each tier has its age, that a bound in time holds for all, and that of too many
+    /// bytes the oldest of the finest tier go first, but none that is being written.
+    #[test]
+    fn the_finest_goes_first() {
+        let files = [
+            file("full", 26, 10),
+            file("full", 2, 10),
+            file("full", 0, 10),
+            file("1min", 300, 10),
+            file("1min", 400, 10),
+            file("10min", 400, 10),
+            Listed {
+                name: "notes.txt".to_owned(),
+                bytes: 1 << 40,
+            },
+        ];
+        let open = [files[2].name.clone()];
+        let removed = |keep| {
+            let removed = to_remove(&files, &open, keep, NOW);
+            removed
+                .iter()
+                .map(|name| files.iter().position(|file| file.name == *name).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(removed(Keep::Usual), [0, 4]);
+        assert_eq!(removed(Keep::Time(DAY_NS)), [0, 4, 3, 5]);
+        assert_eq!(removed(Keep::Bytes(35)), [0, 1, 4]);
+        assert_eq!(removed(Keep::Bytes(0)), [0, 1, 4, 3, 5]);
+    }
+}

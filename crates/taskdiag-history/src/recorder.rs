@@ -1,0 +1,284 @@
+//! The recorder: which samples go to which files, and what happens when they can't be written.
+
+use std::io;
+
+use taskdiag_core::snapshot::Snapshot;
+
+use crate::about::About;
+use crate::directory::{file_name, to_remove, Keep, Tier, TIERS};
+use crate::encode::{Encoder, Sample};
+use crate::events::Happened;
+use crate::figures::Figures;
+use crate::piece::Time;
+use crate::store::{Space, Store};
+
+/// Part of the file system that is never filled: a twentieth.
+const LEFT_FREE: u64 = 20;
+
+/// A segment with more than this begins anew, whatever its age.
+const MOST_SEGMENT_BYTES: u64 = 256 << 20;
+
+/// The same for texts, which a recorder and a reader have in memory.
+const MOST_TEXT_BYTES: usize = 64 << 20;
+
+/// By how much the wall clock may move against the time since boot before that counts as a jump.
+const JUMP_NS: i128 = 1_000_000_000;
+
+/// What happened while recording that people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Nothing is written any more, for this reason. It is tried again with every sample.
+    Stopped(String),
+    /// Samples are written again; so many were not.
+    GoesOn(u64),
+    /// The wall clock was set by so many nanoseconds.
+    ClockSet(i128),
+    /// A segment that is too old or too much could not be removed.
+    NotRemoved(String),
+}
+
+/// Writes samples to a [`Store`].
+#[derive(Debug)]
+pub struct Recorder<S: Store> {
+    store: S,
+    about: About,
+    keep: Keep,
+    tiers: Vec<InTier<S::File>>,
+    last: Option<Time>,
+    /// Samples that were not written, if the last one was not.
+    stopped: Option<u64>,
+    bytes_written: u64,
+}
+
+/// What is recorded in a tier.
+#[derive(Debug)]
+struct InTier<F> {
+    tier: Tier,
+    open: Option<Open<F>>,
+    /// What happened since the last sample of this tier.
+    happened: Happened,
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+struct Open<F> {
+    file: F,
+    name: String,
+    encoder: Encoder,
+    bytes: u64,
+    began_ns: u64,
+}
+
+impl<S: Store> Recorder<S> {
+    /// A recorder that has written nothing yet. `about` is what all segments say of themselves.
+    pub fn new(store: S, about: About, keep: Keep) -> Recorder<S> {
+        let in_tier = |tier| InTier {
+            tier,
+            open: None,
+            happened: Happened::default(),
+        };
+        let every_ns = about.every_ns;
+        let finer = |tier: &Tier| tier.every_ns == 0 || tier.every_ns > every_ns;
+        Recorder {
+            store,
+            about,
+            keep,
+            tiers: TIERS.into_iter().filter(finer).map(in_tier).collect(),
+            last: None,
+            stopped: None,
+            bytes_written: 0,
+        }
+    }
+
+    /// Where it writes.
+    pub fn store(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// How many bytes were written.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// What segments that begin from now on say is missing in them.
+    pub fn set_notes(&mut self, notes: Vec<String>) {
+        self.about.notes = notes;
+    }
+
+    /// Writes a sample to the tiers whose time has come; to all, if it is the last.
+    pub fn record(
+        &mut self,
+        time: Time,
+        tasks: &Snapshot,
+        figures: &Figures,
+        happened: &Happened,
+        is_last: bool,
+    ) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        let before = self.last.replace(time);
+        if let Some(jump) = before.and_then(|before| jump_ns(before, time)) {
+            notices.push(Notice::ClockSet(jump));
+            // Within a segment, times ascend.
+            self.tiers.iter_mut().for_each(|tier| tier.open = None);
+        }
+        let mut failed = self.check_space().err();
+        for index in 0..self.tiers.len() {
+            let in_tier = &mut self.tiers[index];
+            in_tier.happened.add(happened);
+            let every_ns = in_tier.tier.every_ns;
+            let is_first = every_ns == 0;
+            let number = |time: Time| time.boot_ns.checked_div(every_ns);
+            let is_due = is_first || is_last || before.map(number) != Some(number(time));
+            if !is_due || failed.is_some() {
+                if is_first {
+                    in_tier.happened.left_out += happened.events.len() as u64;
+                }
+                continue;
+            }
+            let mut all = std::mem::take(&mut in_tier.happened);
+            if is_first {
+                all.events.clone_from(&happened.events);
+            }
+            let sample = Sample {
+                time,
+                tasks,
+                figures,
+                happened: &all,
+            };
+            let began = match self.write(index, &sample) {
+                Ok(began) => began,
+                Err(error) => {
+                    all.left_out += std::mem::take(&mut all.events).len() as u64;
+                    self.tiers[index].happened = all;
+                    failed = Some(error.to_string());
+                    false
+                }
+            };
+            if began || failed.is_some() {
+                self.remove_old(time, &mut notices);
+            }
+        }
+        notices.extend(self.tell(failed));
+        notices
+    }
+
+    /// Whether there is room. The last part of a file system is left to others.
+    fn check_space(&self) -> Result<(), String> {
+        let Space { total, available } = self.store.space().map_err(|error| error.to_string())?;
+        if available < total / LEFT_FREE {
+            return Err(format!(
+                "less than {} % of the file system is free, and the last part is left to others",
+                100 / LEFT_FREE
+            ));
+        }
+        Ok(())
+    }
+
+    /// What has changed about writing.
+    fn tell(&mut self, failed: Option<String>) -> Option<Notice> {
+        match (failed, self.stopped) {
+            (Some(reason), None) => {
+                self.stopped = Some(1);
+                Some(Notice::Stopped(reason))
+            }
+            (Some(_), Some(count)) => {
+                self.stopped = Some(count + 1);
+                None
+            }
+            (None, Some(count)) => {
+                self.stopped = None;
+                Some(Notice::GoesOn(count))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Writes a sample to a tier. Returns whether a segment began.
+    fn write(&mut self, index: usize, sample: &Sample<'_>) -> io::Result<bool> {
+        let in_tier = &mut self.tiers[index];
+        let segment_ns = in_tier.tier.segment_ns;
+        let is_over = |open: &Open<S::File>| {
+            sample.time.boot_ns.saturating_sub(open.began_ns) >= segment_ns
+                || open.bytes > MOST_SEGMENT_BYTES
+                || open.encoder.text_bytes() > MOST_TEXT_BYTES
+        };
+        let mut bytes = Vec::new();
+        let open = in_tier.open.take().filter(|open| !is_over(open));
+        let began = open.is_none();
+        let mut open = match open {
+            Some(open) => open,
+            None => self.begin(index, sample.time, &mut bytes)?,
+        };
+        // If it fails, the encoder is ahead of the file: the segment ends here.
+        open.encoder.sample(sample, &mut bytes)?;
+        let appended = self.store.append(&mut open.file, &bytes);
+        if let Err(error) = appended.and_then(|()| self.store.sync(&mut open.file)) {
+            // A reader takes the rest for what it is, if this fails too.
+            if open.bytes == 0 {
+                let _ = self.store.remove(&open.name);
+            } else {
+                let _ = self.store.truncate(&mut open.file, open.bytes);
+            }
+            return Err(error);
+        }
+        open.bytes += bytes.len() as u64;
+        self.bytes_written += bytes.len() as u64;
+        self.tiers[index].open = Some(open);
+        Ok(began)
+    }
+
+    /// Makes a file for a segment.
+    fn begin(&mut self, index: usize, time: Time, bytes: &mut Vec<u8>) -> io::Result<Open<S::File>> {
+        /// The clock may have been here before.
+        const ATTEMPTS: u32 = 100;
+        let tier = self.tiers[index].tier;
+        let about = About {
+            tier: tier.name.to_owned(),
+            every_ns: self.about.every_ns.max(tier.every_ns),
+            ..self.about.clone()
+        };
+        let encoder = Encoder::begin(&about, time, bytes)?;
+        let mut attempt = 0;
+        loop {
+            let name = file_name(tier.name, time.wall_ns, attempt);
+            match self.store.create(&name) {
+                Ok(file) => {
+                    return Ok(Open {
+                        file,
+                        name,
+                        encoder,
+                        bytes: 0,
+                        began_ns: time.boot_ns,
+                    })
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes what is not kept any more.
+    fn remove_old(&mut self, time: Time, notices: &mut Vec<Notice>) {
+        let open: Vec<String> = self
+            .tiers
+            .iter()
+            .filter_map(|tier| Some(tier.open.as_ref()?.name.clone()))
+            .collect();
+        let files = match self.store.list() {
+            Ok(files) => files,
+            Err(error) => return notices.push(Notice::NotRemoved(error.to_string())),
+        };
+        for name in to_remove(&files, &open, self.keep, time.wall_ns) {
+            if let Err(error) = self.store.remove(&name) {
+                notices.push(Notice::NotRemoved(format!("{name}: {error}")));
+            }
+        }
+    }
+}
+
+/// By how much the wall clock was set between two samples, if it was.
+fn jump_ns(before: Time, now: Time) -> Option<i128> {
+    let offset = |time: Time| i128::from(time.wall_ns) - i128::from(time.boot_ns);
+    let jump = offset(now) - offset(before);
+    (jump.abs() > JUMP_NS).then_some(jump)
+}

@@ -1,0 +1,425 @@
+//! Tasks as rows of numbers, and rows as records.
+//!
+//! A row has a column for each member of each attribute of a record (`cpu.utime_ns`), and one for
+//! each attribute that is a text or a list (`cmdline`), whose value is the number of a text. What the
+//! columns are is in each segment, by name: a reader takes those that it knows, and says of the
+//! others that they are unsupported.
+
+use std::collections::HashMap;
+
+use taskdiag_core::field::{Field, Fields};
+use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
+use taskdiag_core::snapshot::Task;
+use zerocopy::native_endian::{U16, U32, U64};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::about::Schema;
+use crate::table::Row;
+use crate::texts::{Interned, Texts};
+use crate::Damage;
+
+/// A type of attributes that is recorded.
+#[derive(Debug)]
+struct Part {
+    kind: u16,
+    name: &'static str,
+    /// The members with their offsets, and the size; `None` if it is a text.
+    members: Option<(&'static [(&'static str, usize)], usize)>,
+}
+
+macro_rules! parts {
+    (numbers { $($kind:ident $name:literal $ty:ident,)* } texts { $($text:ident $text_name:literal,)* }) => {
+        /// All types but the environment, which is never recorded, and what is about a single answer.
+        const PARTS: &[Part] = &[
+            $(Part {
+                kind: attr::$kind,
+                name: $name,
+                members: Some((record::$ty::MEMBERS, size_of::<record::$ty>())),
+            },)*
+            $(Part { kind: attr::$text, name: $text_name, members: None },)*
+        ];
+    };
+}
+
+parts! {
+    numbers {
+        BASE "base" Base,
+        TTY "tty" Tty,
+        CRED "cred" Cred,
+        CPU "cpu" Cpu,
+        FAULTS "faults" Faults,
+        MEM "mem" Mem,
+        OOM "oom" Oom,
+        NAMESPACES "namespaces" Namespaces,
+        CGROUP "cgroup" Cgroup,
+        IO "io" Io,
+        SIGNALS "signals" Signals,
+        UMASK "umask" Number,
+        FDS "fds" Fds,
+        AUDIT "audit" Audit,
+        LAYOUT "layout" Layout,
+        PERSONALITY "personality" Number,
+        ROLLUP "rollup" Rollup,
+    }
+    texts {
+        NAME "name",
+        GROUPS "groups",
+        AFFINITY "affinity",
+        NSPIDS "nspids",
+        CGROUP_PATH "cgroup_path",
+        LIMITS "limits",
+        ARGS "cmdline",
+        EXE "exe",
+        CWD "cwd",
+        ROOT "root",
+        WCHAN "wchan",
+        SECURITY_LABEL "security_label",
+        ABSENT "absent",
+    }
+}
+
+/// Members that are always 0, or made of others when they are read.
+fn is_recorded(part: &str, member: &str) -> bool {
+    const MADE: [&str; 3] = ["sum_exec_runtime", "prev_utime", "prev_stime"];
+    member != "reserved" && !(part == "cpu" && MADE.contains(&member))
+}
+
+/// The columns whose changes follow from those of others most of the time.
+const EXPECTED: [(&str, [&str; 2]); 2] = [
+    ("cpu.runtime_ns", ["cpu.utime_ns", "cpu.stime_ns"]),
+    (
+        "cpu.timeslices_count",
+        ["cpu.voluntary_switches", "cpu.involuntary_switches"],
+    ),
+];
+
+/// The columns before those of attributes.
+const PID: usize = 0;
+const TID: usize = 1;
+const START_NS: usize = 2;
+const FLAGS: usize = 3;
+const ATTRIBUTES: usize = 4;
+const FIRST: [&str; 5] = ["pid", "tid", "start_ns", "flags", "attributes"];
+
+/// Bits of the column `flags`: what records have at other places, which may change.
+const FLAG_BITS: [(u64, u32); 2] = [(1, record::KERNEL_THREAD), (2, record::NO_MM)];
+
+/// A number in an attribute: where it is, and in which column.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    offset: usize,
+    bytes: usize,
+    column: usize,
+}
+
+/// The columns of one attribute.
+#[derive(Debug, Default)]
+struct Columns {
+    numbers: Vec<Number>,
+    /// The column of a text.
+    text: usize,
+}
+
+/// The columns of this version's records.
+#[derive(Debug)]
+pub struct Layout {
+    schema: Schema,
+    parts: Vec<Columns>,
+    /// For each type of attributes, the index of its part.
+    by_kind: [Option<u8>; 64],
+    utime: usize,
+    stime: usize,
+    age: usize,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout::new()
+    }
+}
+
+impl Layout {
+    /// The columns.
+    pub fn new() -> Layout {
+        let mut names: Vec<String> = FIRST.map(str::to_owned).into();
+        let mut parts = Vec::new();
+        let mut by_kind = [None; 64];
+        for (index, part) in PARTS.iter().enumerate() {
+            by_kind[usize::from(part.kind)] = Some(index as u8);
+            let mut columns = Columns::default();
+            match part.members {
+                None => {
+                    columns.text = names.len();
+                    names.push(part.name.to_owned());
+                }
+                Some((members, size)) => {
+                    let ends = members.iter().skip(1).map(|&(_, offset)| offset).chain([size]);
+                    for (&(member, offset), end) in members.iter().zip(ends) {
+                        if !is_recorded(part.name, member) {
+                            continue;
+                        }
+                        // A name of 16 bytes takes two.
+                        for (word, offset) in (offset..end).step_by(8).enumerate() {
+                            columns.numbers.push(Number {
+                                offset,
+                                bytes: (end - offset).min(8),
+                                column: names.len(),
+                            });
+                            let suffix = if word == 0 { String::new() } else { format!(".{word}") };
+                            names.push(format!("{}.{member}{suffix}", part.name));
+                        }
+                    }
+                }
+            }
+            parts.push(columns);
+        }
+        let find = |name: &str| {
+            names
+                .iter()
+                .position(|known| known == name)
+                .expect("a member of a record")
+        };
+        let mut expected = vec![Vec::new(); names.len()];
+        for (name, from) in EXPECTED {
+            expected[find(name)] = from.map(find).to_vec();
+        }
+        let (utime, stime, age) = (find("cpu.utime_ns"), find("cpu.stime_ns"), find("rollup.age_ns"));
+        let schema = Schema {
+            columns: names.into_iter().zip(expected).collect(),
+            attributes: PARTS.iter().map(|part| part.name.to_owned()).collect(),
+            fields: Field::ALL.iter().map(|field| field.name().to_owned()).collect(),
+        };
+        Layout {
+            schema,
+            parts,
+            by_kind,
+            utime,
+            stime,
+            age,
+        }
+    }
+
+    /// What a segment says of its columns.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The row of a task. `before` is its row in the sample before.
+    pub(crate) fn row(
+        &self,
+        task: &Task<'_>,
+        now_ns: u64,
+        before: Option<&Row>,
+        texts: &mut Interned,
+        row: &mut Vec<u64>,
+    ) {
+        row.clear();
+        row.resize(self.schema.columns.len(), 0);
+        let header = task.record().header();
+        row[PID] = header.pid.get().into();
+        row[TID] = header.tid.get().into();
+        row[START_NS] = header.start_ns.get();
+        for (bit, flag) in FLAG_BITS {
+            row[FLAGS] |= if task.record().has(flag) { bit } else { 0 };
+        }
+        let mut absent: Vec<u8> = Vec::new();
+        for attribute in task.attributes() {
+            let Some(index) = self.by_kind.get(usize::from(attribute.kind)).copied().flatten() else {
+                continue;
+            };
+            let (part, columns) = (&PARTS[usize::from(index)], &self.parts[usize::from(index)]);
+            if attribute.kind == attr::ABSENT {
+                absent.extend_from_slice(attribute.payload);
+            } else if row[ATTRIBUTES] >> index & 1 == 0 {
+                row[ATTRIBUTES] |= 1 << index;
+                if part.members.is_none() {
+                    let before = before.map(|row| row[columns.text]);
+                    row[columns.text] = texts.number_like(attribute.payload, before).into();
+                } else {
+                    columns.take(attribute.payload, row);
+                }
+            }
+            match attribute.kind {
+                attr::CPU => {
+                    if let Ok((cpu, _)) = record::Cpu::ref_from_prefix(attribute.payload) {
+                        (row[self.utime], row[self.stime]) = cpu.scaled_times();
+                    }
+                }
+                // When they were read, to a second: their age would change in every sample.
+                attr::ROLLUP => {
+                    let read_ns = now_ns.saturating_sub(row[self.age]);
+                    let known = before.map(|row| row[self.age]);
+                    row[self.age] = known
+                        .filter(|known| known.abs_diff(read_ns) < 1_000_000_000)
+                        .unwrap_or(read_ns);
+                }
+                _ => {}
+            }
+        }
+        if !absent.is_empty() {
+            let index = self.by_kind[usize::from(attr::ABSENT)].expect("it is one of the parts");
+            let column = self.parts[usize::from(index)].text;
+            row[ATTRIBUTES] |= 1 << index;
+            row[column] = texts.number_like(&absent, before.map(|row| row[column])).into();
+        }
+    }
+}
+
+impl Columns {
+    /// Takes the numbers out of an attribute. What a shorter one does not have stays 0.
+    fn take(&self, payload: &[u8], row: &mut [u64]) {
+        for number in &self.numbers {
+            if let Some(bytes) = payload.get(number.offset..number.offset + number.bytes) {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                row[number.column] = u64::from_ne_bytes(word);
+            }
+        }
+    }
+}
+
+/// How the rows of a segment become records of this version.
+#[derive(Debug)]
+pub struct Reading {
+    layout: Layout,
+    /// For each column of ours, that of the segment.
+    columns: Vec<Option<usize>>,
+    /// For each part, its bit in the segment.
+    bits: Vec<Option<u32>>,
+    /// The field of each number in lists of absent values.
+    fields: Vec<Option<Field>>,
+}
+
+impl Reading {
+    /// The way to read a segment.
+    ///
+    /// # Errors
+    ///
+    /// If it lacks what every segment has.
+    pub fn new(schema: &Schema) -> Result<Reading, Damage> {
+        let layout = Layout::new();
+        let places: HashMap<&str, usize> = schema
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, (name, _))| (name.as_str(), index))
+            .collect();
+        let columns: Vec<Option<usize>> = layout
+            .schema
+            .columns
+            .iter()
+            .map(|(name, _)| places.get(name.as_str()).copied())
+            .collect();
+        if columns[..FIRST.len()].contains(&None) {
+            return Err(Damage("it has no column that says which process a row is of"));
+        }
+        let bit = |part: &Part| schema.attributes.iter().position(|name| name == part.name);
+        Ok(Reading {
+            columns,
+            bits: PARTS.iter().map(|part| bit(part).map(|bit| bit as u32)).collect(),
+            fields: schema.fields.iter().map(|name| name.parse().ok()).collect(),
+            layout,
+        })
+    }
+
+    /// The number of a process, by which answers are in order.
+    pub(crate) fn tid(&self, row: &Row) -> u32 {
+        self.value(row, TID).unwrap_or(0) as u32
+    }
+
+    fn value(&self, row: &Row, column: usize) -> Option<u64> {
+        self.columns[column].map(|column| row[column])
+    }
+
+    /// Appends the record of a row. It says of `missing` that they are unsupported.
+    pub(crate) fn put(
+        &self,
+        row: &Row,
+        now_ns: u64,
+        missing: Fields,
+        texts: &Texts,
+        records: &mut Vec<u8>,
+    ) -> Result<(), Damage> {
+        let attributes = self.value(row, ATTRIBUTES).unwrap_or(0);
+        let flag_bits = self.value(row, FLAGS).unwrap_or(0);
+        let mut flags = FLAG_BITS.iter().fold(
+            0,
+            |flags, &(bit, flag)| if flag_bits & bit != 0 { flags | flag } else { flags },
+        );
+        let mut absent: Vec<AbsentField> = missing.iter().map(|field| absent_field(field, 2)).collect();
+        let mut writer = Writer::new(records);
+        let mut payload = Vec::new();
+        for ((part, columns), bit) in PARTS.iter().zip(&self.layout.parts).zip(&self.bits) {
+            if bit.is_none_or(|bit| attributes >> bit & 1 == 0) {
+                continue;
+            }
+            let Some((_, size)) = part.members else {
+                let text = self.value(row, columns.text).unwrap_or(0);
+                let text = texts.get(text)?;
+                if part.kind == attr::ABSENT {
+                    self.read_absent(text, &mut absent);
+                } else {
+                    writer.put(part.kind, 0, text);
+                }
+                continue;
+            };
+            payload.clear();
+            payload.resize(size, 0);
+            for number in &columns.numbers {
+                let value = self.value(row, number.column).unwrap_or(record::NO_NUMBER);
+                let bytes = &mut payload[number.offset..][..number.bytes];
+                bytes.copy_from_slice(&value.to_ne_bytes()[..number.bytes]);
+            }
+            match part.kind {
+                attr::CPU => complete_cpu(&mut payload),
+                attr::ROLLUP => age(&mut payload, now_ns),
+                _ => {}
+            }
+            writer.put(part.kind, 0, &payload);
+        }
+        if !absent.is_empty() {
+            writer.put(attr::ABSENT, 0, absent.as_bytes());
+            flags |= record::HAS_ABSENT;
+        }
+        writer.finish(Header {
+            flags: U32::new(flags),
+            pid: U32::new(self.value(row, PID).unwrap_or(0) as u32),
+            tid: U32::new(self.tid(row)),
+            start_ns: U64::new(self.value(row, START_NS).unwrap_or(0)),
+            ..Header::default()
+        });
+        Ok(())
+    }
+
+    fn read_absent(&self, text: &[u8], absent: &mut Vec<AbsentField>) {
+        for entry in text.chunks_exact(4) {
+            let (field, reason) = (
+                u16::from_ne_bytes([entry[0], entry[1]]),
+                u16::from_ne_bytes([entry[2], entry[3]]),
+            );
+            let field = self.fields.get(usize::from(field)).copied().flatten();
+            absent.extend(field.map(|field| absent_field(field, reason)));
+        }
+    }
+}
+
+fn absent_field(field: Field, reason: u16) -> AbsentField {
+    AbsentField {
+        field: U16::new(field as u16),
+        reason: U16::new(reason),
+    }
+}
+
+/// The recorded times are those that the kernel reports: there is nothing left to scale.
+fn complete_cpu(payload: &mut [u8]) {
+    if let Ok((cpu, _)) = record::Cpu::mut_from_prefix(payload) {
+        (cpu.prev_utime, cpu.prev_stime) = (cpu.utime_ns, cpu.stime_ns);
+        cpu.sum_exec_runtime = U64::new(cpu.utime_ns.get().saturating_add(cpu.stime_ns.get()));
+    }
+}
+
+fn age(payload: &mut [u8], now_ns: u64) {
+    if let Ok((rollup, _)) = record::Rollup::mut_from_prefix(payload) {
+        rollup.age_ns = U64::new(now_ns.saturating_sub(rollup.age_ns.get()));
+    }
+}

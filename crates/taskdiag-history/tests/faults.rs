@@ -1,0 +1,379 @@
+//! Recording with a file system that fails, tears and forgets: what was recorded before stays, and
+//! nothing is read that was not recorded.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use proptest::prelude::*;
+use taskdiag_core::field::{Field, Fields};
+use taskdiag_core::query::Query;
+use taskdiag_core::record::{attr, Base, Cpu, Header, Writer};
+use taskdiag_core::snapshot::{Indexer, Snapshot};
+use taskdiag_history::decode::{Decoder, End};
+use taskdiag_history::directory::Keep;
+use taskdiag_history::events::Happened;
+use taskdiag_history::figures::{self, Figure, Figures};
+use taskdiag_history::piece::Time;
+use taskdiag_history::recorder::{Notice, Recorder};
+use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_history::About;
+use zerocopy::native_endian::{U32, U64};
+use zerocopy::IntoBytes as _;
+
+/// How an operation ends.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Fine,
+    /// It fails after a part of the bytes.
+    NoSpace(u8),
+    ReadOnly,
+    /// The bytes are there, and may be lost.
+    NotSynced,
+}
+
+/// A file: its bytes, and how many of them survive a loss of power.
+#[derive(Clone, Debug, Default)]
+struct Bytes {
+    all: Vec<u8>,
+    synced: usize,
+}
+
+#[derive(Debug, Default)]
+struct Faulty {
+    files: BTreeMap<String, Bytes>,
+    fates: Vec<Fate>,
+    is_full: bool,
+}
+
+impl Faulty {
+    fn fate(&mut self) -> Fate {
+        self.fates.pop().unwrap_or(Fate::Fine)
+    }
+}
+
+impl Store for Faulty {
+    type File = String;
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        let listed = |(name, bytes): (&String, &Bytes)| Listed {
+            name: name.clone(),
+            bytes: bytes.all.len() as u64,
+        };
+        Ok(self.files.iter().map(listed).collect())
+    }
+
+    fn create(&mut self, name: &str) -> io::Result<String> {
+        if matches!(self.fate(), Fate::ReadOnly) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.files.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.files.insert(name.to_owned(), Bytes::default());
+        Ok(name.to_owned())
+    }
+
+    fn append(&mut self, file: &mut String, bytes: &[u8]) -> io::Result<()> {
+        let fate = self.fate();
+        let all = &mut self.files.get_mut(file).expect("it was made").all;
+        match fate {
+            Fate::NoSpace(part) => {
+                all.extend_from_slice(&bytes[..bytes.len() * usize::from(part) / 256]);
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            Fate::ReadOnly => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            Fate::Fine | Fate::NotSynced => {
+                all.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn sync(&mut self, file: &mut String) -> io::Result<()> {
+        let fate = self.fate();
+        let bytes = self.files.get_mut(file).expect("it was made");
+        match fate {
+            Fate::NotSynced => Err(io::Error::other("input/output error")),
+            _ => {
+                bytes.synced = bytes.all.len();
+                Ok(())
+            }
+        }
+    }
+
+    fn truncate(&mut self, file: &mut String, len: u64) -> io::Result<()> {
+        match self.fate() {
+            Fate::ReadOnly => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            _ => {
+                self.files
+                    .get_mut(file)
+                    .expect("it was made")
+                    .all
+                    .truncate(len as usize);
+                Ok(())
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.files.remove(name);
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let available = if self.is_full { 4 } else { 50 };
+        Ok(Space { total: 100, available })
+    }
+}
+
+/// A process: number, start, a counter, a name.
+type Made = (u32, u64, u64, u8);
+
+fn fields() -> Fields {
+    Field::Pid | Field::Tid | Field::StartNs | Field::Comm | Field::UtimeNs | Field::Cmdline
+}
+
+fn snapshot(made: &[Made]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    snapshot.clear(Query::processes().fields(fields()).fields_read());
+    let (records, mut indexer) = Indexer::split(&mut snapshot);
+    for &(pid, start, counter, name) in made {
+        let mut base = Base::default();
+        base.comm[..2].copy_from_slice(&[b'p', b'a' + name % 20]);
+        let cpu = Cpu {
+            utime_ns: U64::new(counter),
+            prev_utime: U64::new(counter),
+            sum_exec_runtime: U64::new(counter),
+            ..Cpu::default()
+        };
+        let mut writer = Writer::new(records);
+        writer.put(attr::BASE, 0, base.as_bytes());
+        writer.put(attr::CPU, 0, cpu.as_bytes());
+        writer.put(attr::ARGS, 0, &[b'x', name, 0]);
+        writer.finish(Header {
+            pid: U32::new(pid),
+            tid: U32::new(pid),
+            start_ns: U64::new(start * 10_000_000),
+            ..Header::default()
+        });
+    }
+    indexer.index(records, 0).expect("they are records");
+    snapshot
+}
+
+/// What a snapshot says, in words.
+fn said(snapshot: &Snapshot) -> Vec<String> {
+    let task = |task: taskdiag_core::snapshot::Task<'_>| {
+        fields()
+            .iter()
+            .map(|field| format!("{field}={:?};", task.value(field)))
+            .collect::<String>()
+    };
+    snapshot.tasks().map(task).collect()
+}
+
+fn time(index: usize) -> Time {
+    let ns = index as u64 * 5_000_000_000;
+    Time {
+        wall_ns: 1_795_000_000_000_000_000 + ns as i64,
+        boot_ns: 1_000_000_000_000 + ns,
+    }
+}
+
+/// Reads a file: the time, the processes and a figure of each sample, up to what is damaged.
+fn read(bytes: &[u8]) -> Vec<(Time, Vec<String>, Option<u64>)> {
+    let mut samples = Vec::new();
+    let Ok(Some(mut decoder)) = Decoder::open(bytes.to_vec()) else {
+        return samples;
+    };
+    while let Ok(None) = decoder.advance() {
+        let figures = decoder.figures().expect("what has the right checksum is whole");
+        let mut snapshot = Snapshot::default();
+        snapshot.clear(Query::processes().fields(fields()).fields_read());
+        decoder
+            .tasks_into(&figures, &mut snapshot)
+            .expect("what has the right checksum is whole");
+        let figure = taskdiag_history::decode::number(&figures, b"", b"index");
+        samples.push((decoder.time, said(&snapshot), figure));
+    }
+    samples
+}
+
+/// Records samples. Returns the store, the samples, and which of them are said to be recorded.
+fn record(all: &[Vec<Made>], fates: Vec<Fate>) -> (Faulty, Vec<bool>) {
+    let about = About {
+        every_ns: 5_000_000_000,
+        fields: fields().iter().map(|field| field.name().to_owned()).collect(),
+        ..About::default()
+    };
+    let store = Faulty {
+        fates,
+        ..Faulty::default()
+    };
+    let mut recorder = Recorder::new(store, about, Keep::Usual);
+    let mut is_stopped = false;
+    let mut recorded = Vec::new();
+    for (index, made) in all.iter().enumerate() {
+        let mut figures = Figures::new();
+        figures::set(&mut figures, b"", b"index", Figure::Number(index as u64));
+        let notices = recorder.record(time(index), &snapshot(made), &figures, &Happened::default(), false);
+        for notice in notices {
+            match notice {
+                Notice::Stopped(_) => is_stopped = true,
+                Notice::GoesOn(_) => is_stopped = false,
+                notice => panic!("{notice:?}"),
+            }
+        }
+        recorded.push(!is_stopped);
+    }
+    (std::mem::take(recorder.store()), recorded)
+}
+
+/// The first file of the finest tier.
+fn full(store: &Faulty) -> &[u8] {
+    let mut files = store.files.iter();
+    let file = files.find(|(name, _)| name.starts_with("full"));
+    &file.expect("a file").1.all
+}
+
+fn samples() -> impl Strategy<Value = Vec<Vec<Made>>> {
+    // Few numbers and starts, so that processes stay, end, and get the number of another.
+    let made = proptest::collection::btree_map(1..12_u32, (0..2_u64, 0..1_000_u64, 0..4_u8), 0..8);
+    let sample = made.prop_map(|made| {
+        made.into_iter()
+            .map(|(pid, (start, used, name))| (pid, start, used, name))
+            .collect()
+    });
+    proptest::collection::vec(sample, 1..40)
+}
+
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        6 => Just(Fate::Fine),
+        1 => any::<u8>().prop_map(Fate::NoSpace),
+        1 => Just(Fate::ReadOnly),
+        1 => Just(Fate::NotSynced),
+    ];
+    proptest::collection::vec(fate, 0..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Check that every sample that is said to be recorded survives failures of writing and a loss of
+    /// power, and that everything that is read is as it was recorded.
+    #[test]
+    fn what_was_recorded_survives(all in samples(), fates in fates(), keeps: u8) {
+        let (store, recorded) = record(&all, fates);
+        let mut found = BTreeMap::new();
+        for (name, bytes) in &store.files {
+            // Of what was not synchronised, a part is there.
+            let rest = bytes.all.len().saturating_sub(bytes.synced);
+            let len = bytes.synced.min(bytes.all.len()) + rest * usize::from(keeps) / 256;
+            for (time, tasks, figure) in read(&bytes.all[..len]) {
+                if name.starts_with("full") {
+                    found.insert(time.wall_ns, (tasks, figure));
+                }
+            }
+        }
+        for (index, made) in all.iter().enumerate() {
+            match found.get(&time(index).wall_ns) {
+                Some((tasks, figure)) => {
+                    prop_assert_eq!(tasks, &said(&snapshot(made)));
+                    prop_assert_eq!(*figure, Some(index as u64));
+                }
+                // The failure may be in another tier: the sample is then not said to be recorded.
+                None => prop_assert!(!recorded[index], "sample {index}"),
+            }
+        }
+    }
+
+    /// Check that a flipped bit costs nothing before it, and nothing of other files, and that nothing
+    /// is read that was not recorded; and the same of a file that is cut off.
+    #[test]
+    fn damage_is_seen(all in samples(), at: prop::sample::Index, bit in 0..8_u8, is_cut: bool) {
+        let (store, _) = record(&all, Vec::new());
+        let bytes = &store.files.iter().find(|(name, _)| name.starts_with("full")).expect("a file").1.all;
+        let whole = read(bytes);
+        prop_assert_eq!(whole.len(), all.len());
+        let at = at.index(bytes.len());
+        let mut damaged = bytes.to_vec();
+        if is_cut {
+            damaged.truncate(at);
+        } else {
+            damaged[at] ^= 1 << bit;
+        }
+        let after = read(&damaged);
+        prop_assert_eq!(&whole[..after.len()], &after[..]);
+        let before = read(&bytes[..at]);
+        prop_assert!(after.len() >= before.len());
+        prop_assert!(after.len() < whole.len() || is_cut && at == bytes.len());
+    }
+
+    /// Check that any bytes behind what every segment begins with are refused or read.
+    #[test]
+    fn any_bytes_end(bytes: Vec<u8>, len in 0..400_usize) {
+        let (store, _) = record(&[vec![(1, 1, 1, 1)], vec![(1, 1, 2, 1)]], Vec::new());
+        let real = &store.files.values().next().expect("a file").all;
+        let mut made = real[..len.min(real.len())].to_vec();
+        made.extend_from_slice(&bytes);
+        read(&made);
+        read(&bytes);
+    }
+}
+
+/// Check that a file that ends within a sample says so, and what is behind its last sample is not
+/// missed.
+#[test]
+fn torn_ends_are_told() {
+    let (store, _) = record(&[vec![(1, 1, 1, 1)], vec![(1, 1, 2, 1)]], Vec::new());
+    let bytes = full(&store);
+    let mut decoder = Decoder::open(bytes[..bytes.len() - 1].to_vec()).unwrap().unwrap();
+    assert_eq!(decoder.advance(), Ok(None));
+    assert!(matches!(decoder.advance(), Ok(Some(End::Torn(bytes))) if bytes > 0));
+    let mut decoder = Decoder::open(bytes.to_vec()).unwrap().unwrap();
+    assert_eq!(
+        (decoder.advance(), decoder.advance(), decoder.advance()),
+        (Ok(None), Ok(None), Ok(Some(End::Whole)))
+    );
+}
+
+/// Check that the last part of a file system is left alone, that it is said once, and that recording
+/// goes on when there is room.
+#[test]
+fn the_last_part_is_left_to_others() {
+    let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
+    let (tasks, figures, happened) = (snapshot(&[(1, 1, 1, 1)]), Figures::new(), Happened::default());
+    let sample =
+        |recorder: &mut Recorder<Faulty>, index| recorder.record(time(index), &tasks, &figures, &happened, false);
+    assert_eq!(sample(&mut recorder, 0), []);
+    recorder.store().is_full = true;
+    let before = recorder.bytes_written();
+    assert!(matches!(&sample(&mut recorder, 1)[..], [Notice::Stopped(reason)] if reason.contains("5 %")));
+    assert_eq!((sample(&mut recorder, 2), recorder.bytes_written()), (vec![], before));
+    recorder.store().is_full = false;
+    assert_eq!(sample(&mut recorder, 3), [Notice::GoesOn(2)]);
+    assert!(recorder.bytes_written() > before);
+}
+
+/// Check that a clock that is set begins new files, also one that is set back to a moment that was
+/// recorded.
+#[test]
+fn clocks_may_be_set() {
+    let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
+    let (tasks, figures, happened) = (snapshot(&[(1, 1, 1, 1)]), Figures::new(), Happened::default());
+    recorder.record(time(0), &tasks, &figures, &happened, false);
+    let set = Time {
+        wall_ns: time(0).wall_ns,
+        ..time(1)
+    };
+    let notices = recorder.record(set, &tasks, &figures, &happened, false);
+    assert_eq!(notices, [Notice::ClockSet(-5_000_000_000)]);
+    let full = recorder
+        .store()
+        .files
+        .keys()
+        .filter(|name| name.starts_with("full"))
+        .count();
+    assert_eq!(full, 2);
+}

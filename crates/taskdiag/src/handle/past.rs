@@ -1,0 +1,86 @@
+//! Answers from a recording in place of the kernel.
+
+use taskdiag_core::derived::{Context, Maker};
+use taskdiag_core::error::{Error, ErrorKind, Result};
+use taskdiag_core::field::{Field, Group};
+use taskdiag_core::query::{Query, Scope};
+use taskdiag_core::snapshot::Snapshot;
+
+use super::scope;
+
+/// What was recorded of a moment.
+pub trait Past: Send {
+    /// Puts every process of the moment into an empty snapshot, whose fields say what is asked for.
+    ///
+    /// # Errors
+    ///
+    /// If the recording can't be read.
+    fn read(&mut self, snapshot: &mut Snapshot) -> Result<()>;
+
+    /// What derived values depended on at the moment.
+    fn context(&self) -> Context<'_>;
+}
+
+/// Answers a query from a recording.
+///
+/// # Errors
+///
+/// As [`Handle::query`](super::Handle::query).
+pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+    scope::check(query)?;
+    if query.scope.is_threads() {
+        let message = "a recording has processes, not their threads: leave out the option that asks for threads";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let fields = query.fields_read();
+    snapshot.clear(fields | Field::Ppid | Field::StartNs);
+    past.read(snapshot)?;
+    snapshot.sort();
+    retain_scope(query, snapshot)?;
+    if fields.has_group(Group::Derived) {
+        derive(&past.context(), snapshot);
+    }
+    snapshot.fields = fields;
+    let has_rows = !snapshot.is_empty();
+    if let Some(filter) = &query.filter {
+        let mut counters = snapshot.counters;
+        snapshot.retain(|task| filter.admits(task, &mut counters));
+        snapshot.counters = counters;
+    }
+    snapshot.counters.tasks = snapshot.rows.len() as u64;
+    match query.scope {
+        Scope::Process(pid) if !has_rows => Err(Error::no_such_process(pid)),
+        _ => Ok(()),
+    }
+}
+
+/// Drops the processes that the query is not about.
+fn retain_scope(query: &Query, snapshot: &mut Snapshot) -> Result<()> {
+    match query.scope {
+        Scope::Process(asked) => snapshot.retain(|task| scope::pid(task) == asked),
+        Scope::Listed => scope::retain_listed(query, snapshot),
+        Scope::DescendantsOf(pid) => {
+            let descendants = scope::descendants(snapshot, pid)?;
+            snapshot.retain(|task| descendants.contains(&scope::identity(task)));
+        }
+        Scope::ChildrenOf(pid) => {
+            if !snapshot.rows.iter().any(|row| row.tid == pid) {
+                return Err(Error::no_such_process(pid));
+            }
+            scope::retain_children(query, snapshot);
+        }
+        Scope::Processes | Scope::Threads | Scope::ThreadsOf(_) | Scope::ThreadsOfListed => {}
+    }
+    Ok(())
+}
+
+/// Adds derived values.
+fn derive(context: &Context<'_>, snapshot: &mut Snapshot) {
+    let mut maker = Maker::default();
+    maker.begin(snapshot.fields);
+    let (mut records, mut offsets) = (Vec::new(), Vec::with_capacity(snapshot.rows.len()));
+    for task in snapshot.tasks() {
+        offsets.push(maker.put(&task, context, &mut records));
+    }
+    super::derived::attach(&records, &offsets, snapshot);
+}
