@@ -210,6 +210,49 @@ fn a_directory_has_one_recorder() {
     assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
 }
 
+/// Check that what ran and ended between two samples is there, as single events and in sums.
+#[test]
+fn short_lived_processes_are_recorded() {
+    let directory = Directory::new("events");
+    let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.3"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
+        sleep(Duration::from_millis(10));
+    }
+    let ended = Command::new("sh").args(["-c", "exit 77"]).spawn().expect("sh exists");
+    let pid = ended.id();
+    assert_eq!(ended.wait_with_output().expect("it ends").status.code(), Some(77));
+    let counted = samples_count(&directory);
+    while samples_count(&directory) < counted + 2 && Instant::now() < deadline {
+        sleep(Duration::from_millis(10));
+    }
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let run = run(&[
+        "events",
+        "--history",
+        directory.path(),
+        "--json",
+        "--kind",
+        "exit",
+        "--where",
+        &format!("pid == {pid}"),
+    ]);
+    let rows = rows(&run);
+    assert_eq!(rows.len(), 1, "{run:?}");
+    assert_eq!(
+        (&rows[0]["exit_code"], &rows[0]["comm"]),
+        (&Value::from(77), &Value::from("sh"))
+    );
+    let refused = common::run(&["events", "--history", directory.path(), "-p", "1"]);
+    assert_eq!(refused.code, Some(2));
+    let none = common::run(&["events", "--history", directory.path(), "--to", "2020-01-01"]);
+    assert!(
+        none.code == Some(2) && none.stderr.contains("nothing was recorded in that time"),
+        "{none:?}"
+    );
+}
+
 /// Check that secrets are not recorded: environments never, command lines not if that is asked for.
 #[test]
 fn secrets_are_left_out() {

@@ -84,6 +84,11 @@ impl Filter {
         }
     }
 
+    /// Whether it has to ask this machine about processes or cgroups.
+    pub fn looks_at_machine(&self) -> bool {
+        self.query.is_some() || self.cgroups.is_some()
+    }
+
     /// Finds the processes to watch. Events have to come already: who is born while this looks is
     /// found by one of both.
     pub fn find_family(&mut self) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 pub mod cgroups;
 mod filter;
 pub mod listener;
+mod recorded;
 pub mod stop;
 mod writer;
 
@@ -13,6 +14,7 @@ use taskdiag::events::{EventSource, Lost, Options};
 use taskdiag::{Absent, EventField, EventKind, Events};
 
 use crate::choice::Chosen;
+use crate::history::RangeOptions;
 use crate::listing::Formats;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::{Absences, Output};
@@ -38,7 +40,8 @@ use writer::Writer;
 #[command(after_help = "Examples:\n  \
     taskdiag events --kind exec\n  \
     taskdiag events -p $$ --for 60\n  \
-    taskdiag events -o pid,start_ns,exit_code,runtime_ns --kind exit --jsonl | jq …")]
+    taskdiag events -o pid,start_ns,exit_code,runtime_ns --kind exit --jsonl | jq …\n  \
+    taskdiag events --history /var/lib/taskdiag --from -2h --to -1h --kind exit")]
 pub struct Args {
     /// Only these kinds of events
     #[arg(long = "kind", value_enum, value_name = "KIND,…", value_delimiter = ',')]
@@ -54,6 +57,8 @@ pub struct Args {
     /// End after this time
     #[arg(long = "for", value_name = "SECONDS", value_parser = quantity::duration)]
     duration: Option<Duration>,
+    #[command(flatten)]
+    past: RangeOptions,
     /// Fields to show, in this order, or `all`; a plus in front adds to those shown without. See
     /// docs/events.md
     #[arg(short = 'o', long = "fields", value_name = "[+]FIELD,…", help_heading = "Output")]
@@ -117,6 +122,9 @@ fn chosen(lists: &[String]) -> Result<Chosen<EventField>, Failure> {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
+    if let Some(path) = args.past.history() {
+        return recorded::run(&args, path);
+    }
     let chosen = chosen(&args.fields)?;
     let mut filter = Filter::new(&args)?;
     let mut writer = Writer::new(&args, &chosen);

@@ -1,6 +1,7 @@
 //! Finding and reading the segments of a recording.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use taskdiag_history::decode::{Broken, Decoder, End};
@@ -78,6 +79,24 @@ impl Library {
     /// All segments.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The segments of the finest tier that may have something of a time.
+    pub fn in_times(&self, times: &Range<i64>) -> Vec<&Segment> {
+        let finest: Vec<&Segment> = self
+            .segments
+            .iter()
+            .filter(|segment| segment.tier.name == TIERS[0].name)
+            .collect();
+        let is_before = |index: usize| finest.get(index + 1).is_some_and(|next| next.begin_ns <= times.start);
+        let may_have = |&(index, segment): &(usize, &Segment)| segment.begin_ns < times.end && !is_before(index);
+        finest
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(may_have)
+            .map(|(_, segment)| segment)
+            .collect()
     }
 
     /// The directory.

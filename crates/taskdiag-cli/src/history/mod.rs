@@ -1,12 +1,13 @@
 //! Recordings that are looked at: the options `--history` and `--at`, and `taskdiag history`.
 
 mod export;
-mod library;
+pub mod library;
 mod overview;
 pub mod past;
 mod time;
 
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use taskdiag::Handle;
@@ -30,6 +31,33 @@ pub struct PastOptions {
     /// [default: the last one]
     #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
     at: Option<i64>,
+}
+
+/// Options of commands that can look at a time of a recording.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Recordings")]
+pub struct RangeOptions {
+    /// Look at a recording (`taskdiag record`), not at the machine
+    #[arg(long, value_name = "DIR")]
+    history: Option<PathBuf>,
+    /// From this time: 2026-11-23T03:12:00Z, "2026-11-23 03:12", 03:12, or -2h for so long ago
+    #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
+    from: Option<i64>,
+    /// Until before this time
+    #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
+    to: Option<i64>,
+}
+
+impl RangeOptions {
+    /// The directory of the recording, if one is to be looked at.
+    pub fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
+    }
+
+    /// The time, in nanoseconds since 1970.
+    pub fn times(&self) -> Range<i64> {
+        self.from.unwrap_or(i64::MIN)..self.to.unwrap_or(i64::MAX)
+    }
 }
 
 impl PastOptions {

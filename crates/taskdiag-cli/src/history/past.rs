@@ -155,6 +155,11 @@ impl Recorded {
         Ok(Recorded { decoder, moment })
     }
 
+    /// Lets what is written from now on be about this moment.
+    pub fn show(&self) {
+        *SHOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(self.moment.clone());
+    }
+
     /// Reads the next sample.
     pub fn advance(&mut self) -> Result<Option<End>, String> {
         let end = self.decoder.advance().map_err(|broken| broken.to_string())?;
@@ -176,9 +181,9 @@ impl Recorded {
 
     /// The sample that was read last. What is written from now on is about that moment.
     pub fn new(decoder: Decoder) -> Result<Recorded, Damage> {
-        let moment = Arc::new(Moment::new(&decoder)?);
-        *SHOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(moment.clone());
-        Ok(Recorded { decoder, moment })
+        let recorded = Recorded::quiet(decoder)?;
+        recorded.show();
+        Ok(recorded)
     }
 }
 

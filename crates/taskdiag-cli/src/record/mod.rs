@@ -16,7 +16,7 @@ use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::add_answers;
-use taskdiag_history::figures::Figures;
+use taskdiag_history::figures::{self, Figure, Figures};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
 use taskdiag_history::About;
@@ -218,6 +218,10 @@ impl Recording {
         self.names.add_to(&mut figures);
         machine::add(&mut figures);
         add_answers(&self.snapshot, &mut figures);
+        if let Some(tally) = &self.tally {
+            let source = Figure::Text(tally.source().to_string().into_bytes().into());
+            figures::set(&mut figures, b"sources", b"events", source);
+        }
         self.cgroups
             .add(&self.snapshot, &self.handle, time.boot_ns, &mut figures);
         let happened = self.tally.as_mut().map(Tally::take).unwrap_or_default();

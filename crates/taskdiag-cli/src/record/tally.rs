@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use taskdiag::events::Options;
+use taskdiag::events::{EventSource, Options};
 use taskdiag::{Event, EventKind, Events, Field, Value};
 use taskdiag_history::events::{Happened, Sum};
 
@@ -42,6 +42,11 @@ impl Tally {
             born: HashSet::new(),
             lost: 0,
         })
+    }
+
+    /// Where the events come from.
+    pub fn source(&self) -> EventSource {
+        self.events.source()
     }
 
     /// Counts what comes in the next time, or until it is time to end.
