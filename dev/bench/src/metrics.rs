@@ -277,7 +277,7 @@ fn targets(figures: &[Figures]) -> Table {
     ] {
         let pairs = of(theirs).iter().zip(of(ours));
         let ratios: Vec<f64> = pairs.map(|(theirs, ours)| theirs / ours).collect();
-        let wanted = bound.as_ref().map_or_else(|| "–".to_owned(), Bound::text);
+        let wanted = bound.map_or_else(|| "–".to_owned(), Bound::text);
         if ratios.is_empty() {
             table.row([
                 claim.to_owned(),
