@@ -1,8 +1,7 @@
 //! What the header says of the machine: the texts of `/proc` that are not about single processes.
 
 use std::fs;
-
-use taskdiag::memory::system::MemInfo;
+use std::io;
 
 /// What the processors did, in clock ticks since boot (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +110,38 @@ impl Stat {
             }
         }
         stat
+    }
+}
+
+/// The numbers of `/proc/meminfo` (proc_meminfo(5)), in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemInfo(Vec<(String, u64)>);
+
+impl MemInfo {
+    /// Reads `/proc/meminfo`.
+    pub fn read() -> io::Result<MemInfo> {
+        Ok(MemInfo::parse(&fs::read("/proc/meminfo")?))
+    }
+
+    /// Parses the lines that are numbers of KiB. Other lines are left out.
+    pub fn parse(text: &[u8]) -> MemInfo {
+        let text = String::from_utf8_lossy(text);
+        let line = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+            Some((name.to_owned(), kib.checked_mul(1024)?))
+        };
+        MemInfo(text.lines().filter_map(line).collect())
+    }
+
+    /// All numbers, in the order of the file.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), *bytes))
+    }
+
+    /// A number by its name, such as `Cached`, in bytes.
+    pub fn bytes(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
     }
 }
 
@@ -250,6 +281,19 @@ mod tests {
         assert_eq!(stat.each.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(stat.each[1].1.other, 7);
         assert_eq!(Stat::parse("cpu\ncpux 1 2 3 4\n\n"), Stat::default());
+    }
+
+    /// Check that a number is found by its whole name, and that a line without a number of KiB is
+    /// left out.
+    #[test]
+    fn numbers_have_names() {
+        let info = MemInfo::parse(
+            b"SwapCached:  2 kB\nCached:         1590123 kB\nA: 1\nB: 99999999999999999999 kB\n\xff: 1 kB\n",
+        );
+        assert_eq!(info.bytes("Cached"), Some(1_590_123 * 1024));
+        for name in ["Swap", "A", "B", "C"] {
+            assert_eq!(info.bytes(name), None, "{name}");
+        }
     }
 
     /// Check that parts add up to one, that a counter that falls has not grown, and that no time is

@@ -97,7 +97,7 @@
 //! - [`files`]: what processes have open.
 //! - [`sockets`]: the sockets of the machine, and who has them.
 //! - [`maps`]: mappings of processes, and the file that an address belongs to.
-//! - [`memory`]: budgets for what takes long to add up (PSS), and where the machine's memory is.
+//! - [`memory`]: what memory really costs (PSS), and budgets for adding that up.
 //! - [`pagecache`]: how much of files is in memory.
 //! - [`events`]: processes as they start, execute programs, and end.
 //! - [`pin`]: BPF programs that are loaded once for many processes.

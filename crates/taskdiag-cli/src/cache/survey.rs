@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use taskdiag::memory::system::MemInfo;
 use taskdiag::pagecache::processes::{self, Finder, Held};
 use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Walk};
 use taskdiag::{Absent, Error, ErrorKind};
@@ -19,6 +18,7 @@ use super::names::Names;
 use super::report::{Cached, Report, Style};
 use super::row::{Column, Entry};
 use super::Args;
+use crate::host::MemInfo;
 use crate::outcome::{counted, message, no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::{people, text, Key as _};
 

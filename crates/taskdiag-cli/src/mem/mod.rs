@@ -1,5 +1,6 @@
 //! `taskdiag mem`.
 
+mod account;
 mod progress;
 mod report;
 mod sums;

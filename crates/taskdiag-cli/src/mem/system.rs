@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use taskdiag::memory::system::{Account, Line, MemInfo, Processes};
 use taskdiag::{Absent, Field, Fields, Kind, Query, Value};
 
+use super::account::{Account, Line, Processes};
 use super::{progress, Args};
+use crate::host::MemInfo;
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::Cells;
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
     // This is read after the processes, so that what they freed meanwhile counts as free.
-    let info = MemInfo::read()?;
+    let info = MemInfo::read().map_err(|error| Failure::Unanswered(format!("/proc/meminfo: {error}")))?;
     drop(shown);
 
     let mut missing = Absences::new();

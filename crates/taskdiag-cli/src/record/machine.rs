@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use taskdiag::memory::system::MemInfo;
+use crate::host::MemInfo;
 use taskdiag::Handle;
 use taskdiag_history::figures::{self, Figure, Figures};
 

@@ -26,12 +26,10 @@
 //!   not changed is not walked again until the values are [`Budget::max_age`] old.
 //!   [`Field::RollupAgeNs`] has their age.
 //!
-//! `docs/memory.md` has measurements, and says how wrong remembered values can be. [`system`]
-//! accounts for the memory of the whole machine.
+//! `docs/memory.md` has measurements, and says how wrong remembered values can be.
 
 mod job;
 mod price;
-pub mod system;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,80 +1,21 @@
 //! Where the machine's memory is: the proportional sizes of processes, the page cache and the
 //! kernel's own memory, which add up to `MemTotal`.
-//!
-//! ```
-//! use taskdiag::memory::system::{Account, MemInfo, Processes};
-//! use taskdiag::{Field, Handle, Query};
-//!
-//! let mut processes = Processes::default();
-//! let query = Query::processes().fields(Field::PssAnonBytes | Field::PssFileBytes | Field::PssShmemBytes);
-//! for task in &Handle::new().query(&query)? {
-//!     processes.pss_anon_bytes += task.pss_anon_bytes().unwrap_or(0);
-//!     processes.pss_file_bytes += task.pss_file_bytes().unwrap_or(0);
-//!     processes.pss_shmem_bytes += task.pss_shmem_bytes().unwrap_or(0);
-//! }
-//! let account = Account::new(&MemInfo::read()?, &processes).ok_or("no MemTotal")?;
-//! for line in account.lines.iter().filter(|line| line.part_of.is_empty()) {
-//!     println!("{:>14} {}: {}", line.bytes, line.name, line.meaning);
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
-use std::fs;
-
-use taskdiag_core::error::{Error, Result};
-
-/// The numbers of `/proc/meminfo` (proc_meminfo(5)), in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemInfo(Vec<(String, u64)>);
-
-impl MemInfo {
-    /// Reads `/proc/meminfo`.
-    ///
-    /// # Errors
-    ///
-    /// If it can't be read.
-    pub fn read() -> Result<MemInfo> {
-        let text = fs::read("/proc/meminfo").map_err(|error| Error::io("/proc/meminfo", error))?;
-        Ok(MemInfo::parse(&text))
-    }
-
-    /// Parses the lines that are numbers of KiB. Other lines are left out.
-    fn parse(text: &[u8]) -> MemInfo {
-        let text = String::from_utf8_lossy(text);
-        let line = |line: &str| {
-            let (name, value) = line.split_once(':')?;
-            let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
-            Some((name.to_owned(), kib.checked_mul(1024)?))
-        };
-        MemInfo(text.lines().filter_map(line).collect())
-    }
-
-    /// All numbers, in the order of the file.
-    #[doc(hidden)]
-    pub fn entries(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, bytes)| (name.as_str(), *bytes))
-    }
-
-    /// A number by its name, such as `Cached`, in bytes.
-    pub fn bytes(&self, name: &str) -> Option<u64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes)
-    }
-}
+use crate::host::MemInfo;
 
 /// The proportional sizes of all processes, added up, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// Anonymous memory: [`Field::PssAnonBytes`](crate::Field::PssAnonBytes).
+    /// Anonymous memory: [`Field::PssAnonBytes`](taskdiag::Field::PssAnonBytes).
     pub pss_anon_bytes: u64,
-    /// Page cache of mapped files: [`Field::PssFileBytes`](crate::Field::PssFileBytes).
+    /// Page cache of mapped files: [`Field::PssFileBytes`](taskdiag::Field::PssFileBytes).
     pub pss_file_bytes: u64,
-    /// Mapped shared memory and tmpfs: [`Field::PssShmemBytes`](crate::Field::PssShmemBytes).
+    /// Mapped shared memory and tmpfs: [`Field::PssShmemBytes`](taskdiag::Field::PssShmemBytes).
     pub pss_shmem_bytes: u64,
 }
 
 /// One line of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Line {
     /// The name, with its unit: a key in reports.
     pub name: &'static str,
@@ -88,7 +29,6 @@ pub struct Line {
 
 /// Where memory is. The lines that are not part of another line add up to the total exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Account {
     /// `MemTotal`, in bytes.
     pub total_bytes: u64,
@@ -236,19 +176,6 @@ mod tests {
             ("unexplained_bytes", 257),
         ] {
             assert_eq!(bytes(&account, name), kib, "{name}");
-        }
-    }
-
-    /// Check that a number is found by its whole name, and that a line without a number of KiB is
-    /// left out.
-    #[test]
-    fn numbers_have_names() {
-        let info = MemInfo::parse(
-            b"SwapCached:  2 kB\nCached:         1590123 kB\nA: 1\nB: 99999999999999999999 kB\n\xff: 1 kB\n",
-        );
-        assert_eq!(info.bytes("Cached"), Some(1_590_123 * 1024));
-        for name in ["Swap", "A", "B", "C"] {
-            assert_eq!(info.bytes(name), None, "{name}");
         }
     }
 
