@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use taskdiag::pagecache::processes::Finder;
-use taskdiag::pagecache::{residency, ByteRange, Seen, Source};
+use taskdiag::pagecache::{residency, ByteRange, Finder, Seen, Source};
 use taskdiag::{Handle, Query};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -184,5 +184,5 @@ const _: () = {
     is_send::<pagecache::Walk>();
     is_sync::<pagecache::Walk>();
     is_send::<pagecache::Seen>();
-    is_send::<pagecache::processes::Finder>();
+    is_send::<pagecache::Finder>();
 };

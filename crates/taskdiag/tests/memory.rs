@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use taskdiag::pagecache::{mincore, residency, ByteRange};
+use taskdiag::pagecache::{residency, ByteRange, Source};
 use taskdiag::{Field, Fields, Query, Snapshot, Value};
 use taskdiag_testkit::{child, handle, test_name, SOURCES};
 use taskdiag_zoo::{Churn, Farm};
@@ -121,7 +121,9 @@ fn residency_allocates_nothing() {
     let count = allocations(|| {
         for range in [ByteRange::ALL, part] {
             pages += residency(&file, range).map_or(0, |answer| answer.cached_pages);
-            pages += mincore(&file, range).unwrap_or(0);
+            pages += Source::Mincore
+                .ask(&file, range)
+                .map_or(0, |usage| usage.cached_pages());
         }
     });
     assert_eq!(count, 0);

@@ -4,8 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 use taskdiag::maps::{Filter, Machine, Maps, Normalizer, Source, Wants};
-use taskdiag::pagecache::processes::Finder;
-use taskdiag::pagecache::{self, ByteRange, Seen};
+use taskdiag::pagecache::{self, ByteRange, Finder, Seen};
 use taskdiag::{Absent, ErrorKind};
 use taskdiag_testkit::animal;
 

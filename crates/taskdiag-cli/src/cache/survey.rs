@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use taskdiag::pagecache::processes::{self, Finder, Held};
-use taskdiag::pagecache::{Found, Quantity, Seen, Source, Totals, Walk};
+use taskdiag::pagecache::{Finder, Found, Held, Quantity, Seen, Source, Totals, Walk};
 use taskdiag::{Absent, Error, ErrorKind};
 
 use super::directories::Directories;
@@ -205,7 +204,7 @@ impl Survey {
 
     /// Asks about the files of all processes that the caller may see.
     pub fn all_processes(&mut self) -> Result<(), Failure> {
-        for pid in processes::all()? {
+        for pid in Finder::pids()? {
             if !self.goes_on() {
                 break;
             }

@@ -89,8 +89,7 @@ impl Run {
 ///
 /// # Errors
 ///
-/// As [`cachestat`](super::cachestat) and [`mincore()`](super::mincore()). `each` may have been
-/// called before.
+/// As [`Source::ask`]. `each` may have been called before.
 pub fn map(source: Source, file: impl AsFd, range: ByteRange, grain: u64, each: &mut dyn FnMut(Run)) -> Result<()> {
     let file: BorrowedFd<'_> = file.as_fd();
     let page_size = page_size();

@@ -1,10 +1,9 @@
 //! mincore(2), without its false answers.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
-use taskdiag_core::error::Result;
 use taskdiag_sys::pagecache::Mapping;
 
 use super::{page_size, ByteRange, Refusal};
@@ -21,22 +20,7 @@ const BEYOND: u64 = 1 << 30;
 
 const HUGETLBFS_MAGIC: u64 = 0x958458f6;
 
-/// Counts the cached pages of a file in the part that `range` touches, up to the end of the file:
-/// mincore(2), which maps the file and answers with a byte for each page. The file must be open for
-/// reading.
-///
-/// Unlike cachestat, it counts a page only once it has been read. It does not know which pages are
-/// dirty, being written, or were evicted.
-///
-/// # Errors
-///
-/// [`Denied`](crate::ErrorKind::Denied) if the caller may not change the file (Linux 5.2),
-/// [`Unsupported`](crate::ErrorKind::Unsupported) on hugetlbfs,
-/// [`System`](crate::ErrorKind::System) if the file can't be mapped.
-pub fn mincore(file: impl AsFd, range: ByteRange) -> Result<u64> {
-    Ok(cached_pages(file.as_fd(), range)?)
-}
-
+/// Counts the cached pages of a file in the part that `range` touches, up to the end of the file.
 pub(super) fn cached_pages(file: BorrowedFd<'_>, range: ByteRange) -> std::result::Result<u64, Refusal> {
     if fstatfs(file)?.f_type as u64 == HUGETLBFS_MAGIC {
         return Err(Refusal::NoPageCache);

@@ -1,11 +1,11 @@
 //! The page cache of files: how much of them is cached, dirty, being written back, or was evicted.
 //!
-//! [`cachestat`] is the kernel's own call (Linux 6.5), with its exact semantics. [`mincore()`] is
-//! what older kernels have: it knows which pages are cached, and nothing else. [`Source`] chooses
-//! between them: mincore only where cachestat does not exist, never where it was denied.
-//! [`residency`] is the question of a database: how much of this file, or of this part of it, is in
-//! memory? It takes two system calls and allocates nothing. [`Walk`] asks about whole trees,
-//! [`map`] about the parts of a file, and [`processes`] finds the files that processes hold.
+//! cachestat(2) is the kernel's own call (Linux 6.5). mincore(2) is what older kernels have: it
+//! knows which pages are cached, and nothing else. [`Source`] asks one of them, and chooses between
+//! them: mincore only where cachestat does not exist, never where it was denied. [`residency`] is
+//! the question of a database: how much of this file, or of this part of it, is in memory? It takes
+//! two system calls and allocates nothing. [`Walk`] asks about whole trees, [`map`] about the parts
+//! of a file, and [`Finder`] finds the files that processes hold.
 //!
 //! ```
 //! use std::fs::File;
@@ -27,11 +27,12 @@
 //! Since Linux 6.14 (and 6.12.12, 6.13.1), cachestat takes the right to change the file: a
 //! descriptor that is open for writing, ownership of the file, `CAP_FOWNER`, or permission to write
 //! to it. mincore has taken that right since 5.2, but without it it answers "all resident" rather
-//! than "no". [`mincore()`] notices that, and fails with [`Denied`](crate::ErrorKind::Denied).
+//! than "no". [`Source::Mincore`] notices that, and fails with
+//! [`Denied`](crate::ErrorKind::Denied).
 
 mod map;
 mod mincore;
-pub mod processes;
+mod processes;
 mod walk;
 
 use std::fmt;
@@ -46,7 +47,7 @@ use taskdiag_core::support::Fact;
 use taskdiag_sys::pagecache as sys;
 
 pub use map::{map, Run, State};
-pub use mincore::mincore;
+pub use processes::{Finder, Held};
 pub use walk::{Directory, Failed, File, Found, Seen, Sum, Totals, Walk};
 
 /// A part of a file, in bytes. It stands for all pages that it touches.
@@ -65,11 +66,6 @@ impl ByteRange {
     pub fn new(offset: u64, len: u64) -> Option<ByteRange> {
         offset.checked_add(len)?;
         Some(ByteRange { offset, len })
-    }
-
-    /// Where it begins, in bytes.
-    pub fn offset(self) -> u64 {
-        self.offset
     }
 
     /// The pages that it touches of a file of this size in bytes: the index of the first, and how
@@ -112,23 +108,6 @@ impl AddAssign for Counts {
         self.evicted += other.evicted;
         self.recently_evicted += other.recently_evicted;
     }
-}
-
-/// Counts the pages of a file: cachestat(2), without flags, of which there are none (Linux 6.5).
-///
-/// The kernel looks, in this order, at the descriptor (`EBADF`; also for one opened with `O_PATH`),
-/// at the file system (`EOPNOTSUPP` for hugetlbfs), at the caller's rights (`EPERM`), and then
-/// counts (`mm/filemap.c`). It counts pages in any state between the first and the last that
-/// `range` touches, beyond the end of the file too. What has no page cache, such as a directory, a
-/// pipe, a socket or a device, has zero of everything: ask about regular files only.
-///
-/// # Errors
-///
-/// [`Denied`](ErrorKind::Denied) if the caller may not change the file,
-/// [`Unsupported`](ErrorKind::Unsupported) if the kernel has no such call or the file no page
-/// cache, [`System`](ErrorKind::System) otherwise.
-pub fn cachestat(file: impl AsFd, range: ByteRange) -> Result<Counts> {
-    Ok(Source::Cachestat.counts(file.as_fd(), range)?)
 }
 
 /// Why the kernel does not answer about the page cache of a file. Walks meet many of these, so they
@@ -236,9 +215,20 @@ impl fmt::Display for Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// cachestat(2) (Linux 6.5).
+    /// cachestat(2), without flags, of which there are none (Linux 6.5).
+    ///
+    /// The kernel looks, in this order, at the descriptor (`EBADF`; also for one opened with
+    /// `O_PATH`), at the file system (`EOPNOTSUPP` for hugetlbfs), at the caller's rights
+    /// (`EPERM`), and then counts (`mm/filemap.c`). It counts pages in any state between the first
+    /// and the last that the range touches, beyond the end of the file too. What has no page cache,
+    /// such as a directory, a pipe, a socket or a device, has zero of everything: ask about regular
+    /// files only.
     Cachestat,
-    /// mincore(2), which knows what is cached, and nothing else.
+    /// mincore(2), which maps the file and answers with a byte for each page, up to the end of the
+    /// file. The file must be open for reading.
+    ///
+    /// It knows which pages are cached, not which are dirty, being written, or were evicted. Unlike
+    /// cachestat, it counts a page only once it has been read.
     Mincore,
 }
 
@@ -293,7 +283,11 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`cachestat`] and [`mincore()`].
+    /// - [`Denied`](ErrorKind::Denied) if the caller may not change the file (of mincore, since
+    ///   Linux 5.2; see above).
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the kernel has no such call, or the file no page
+    ///   cache that it counts (hugetlbfs).
+    /// - [`System`](ErrorKind::System) otherwise, such as a file that can't be mapped.
     pub fn ask(self, file: impl AsFd, range: ByteRange) -> Result<Usage> {
         let counts = self.counts(file.as_fd(), range)?;
         Ok(Usage { source: self, counts })
@@ -371,7 +365,7 @@ impl Residency {
 ///
 /// # Errors
 ///
-/// As [`cachestat`] and [`mincore()`].
+/// As [`Source::ask`].
 pub fn residency(file: impl AsFd, range: ByteRange) -> Result<Residency> {
     let file = file.as_fd();
     let size = rustix::fs::fstat(file).map_err(Refusal::from)?.st_size as u64;
@@ -412,7 +406,7 @@ mod tests {
     #[test]
     fn ranges_touch_whole_pages() {
         let page = page_size();
-        assert_eq!(ByteRange::new(u64::MAX, 0).map(ByteRange::offset), Some(u64::MAX));
+        assert_eq!(ByteRange::new(u64::MAX, 0).map(|range| range.offset), Some(u64::MAX));
         assert_eq!(ByteRange::new(u64::MAX, 1), None);
         let pages = |offset, len, size| ByteRange::new(offset, len).expect("a range").pages(size);
         assert_eq!(pages(0, 0, 0), (0, 0));

@@ -62,6 +62,12 @@ impl Finder {
         }
     }
 
+    /// The ids of all processes.
+    #[doc(hidden)]
+    pub fn pids() -> Result<Vec<u32>, Error> {
+        procfs::pids()
+    }
+
     /// Calls `each` with the regular files that a process has open or mapped and that were not seen
     /// before.
     ///
@@ -93,12 +99,6 @@ impl Finder {
         holder.open_files().map_err(about)?;
         holder.mapped_files().map_err(about)
     }
-}
-
-/// The ids of all processes.
-#[doc(hidden)]
-pub fn all() -> Result<Vec<u32>, Error> {
-    procfs::pids()
 }
 
 struct Holder<'a> {

@@ -19,9 +19,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use taskdiag::pagecache::processes::{Finder, Held};
 use taskdiag::pagecache::{
-    cachestat, map, mincore, residency, ByteRange, Counts, Found, Quantity, Seen, Source, State, Totals, Walk,
+    map, residency, ByteRange, Counts, Finder, Found, Held, Quantity, Seen, Source, State, Totals, Walk,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
@@ -151,6 +150,17 @@ fn resident(file: &File, pages: u64) -> Vec<bool> {
 
 const NO_SUCH_CALL: &str = "this kernel does not have the system call that asks about the page cache";
 const NO_PAGE_CACHE: &str = "the file system does not use the page cache";
+
+/// The five counts of cachestat(2).
+fn cachestat(file: impl AsFd, range: ByteRange) -> taskdiag::Result<Counts> {
+    let usage = Source::Cachestat.ask(file, range)?;
+    Ok(usage.counts().expect("all counts"))
+}
+
+/// The cached pages that mincore(2) counts.
+fn mincore(file: impl AsFd, range: ByteRange) -> taskdiag::Result<u64> {
+    Ok(Source::Mincore.ask(file, range)?.cached_pages())
+}
 
 /// The error of something unsupported, as text.
 fn refusal<T: std::fmt::Debug>(answer: taskdiag::Result<T>) -> String {

@@ -10,7 +10,7 @@ mod targets;
 use std::fs;
 use std::time::Instant;
 
-use taskdiag::pagecache::{cachestat, residency, ByteRange, Found, Seen, Source, Walk};
+use taskdiag::pagecache::{residency, ByteRange, Found, Seen, Source, Walk};
 
 use crate::commands::Program::{Named, Taskdiag};
 use crate::contenders::{call, command, Contender, Lists, Run, Runner};
@@ -83,7 +83,7 @@ use Lists::Anything;
 #[rustfmt::skip]
 pub const ALL: &[Contender] = &[
     call("sparse/library", Anything, "cachestat of an open file",
-        || library("sparse")),
+        || ask_again("sparse", Source::Cachestat)),
     call("sparse/residency", Anything, "residency of an open file, in parts of the whole",
         || residency_of("sparse")),
     command("sparse/taskdiag", Anything, "taskdiag cache sparse", Taskdiag, &["cache", "sparse"]),
@@ -93,7 +93,7 @@ pub const ALL: &[Contender] = &[
     command("sparse/vmtouch-window", Anything, "vmtouch -p 0-16G sparse", Named("vmtouch"), &["-p", "0-16G", "sparse"]),
 
     call("big/library", Anything, "cachestat of an open file",
-        || library("big")),
+        || ask_again("big", Source::Cachestat)),
     call("big/library-mincore", Anything, "the library's mincore of an open file",
         || ask_again("big", Source::Mincore)),
     command("big/taskdiag", Anything, "taskdiag cache big", Taskdiag, &["cache", "big"]),
@@ -134,15 +134,6 @@ pub const ALL: &[Contender] = &[
 ];
 
 /// Asks about all of an open file.
-fn library(name: &str) -> Result<Runner> {
-    let file = fs::File::open(name)?;
-    Ok(Box::new(move || {
-        let start = Instant::now();
-        cachestat(&file, ByteRange::ALL)?;
-        Ok(Run::new(start.elapsed(), 1))
-    }))
-}
-
 fn ask_again(name: &str, source: Source) -> Result<Runner> {
     let file = fs::File::open(name)?;
     Ok(Box::new(move || {
