@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Group, Kind, Value};
+use taskdiag_core::field::{files_of, Files};
 use taskdiag_core::proc_values::{self, Coverage};
 
 use crate::listing::{Format, Formats};
@@ -110,12 +111,33 @@ fn cell(field: &Field, index: usize) -> Cell<'_> {
         info.kind.as_str(),
         origin(*field),
         info.since,
-        info.access(),
+        access(*field),
         info.meaning,
     ];
     match parts[index] {
         "" => Err("none"),
         text => Ok(Value::Text(text.as_bytes())),
+    }
+}
+
+/// What a caller needs to see the field of another user's task in `/proc`: nothing, `trace` (the
+/// right to trace it), or `nice` (`CAP_SYS_NICE`).
+fn access(field: Field) -> &'static str {
+    const TRACE: Files = Files::NS
+        .union(Files::IO)
+        .union(Files::ENVIRON)
+        .union(Files::PERSONALITY)
+        .union(Files::EXE)
+        .union(Files::CWD)
+        .union(Files::ROOT)
+        .union(Files::SMAPS_ROLLUP);
+    let files = files_of(field);
+    if TRACE.contains(files) && !files.is_empty() || field.info().kind == Kind::Address {
+        "trace"
+    } else if files == Files::TIMERSLACK_NS {
+        "nice"
+    } else {
+        ""
     }
 }
 
@@ -245,11 +267,8 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
             out,
             "| name | values | {place} | since | access | meaning |\n|---|---|---|---|---|---|"
         )?;
-        for info in Field::ALL
-            .iter()
-            .map(|field| field.info())
-            .filter(|info| info.group == group)
-        {
+        for &field in Field::ALL.iter().filter(|field| field.group() == group) {
+            let info = field.info();
             write!(out, "| `{}` |", info.name)?;
             let place = match info.made_of {
                 [] => info.origin.to_owned(),
@@ -259,7 +278,7 @@ fn as_markdown(out: &mut Vec<u8>) -> std::io::Result<()> {
                     .collect::<Vec<_>>()
                     .join(", "),
             };
-            for part in [info.kind.as_str(), &place, info.since, info.access(), info.meaning] {
+            for part in [info.kind.as_str(), &place, info.since, access(field), info.meaning] {
                 match part {
                     "" => out.extend_from_slice(b" |"),
                     part => write!(out, " {} |", part.replace('|', "\\|"))?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::budget::Budget;
-use crate::field::{Field, Fields, Group};
+use crate::field::{with_made_of, Field, Fields, Group, Groups};
 use crate::filter::Filter;
 
 /// Which tasks a query is about. Ids are those of the caller's pid namespace.
@@ -204,9 +204,9 @@ impl Query {
         if self.changed {
             fields |= Field::StartNs | Field::UtimeNs | Field::StimeNs;
         }
-        if fields.groups().contains(Group::Rollup) {
+        if Groups::of(fields).contains(Group::Rollup) {
             fields |= self.budget.fields();
         }
-        fields.with_made_of()
+        with_made_of(fields)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use taskdiag_core::absent::Absent;
-use taskdiag_core::field::{Fields, Group};
+use taskdiag_core::field::{Fields, Group, Groups};
 use taskdiag_core::snapshot::{Indexer, Snapshot, SourceId};
 
 use crate::about::{self, About};
@@ -194,7 +194,7 @@ impl Decoder {
     ///
     /// If a row has a text that is not there.
     pub fn tasks_into(&self, figures: &Figures, snapshot: &mut Snapshot) -> Result<(), Damage> {
-        let asked: Fields = snapshot.fields.without_group(Group::Derived);
+        let asked: Fields = snapshot.fields.without(Fields::of_group(Group::Derived));
         let missing = asked.without(self.fields);
         let mut rows: Vec<&Row> = self.table.rows().collect();
         rows.sort_unstable_by_key(|row| self.reading.tid(row));
@@ -206,7 +206,7 @@ impl Decoder {
         indexer
             .index(records, 0)
             .map_err(|_| Damage("a process makes no sense"))?;
-        for group in asked.groups().iter() {
+        for group in Groups::of(asked).iter() {
             snapshot.answers[group as usize] = Some(answer(figures, group));
         }
         for name in COUNTED {

@@ -221,8 +221,8 @@ fn observe() {
         others += 1;
         // The library reads these from /proc, with the client's own rights.
         let of_memory = Field::Cmdline | Field::Environ;
-        let fields = Fields::all().without(of_memory).without_group(Group::Text);
-        for field in fields.without_group(Group::Derived).iter() {
+        let fields = Fields::all().without(of_memory | Fields::of_group(Group::Text));
+        for field in fields.without(Fields::of_group(Group::Derived)).iter() {
             let value = task.value(field);
             let is_shown = observed.contains(&field.group()) && field != Field::TimerSlackNs;
             match value {

@@ -8,7 +8,7 @@ use taskdiag::{Event, EventField, EventKind, Kind, Value};
 use super::Args;
 use crate::choice::Chosen;
 use crate::listing::{Format, Machine};
-use crate::output::cell::{self, Cells};
+use crate::output::cell::{self, is_number, Cells};
 use crate::output::document::{counters, Document, Head};
 use crate::output::names::Names;
 use crate::output::people::Clock;
@@ -83,7 +83,7 @@ impl EventColumn {
 
     fn align(&self) -> Align {
         match self.show {
-            Show::Field(field) if field.kind().is_number() => Align::Right,
+            Show::Field(field) if is_number(field.kind()) => Align::Right,
             // Like a number, a time is never cut.
             Show::Time => Align::Right,
             _ => Align::Left,

@@ -13,7 +13,7 @@ use taskdiag::{Field, Fields, Query, Snapshot, Value};
 use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{say, Failure, Outcome};
-use crate::output::cell;
+use crate::output::cell::{self, is_number};
 use crate::output::descriptors::{self, Item, Shown as ShownValue};
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
@@ -179,7 +179,7 @@ impl Column {
 
     fn align(&self) -> Align {
         match self.show {
-            Show::Key(key) if !KEYS[key].kind.is_number() => Align::Left,
+            Show::Key(key) if !is_number(KEYS[key].kind) => Align::Left,
             Show::ObjectOrKind => Align::Left,
             _ => Align::Right,
         }

@@ -7,7 +7,7 @@ use taskdiag::{Field, Kind, Task, Value};
 use super::cell::Cell;
 use super::page::{Body, Part};
 use super::sections::{Section, Shape};
-use crate::output::cell::{formatted, Cells, Column};
+use crate::output::cell::{formatted, is_number, Cells, Column};
 use crate::output::descriptors::{self, Shown};
 use crate::output::named::{write_value, RowKey};
 use crate::output::table::{terminal_width, Align, Table};
@@ -244,7 +244,7 @@ fn of_values(values: &[Cell], keys: &[RowKey], look: Look) -> Table {
 }
 
 fn align(key: &RowKey) -> Align {
-    if key.kind.is_number() {
+    if is_number(key.kind) {
         Align::Right
     } else {
         Align::Left
@@ -275,7 +275,7 @@ pub fn texts(section: Section, rows: &[Vec<Cell>]) -> (Vec<(&'static str, bool)>
         String::from_utf8_lossy(&out).into_owned()
     };
     let of_row = |row: &Vec<Cell>| keys.iter().zip(row).map(|pair| text(row, pair)).collect();
-    let columns = keys.iter().map(|key| (key.name, key.kind.is_number()));
+    let columns = keys.iter().map(|key| (key.name, is_number(key.kind)));
     (columns.collect(), rows.iter().map(of_row).collect())
 }
 

@@ -38,6 +38,22 @@ pub enum Show {
     Command,
 }
 
+/// Whether values of a kind are numbers, which tables align on the right.
+pub fn is_number(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Id
+            | Kind::User
+            | Kind::GroupId
+            | Kind::Mode
+            | Kind::Count
+            | Kind::Signed
+            | Kind::Bytes
+            | Kind::Nanoseconds
+            | Kind::Percent
+    )
+}
+
 /// A column under a heading of its own.
 pub const fn label(heading: &'static str, show: Show) -> Column {
     Column { heading, show }
@@ -82,7 +98,7 @@ impl Column {
     /// The side on which it is aligned.
     pub fn align(&self) -> Align {
         match self.show {
-            Show::Field(field) if field.info().kind.is_number() => Align::Right,
+            Show::Field(field) if is_number(field.info().kind) => Align::Right,
             Show::Start | Show::Time => Align::Right,
             _ => Align::Left,
         }

@@ -5,10 +5,11 @@ use std::io;
 
 use taskdiag::{Kind, Value};
 
+use super::cell::{self, is_number};
 use super::document::{self, member, Document, Head, Sample};
 use super::format::Machine;
 use super::table::{terminal_width, Align, Table};
-use super::{cell, csv, json, people, text, Output};
+use super::{csv, json, people, text, Output};
 use crate::choice::{unknown, Chosen, SortBy};
 use crate::outcome::Failure;
 
@@ -144,7 +145,7 @@ pub fn write_table<'a>(
     header: bool,
 ) -> io::Result<()> {
     let align = |key: &RowKey| {
-        let is_right = key.kind.is_number() || key.kind == Kind::Address;
+        let is_right = is_number(key.kind) || key.kind == Kind::Address;
         if is_right {
             Align::Right
         } else {

@@ -14,6 +14,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
+use taskdiag_core::field::with_made_of;
 use taskdiag_history::directory::Keep;
 use taskdiag_history::encode::add_answers;
 use taskdiag_history::figures::{self, Figure, Figures};
@@ -132,7 +133,7 @@ fn query(args: &Args) -> Result<Query, Failure> {
         return Err(Failure::Unanswered(message.to_owned()));
     }
     // Derived values are made of the others when the recording is read.
-    fields = fields.with_made_of().without_group(Group::Derived);
+    fields = with_made_of(fields).without(Fields::of_group(Group::Derived));
     fields |= Field::StartNs | Field::Ppid | Field::Comm;
     names::NEEDED.into_iter().for_each(|field| fields.insert(field));
     if args.no_cmdline {
@@ -149,7 +150,7 @@ fn query(args: &Args) -> Result<Query, Failure> {
                     .max_age(Duration::from_secs(600)),
             );
         }
-        None => fields = fields.without_group(Group::Rollup),
+        None => fields = fields.without(Fields::of_group(Group::Rollup)),
     }
     Ok(query.fields(fields))
 }

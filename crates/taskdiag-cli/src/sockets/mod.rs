@@ -14,6 +14,7 @@ use taskdiag::{Field, Fields, Query, Snapshot};
 use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format, Formats};
 use crate::outcome::{Failure, Outcome};
+use crate::output::cell::is_number;
 use crate::output::descriptors::{self, Shown as ShownValue};
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
@@ -212,7 +213,7 @@ impl Column {
 
     fn align(&self) -> Align {
         match self.show {
-            Show::Key(key) if KEYS[key].kind.is_number() => Align::Right,
+            Show::Key(key) if is_number(KEYS[key].kind) => Align::Right,
             Show::RecvQueue | Show::SendQueue => Align::Right,
             _ => Align::Left,
         }

@@ -4,7 +4,7 @@ use taskdiag::{Field, Fields, Group};
 
 use crate::choice::unknown;
 use crate::outcome::Failure;
-use crate::output::cell::{label, Column, Show as Cell};
+use crate::output::cell::{is_number, label, Column, Show as Cell};
 use crate::output::table::Align;
 use crate::selection;
 use crate::watch::Rate;
@@ -231,7 +231,7 @@ impl SortKey {
         match self {
             SortKey::Rate(_) | SortKey::Time => true,
             SortKey::Field(field) => {
-                field.info().kind.is_number()
+                is_number(field.info().kind)
                     && field != Field::Nice
                     && !(field.group() == Group::Base && field != Field::ThreadsCount)
             }

@@ -115,6 +115,8 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag_core::field::Groups;
+
     use super::super::column::{Order, SortKey};
     use super::*;
     use crate::watch::Rate;
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn only_what_is_needed_is_asked() {
         let mut view = View::default();
-        let groups = |fields: Fields| -> Vec<&str> { fields.groups().iter().map(Group::name).collect() };
+        let groups = |fields: Fields| -> Vec<&str> { Groups::of(fields).iter().map(Group::name).collect() };
         let spec = Spec::of(&view);
         assert_eq!(groups(spec.survey), ["base", "cpu"]);
         assert!(spec.look.contains(Field::Cmdline) && !spec.survey.contains(Field::Cmdline));

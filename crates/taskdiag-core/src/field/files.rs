@@ -4,7 +4,7 @@
 
 use bitflags::bitflags;
 
-use super::Fields;
+use super::{Field, Fields};
 
 bitflags! {
     /// A set of files of `/proc/PID`. In the field table, any one of them has the field.
@@ -67,16 +67,15 @@ impl Files {
     }
 }
 
+/// The files that procfs has a field in: any one of them.
+pub fn files_of(field: Field) -> Files {
+    field.info().files
+}
+
 /// A small set of files that has all of `fields`: files that alone have some field first, then for
 /// each field that is left the first of its files.
-#[doc(hidden)]
 pub fn files_for(fields: Fields) -> Files {
-    let wanted = || {
-        fields
-            .iter()
-            .map(|field| field.info().files)
-            .filter(|files| !files.is_empty())
-    };
+    let wanted = || fields.iter().map(files_of).filter(|files| !files.is_empty());
     let is_single = |files: &Files| files.bits().is_power_of_two();
     let needed = wanted().filter(is_single).fold(Files::NONE, Files::union);
     wanted().fold(needed, |needed, files| {
@@ -91,7 +90,6 @@ pub fn files_for(fields: Fields) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::Field;
 
     /// Check that few files are read: one that has several fields is read once, and either of two
     /// for a field that both have.

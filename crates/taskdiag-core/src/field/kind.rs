@@ -74,20 +74,4 @@ impl Kind {
             Kind::Limits => "resource limits",
         }
     }
-
-    /// Whether values are numbers, which tables align on the right.
-    pub fn is_number(self) -> bool {
-        matches!(
-            self,
-            Kind::Id
-                | Kind::User
-                | Kind::GroupId
-                | Kind::Mode
-                | Kind::Count
-                | Kind::Signed
-                | Kind::Bytes
-                | Kind::Nanoseconds
-                | Kind::Percent
-        )
-    }
 }

@@ -17,11 +17,11 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
 
-pub use files::{files_for, Files};
+pub use files::{files_for, files_of, Files};
 pub use group::{Group, Groups};
 pub use kind::Kind;
 pub(crate) use near::{near, shortened};
-pub use set::Fields;
+pub use set::{with_made_of, Fields};
 pub use table::{Field, Info};
 
 pub use crate::value::Mask;

@@ -45,11 +45,6 @@ impl Fields {
             .collect()
     }
 
-    /// The set without the fields of a group.
-    pub fn without_group(self, group: Group) -> Fields {
-        self.iter().filter(|field| field.group() != group).collect()
-    }
-
     /// The set without the fields of another set.
     pub fn without(self, other: impl Into<Fields>) -> Fields {
         let other: Fields = other.into();
@@ -74,22 +69,19 @@ impl Fields {
     pub fn iter(self) -> impl Iterator<Item = Field> {
         Field::ALL.iter().copied().filter(move |&field| self.contains(field))
     }
+}
 
-    /// The set with what derived fields among them are made of.
-    pub fn with_made_of(self) -> Fields {
-        let made_of = |field: Field| field.info().made_of.iter().copied();
-        self.iter().flat_map(made_of).collect::<Fields>() | self
-    }
+/// Some fields, and what derived fields among them are made of.
+pub fn with_made_of(fields: Fields) -> Fields {
+    let made_of = |field: Field| field.info().made_of.iter().copied();
+    fields.iter().flat_map(made_of).collect::<Fields>() | fields
+}
 
-    /// Whether some field is of `group`.
-    pub fn has_group(self, group: Group) -> bool {
-        self.iter().any(|field| field.group() == group)
-    }
-
-    /// The groups that have to be read for the fields. [`Field::Pid`] and [`Field::Tid`], which
+impl Groups {
+    /// The groups that have to be read for some fields. [`Field::Pid`] and [`Field::Tid`], which
     /// every record has, need none, and derived fields need the groups of what they are made of.
-    pub fn groups(self) -> Groups {
-        self.with_made_of()
+    pub fn of(fields: Fields) -> Groups {
+        with_made_of(fields)
             .iter()
             .filter(|field| !matches!(field, Field::Pid | Field::Tid) && field.group() != Group::Derived)
             .fold(Groups::NONE, |groups, field| groups.with(field.group()))
@@ -146,14 +138,14 @@ mod tests {
     /// Check that sets of fields know their groups.
     #[test]
     fn fields_need_their_groups() {
-        assert_eq!((Field::Pid | Field::Tid).groups(), Groups::NONE);
-        let groups = (Field::Uid | Field::Cmdline | Field::Comm).groups();
+        assert_eq!(Groups::of(Field::Pid | Field::Tid), Groups::NONE);
+        let groups = Groups::of(Field::Uid | Field::Cmdline | Field::Comm);
         assert_eq!(
             groups.iter().collect::<Vec<_>>(),
             [Group::Base, Group::Cred, Group::Args]
         );
-        assert_eq!(Fields::from(Field::User).groups(), Groups::NONE.with(Group::Cred));
-        let stat = Fields::from(Field::Stat).groups();
+        assert_eq!(Groups::of(Field::User.into()), Groups::NONE.with(Group::Cred));
+        let stat = Groups::of(Field::Stat.into());
         assert_eq!(
             stat.iter().collect::<Vec<_>>(),
             [Group::Base, Group::Tty, Group::Cpu, Group::Mem]

@@ -15,8 +15,8 @@ pub struct Info {
     pub group: Group,
     /// What its values are.
     pub kind: Kind,
-    /// The files that procfs has it in.
-    pub files: Files,
+    /// The files that procfs has it in: see [`files_of`](super::files_of).
+    pub(super) files: Files,
     /// The place in `/proc`, for people. Empty for a derived field.
     pub origin: &'static str,
     /// The fields that a derived field is made of. Empty for others.
@@ -25,28 +25,6 @@ pub struct Info {
     pub since: &'static str,
     /// What it means.
     pub meaning: &'static str,
-}
-
-impl Info {
-    /// What a caller needs to see the field of another user's task in `/proc`: nothing, `"trace"`
-    /// (the right to trace it), or `"nice"` (`CAP_SYS_NICE`).
-    pub fn access(&self) -> &'static str {
-        const TRACE: Files = Files::NS
-            .union(Files::IO)
-            .union(Files::ENVIRON)
-            .union(Files::PERSONALITY)
-            .union(Files::EXE)
-            .union(Files::CWD)
-            .union(Files::ROOT)
-            .union(Files::SMAPS_ROLLUP);
-        if TRACE.contains(self.files) && !self.files.is_empty() || self.kind == Kind::Address {
-            "trace"
-        } else if self.files == Files::TIMERSLACK_NS {
-            "nice"
-        } else {
-            ""
-        }
-    }
 }
 
 impl Field {

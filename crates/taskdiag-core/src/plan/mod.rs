@@ -191,7 +191,7 @@ struct Asked {
 
 impl Asked {
     fn of(query: &Query, support: &Support, state: &State) -> Result<Asked> {
-        let mut groups = query.fields_read().groups();
+        let mut groups = Groups::of(query.fields_read());
         let mut unanswered = Groups::NONE;
         if groups.contains(Group::Cgroup) && support.cgroup2.verdict == Verdict::No {
             unanswered = unanswered.with(Group::Cgroup);

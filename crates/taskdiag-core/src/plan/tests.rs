@@ -51,7 +51,7 @@ fn one_query_loads_on_large_machines_only() {
     let args = Groups::NONE.with(Group::Args);
     assert_eq!(
         plan.bpf,
-        Some((BpfWay::ToLoad, everything().fields.groups().without(args)))
+        Some((BpfWay::ToLoad, Groups::of(everything().fields).without(args)))
     );
     // No program reads the memory of processes.
     assert_eq!((plan.procfs, plan.run), (args, true));
@@ -257,7 +257,7 @@ fn the_broker_answers_if_it_shows_as_much() {
     assert_eq!(by(&restricted(true)), Some(Ok(SourceId::Broker)));
     assert_eq!(by(&restricted(false)), Some(Ok(SourceId::Procfs)));
     let observed = Support {
-        broker_shows: query.fields.groups(),
+        broker_shows: Groups::of(query.fields),
         ..restricted(false)
     };
     assert_eq!(by(&observed), Some(Ok(SourceId::Broker)));
@@ -365,7 +365,7 @@ fn prices_add_up() {
         cost: &cost,
     };
     let all = Query::processes().fields(Field::Comm | Field::Uid);
-    let groups = all.fields.groups();
+    let groups = Groups::of(all.fields);
     let visit = 200 + 50 + 50;
     let price = |prices: &Prices<'_>, query: &Query, way| {
         let price = prices.bpf_by(query, groups, Groups::NONE, way);
@@ -464,7 +464,7 @@ fn break_even_points_are_exact() {
         state: &state,
         cost: &cost,
     };
-    let procfs_ns = prices.procfs_ns(&query, query.fields.groups());
+    let procfs_ns = prices.procfs_ns(&query, Groups::of(query.fields));
     let equal = procfs_ns - 100 * (3 * 200 + 10_000);
     for (broker_ns, pays) in [(equal - 1, true), (equal, false), (equal + 1, false)] {
         let cost = Cost {
@@ -486,7 +486,7 @@ fn break_even_points_are_exact() {
         state: &loaded,
         cost: &cost,
     };
-    let equal = prices.procfs_ns(&base, base.fields.groups()) - 100 * (200 + 50);
+    let equal = prices.procfs_ns(&base, Groups::of(base.fields)) - 100 * (200 + 50);
     for (pass_ns, by_bpf) in [(equal - 1, true), (equal, false)] {
         let cost = Cost {
             pass_ns,

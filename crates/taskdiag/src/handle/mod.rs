@@ -172,7 +172,7 @@ impl Handle {
     /// [`Denied`](ErrorKind::Denied) or [`Unsupported`](ErrorKind::Unsupported), with what is
     /// missing. Queries are then answered by procfs.
     pub fn prepare(&mut self, fields: impl Into<Fields>) -> Result<()> {
-        let groups = fields.into().groups();
+        let groups = Groups::of(fields.into());
         if self.sources.bpf.loaded().is_some_and(|loaded| loaded.covers(groups)) {
             return Ok(());
         }
@@ -370,8 +370,8 @@ impl Handle {
     /// looks at are there.
     fn answer(&mut self, query: &Query, snapshot: &mut Snapshot) -> Result<()> {
         let fields = query.fields_read();
-        let has_derived = fields.has_group(Group::Derived);
-        let has_rollup = fields.groups().contains(Group::Rollup);
+        let has_derived = has_group(fields, Group::Derived);
+        let has_rollup = has_group(fields, Group::Rollup);
         if !has_derived && !has_rollup {
             return self.answer_cheap(query, snapshot);
         }
@@ -386,7 +386,7 @@ impl Handle {
         } else {
             None
         };
-        cheap.fields = fields.without_group(Group::Rollup);
+        cheap.fields = fields.without(Fields::of_group(Group::Rollup));
         let filter = cheap.filter.take();
         let without_rollup = filter.and_then(|filter| filter.part_without(Group::Rollup));
         let filter = without_rollup.as_ref();
@@ -429,7 +429,7 @@ impl Handle {
         snapshot.clear(query.fields_read());
         scope::check(query)?;
         let plan = self.prepared_plan(query)?;
-        for group in snapshot.fields.groups().iter() {
+        for group in Groups::of(snapshot.fields).iter() {
             snapshot.answers[group as usize] = plan.answer(group);
         }
         let knows_changes = self.ask(query, &plan, snapshot)?;
@@ -447,7 +447,7 @@ impl Handle {
             completion.complete(snapshot)?;
         }
         self.regret_ns = self.regret_ns.saturating_add(plan.regret_ns);
-        if !self.one_shot && snapshot.fields.groups().contains(Group::Cpu) {
+        if !self.one_shot && Groups::of(snapshot.fields).contains(Group::Cpu) {
             self.remembered.raise_times(query, snapshot);
         }
         let is_empty = snapshot.is_empty();
@@ -560,10 +560,15 @@ impl Handle {
     }
 }
 
+/// Whether some field is of `group`.
+fn has_group(fields: Fields, group: Group) -> bool {
+    fields.iter().any(|field| field.group() == group)
+}
+
 /// Drops the rows that a filter is not true of, if it looks at `group`, whose values were just
 /// added.
 fn retain_late(filter: Option<&Filter>, group: Group, snapshot: &mut Snapshot) {
-    if let Some(filter) = filter.filter(|filter| filter.fields().has_group(group)) {
+    if let Some(filter) = filter.filter(|filter| has_group(filter.fields(), group)) {
         let mut counters = snapshot.counters;
         counters.candidates = 0;
         snapshot.retain(|task| filter.admits(task, &mut counters));

@@ -6,7 +6,7 @@ use taskdiag_core::field::{Field, Group};
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 
-use super::scope;
+use super::{has_group, scope};
 
 /// What was recorded of a moment.
 pub trait Past: Send {
@@ -37,7 +37,7 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
     past.read(snapshot)?;
     snapshot.sort();
     retain_scope(query, snapshot)?;
-    if fields.has_group(Group::Derived) {
+    if has_group(fields, Group::Derived) {
         derive(&past.context(), snapshot);
     }
     snapshot.fields = fields;

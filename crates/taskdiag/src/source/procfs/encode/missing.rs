@@ -1,7 +1,7 @@
 //! Why fields of a task are missing.
 
 use taskdiag_core::absent::Absent;
-use taskdiag_core::field::{Field, Files, Group, Kind};
+use taskdiag_core::field::{files_of, Field, Files, Group, Kind};
 use taskdiag_core::text::process::{self, LateNumbers, Line};
 
 use super::plan::{contains, lines_of, Plan, FILES, NAMESPACES, PATHS};
@@ -24,7 +24,7 @@ pub(super) fn has_all(plan: &Plan, task: &Task<'_>) -> bool {
 
 /// Why a field is missing of a task that has what the field is about; `None` if it is there.
 pub(super) fn reason(field: Field, task: &Task<'_>, late: Option<LateNumbers>) -> Option<Absent> {
-    let (raw, files) = (task.raw, field.info().files);
+    let (raw, files) = (task.raw, files_of(field));
     if field.info().kind == Kind::Address && late.is_some_and(|late| late.are_addresses_denied()) {
         return Some(Absent::Denied);
     }

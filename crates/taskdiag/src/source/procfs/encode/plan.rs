@@ -1,6 +1,6 @@
 //! Which files of a task to read, and what in them.
 
-use taskdiag_core::field::{files_for, Field, Fields, Files, Group, Groups};
+use taskdiag_core::field::{files_for, files_of, Field, Fields, Files, Group, Groups};
 use taskdiag_core::record::attr;
 use taskdiag_core::text::process::{Line, Lines};
 
@@ -72,7 +72,7 @@ impl Plan {
             .fold(0, |bits, n| bits | 1 << n);
         let mut lines = Lines::NONE;
         for field in fields.iter() {
-            if files.intersects(Files::STAT) && field.info().files.intersects(Files::STAT) {
+            if files.intersects(Files::STAT) && files_of(field).intersects(Files::STAT) {
                 continue;
             }
             lines = lines.or(lines_of(field));
@@ -80,7 +80,7 @@ impl Plan {
         Plan {
             // Every record has its ids, and a filter may look at them alone.
             fields: fields | Field::Pid | Field::Tid,
-            groups: fields.groups(),
+            groups: Groups::of(fields),
             files,
             namespaces,
             lines,
