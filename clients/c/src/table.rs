@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 
 use taskdiag::sockets::{self, Owner, Row as SocketRow};
-use taskdiag::{Absent, Group, Handle, Snapshot, SourceId, Task, Value};
+use taskdiag::{Absent, Group, Handle, Known, Snapshot, SourceId, Task, Value};
 
 use crate::column::{reason, Column, Reason, NONE};
 use crate::error::Result;
@@ -103,7 +103,7 @@ impl Table {
         }
         self.len = snapshot.len();
         self.missing.extend_from_slice(snapshot.missing());
-        let answered = |(group, answer): (Group, taskdiag::Answer)| Some((group, answer.ok()?));
+        let answered = |(group, answer): (Group, Known<SourceId>)| Some((group, answer.ok()?));
         self.sources.extend(snapshot.answers().filter_map(answered));
         self.counters.extend(snapshot.counters().named());
     }

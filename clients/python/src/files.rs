@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use taskdiag::files::{AnonKind, Answer, Filter, Kinds, Known, OpenFile, PathMatch, Request, Use, Uses, Wants};
-use taskdiag::{Absent, Field, Fields, Kind, Query, Task, Value};
+use taskdiag::files::{AnonKind, Answer, Filter, Kinds, OpenFile, PathMatch, Request, Use, Uses, Wants};
+use taskdiag::{Absent, Field, Fields, Kind, Known, Query, Task, Value};
 
 use crate::errors;
 use crate::fork;

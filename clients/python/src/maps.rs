@@ -6,9 +6,9 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use taskdiag::maps::{
-    Broker, BuildId, Filter, Known, Mapping, Mappings, Maps, Normalized, Normalizer, Outcome, Reason, Source, Wants,
+    Broker, BuildId, Filter, Mapping, Mappings, Maps, Normalized, Normalizer, Outcome, Reason, Source, Wants,
 };
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::{Absent, Kind, Known, Value};
 
 use crate::errors;
 use crate::fork;

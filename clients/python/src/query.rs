@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot, Task};
+use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Known, Query, Snapshot, SourceId, Task};
 
 use crate::column::{Builder, Column};
 use crate::errors;
@@ -168,7 +168,7 @@ pub fn columns<'a>(tasks: impl Iterator<Item = Task<'a>>, len: usize, fields: &[
 
 /// What a snapshot says besides its rows.
 pub fn about(snapshot: &Snapshot) -> About {
-    let answer = |answer: taskdiag::Answer| match answer {
+    let answer = |answer: Known<SourceId>| match answer {
         Ok(source) => source.name(),
         Err(reason) => reason.as_str(),
     };

@@ -3,8 +3,8 @@
 use std::io::{self, BufRead as _};
 
 use clap::Args as ClapArgs;
-use taskdiag::maps::{BuildId, Known, Normalized, Normalizer, Outcome as Place, Reason};
-use taskdiag::{Absent, ErrorKind, Kind, Value};
+use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place, Reason};
+use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
 
 use crate::listing::Format;
 use crate::maps::{address, build_id_cell, OutputOptions, SourceOptions};

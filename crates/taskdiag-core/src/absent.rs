@@ -27,6 +27,9 @@ pub enum Absent {
     NoAnswer = 8,
 }
 
+/// A value, or why there is none.
+pub type Known<T> = Result<T, Absent>;
+
 impl Absent {
     /// The reason in a few words, as the command line prints it.
     pub fn as_str(self) -> &'static str {

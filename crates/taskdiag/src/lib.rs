@@ -130,7 +130,7 @@ mod readers;
 pub mod sockets;
 mod source;
 
-pub use taskdiag_core::absent::Absent;
+pub use taskdiag_core::absent::{Absent, Known};
 pub use taskdiag_core::budget::Budget;
 pub use taskdiag_core::error::{Error, ErrorKind, Result};
 pub use taskdiag_core::field::{Field, Fields, Group, Info, Kind, Mask, UnknownField};
@@ -139,7 +139,7 @@ pub use taskdiag_core::identity::Identity;
 pub use taskdiag_core::query::Query;
 #[doc(hidden)]
 pub use taskdiag_core::query::Scope;
-pub use taskdiag_core::snapshot::{Answer, Counters, Snapshot, SourceId, Task, Tasks};
+pub use taskdiag_core::snapshot::{Counters, Snapshot, SourceId, Task, Tasks};
 pub use taskdiag_core::support::{Fact, Support, Verdict};
 pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::Result;
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
@@ -18,7 +18,7 @@ use taskdiag_core::query::Query;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::{Address, End, Family, Kinds, Owner, Protocol, Socket, State, Type};
 
-use crate::files::{self, Known, OpenFile};
+use crate::files::{self, OpenFile};
 use crate::sockets::{self, read_descriptors, Owners, Where};
 use crate::Handle;
 

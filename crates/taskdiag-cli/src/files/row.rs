@@ -1,7 +1,7 @@
 //! Rows of open files.
 
-use taskdiag::files::{Known, OpenFile, Use};
-use taskdiag::{Absent, Kind, Task, Value};
+use taskdiag::files::{OpenFile, Use};
+use taskdiag::{Absent, Kind, Known, Task, Value};
 
 use crate::output::descriptors::{self, Item, Shown};
 use crate::output::named::{key, Cell, RowKey};

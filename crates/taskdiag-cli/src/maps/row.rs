@@ -2,8 +2,8 @@
 
 use std::io;
 
-use taskdiag::maps::{BuildId, Known, Mapping};
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::maps::{BuildId, Mapping};
+use taskdiag::{Absent, Kind, Known, Value};
 
 use super::Args;
 use crate::choice::Chosen;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::absent::Absent;
+use crate::absent::Known;
 use crate::field::{Field, Fields, Group};
 use crate::identity::Identity;
 #[cfg(doc)]
@@ -56,9 +56,6 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// The source that answered a group of the query, or why none did.
-pub type Answer = Result<SourceId, Absent>;
-
 /// The answer to a query: one row for each task, read in place.
 ///
 /// Reading it copies and allocates nothing. `Handle::query_into` reuses its memory for the next
@@ -84,7 +81,7 @@ pub struct Snapshot {
     #[doc(hidden)]
     pub chunks: Vec<Arc<Vec<u8>>>,
     #[doc(hidden)]
-    pub answers: [Option<Answer>; Group::ALL.len()],
+    pub answers: [Option<Known<SourceId>>; Group::ALL.len()],
     #[doc(hidden)]
     pub missing: Vec<u32>,
     #[doc(hidden)]
@@ -293,7 +290,7 @@ impl Snapshot {
 
     /// The groups that the query needed, each with the source that answered it, or why none did.
     /// [`Field::Pid`] and [`Field::Tid`] alone need none.
-    pub fn answers(&self) -> impl Iterator<Item = (Group, Answer)> + '_ {
+    pub fn answers(&self) -> impl Iterator<Item = (Group, Known<SourceId>)> + '_ {
         Group::ALL
             .into_iter()
             .filter_map(|group| Some((group, self.answers[group as usize]?)))

@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 use std::fmt::{self, Write as _};
 
-use super::{Known, Owner, Queues, Socket, TcpInfo};
-use crate::absent::Absent;
+use super::{Owner, Queues, Socket, TcpInfo};
+use crate::absent::{Absent, Known};
 use crate::field::{near, Kind, UnknownField};
 use crate::value::Value;
 

@@ -12,13 +12,10 @@ use std::net::IpAddr;
 
 use bitflags::bitflags;
 
-use crate::absent::Absent;
+use crate::absent::{Absent, Known};
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
-
-/// A value, or why there is none.
-type Known<T> = Result<T, Absent>;
 
 /// The family of a socket's addresses (address_families(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

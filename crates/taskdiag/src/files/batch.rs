@@ -1,8 +1,8 @@
 //! Files of a process in three pieces of memory: the files, their names, their details.
 
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 
-use super::{Known, OpenFile};
+use super::OpenFile;
 
 /// Files of one process.
 #[derive(Debug, Default)]

@@ -51,7 +51,7 @@ use rustix::io::Errno;
 use taskdiag_bpf::files::{FilesWalk, Match};
 use taskdiag_bpf::vma_walk::VmaWalk;
 use taskdiag_bpf::{recipe, rights};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 #[cfg(doc)]
 use taskdiag_core::field::Field;
@@ -70,9 +70,6 @@ pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
 pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Kinds, Use, Uses};
 pub use taskdiag_core::socket::Owner;
-
-/// A value, or why there is none.
-pub type Known<T> = std::result::Result<T, Absent>;
 
 bitflags! {
     /// What to read of files besides the process, the use and the number of the descriptor.

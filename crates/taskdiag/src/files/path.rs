@@ -9,12 +9,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, CWD};
 use rustix::io::Errno;
 use taskdiag_bpf::files::Match;
+use taskdiag_core::absent::Known;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::text::process;
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 
 use super::procfs::own_link;
-use super::{first, Device, Known, OpenFile};
+use super::{first, Device, OpenFile};
 use crate::errands::{numbers, put_numbers, Errands};
 
 /// What a path leads to, to find the files that are that or are below it.

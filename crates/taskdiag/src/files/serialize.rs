@@ -2,11 +2,11 @@
 //! process. What was not asked for is left out.
 
 use serde::ser::{Serialize, Serializer};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::serialize::{row, Cell};
 use taskdiag_core::value::Value;
 
-use super::{Known, OpenFile, Owner};
+use super::{OpenFile, Owner};
 
 /// A value of a row.
 #[derive(Clone, Copy, PartialEq)]

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use taskdiag_core::absent::Known;
 use taskdiag_core::field::Group;
 use taskdiag_core::filter::Filter;
 use taskdiag_core::plan::Plan;
 use taskdiag_core::query::Query;
-use taskdiag_core::snapshot::{Answer, SourceId};
+use taskdiag_core::snapshot::SourceId;
 
 use crate::source::procfs;
 
@@ -39,7 +40,7 @@ impl Explanation {
     }
 
     /// The groups that the query needs, each with the source that answers it, or why none does.
-    pub fn answers(&self) -> impl Iterator<Item = (Group, Answer)> + '_ {
+    pub fn answers(&self) -> impl Iterator<Item = (Group, Known<SourceId>)> + '_ {
         Group::ALL
             .into_iter()
             .filter_map(|group| Some((group, self.plan.answer(group)?)))

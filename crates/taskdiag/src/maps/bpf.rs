@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use taskdiag_bpf::vma::{self, Record};
 use taskdiag_bpf::vma_walk::{Outcome, Position, VmaWalk, Which};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_sys::procmap::QueryFlags;
 
 use super::list::Name;
 use super::opener::{MemoryFile, Opener};
 use super::source::IoctlCursor;
-use super::{Device, Filter, Known, Mapping, Mappings, Perms, Source, Wants};
+use super::{Device, Filter, Mapping, Mappings, Perms, Source, Wants};
 use crate::readers;
 
 /// The loaded program.

@@ -17,12 +17,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_sys::isolated::{Failed, WorkFiles};
 use taskdiag_sys::procmap::{self, QueryFlags, BUILD_ID_MAX};
 
 use super::elf::{self, BuildId, ReadAt};
-use super::{Device, Known, Mapping, Mappings};
+use super::{Device, Mapping, Mappings};
 use crate::errands::{self, Errands, Look};
 use crate::readers;
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 
-use super::{BuildId, Known, Mapping, Source};
+use super::{BuildId, Mapping, Source};
 
 /// Mappings of one process or of many, by ascending process and address.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use taskdiag_bpf::recipe;
 use taskdiag_bpf::rights;
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::support::Verdict;
 use taskdiag_sys::host;
@@ -16,7 +16,7 @@ use super::bpf::Bpf;
 use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
 use super::space::{Asked, Space};
-use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Known, Mappings, Source, Wants};
+use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Mappings, Source, Wants};
 use crate::errands::Errands;
 use crate::readers;
 use crate::source::procfs;

@@ -46,7 +46,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bitflags::bitflags;
+#[cfg(any(doc, test))]
 use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::Known;
 #[cfg(doc)]
 use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::{Error, Result};
@@ -74,9 +76,6 @@ pub mod fuzz {
         super::elf::build_id(file).expect("memory is read")
     }
 }
-
-/// A value, or why there is none.
-pub type Known<T> = std::result::Result<T, Absent>;
 
 /// The name of the library that the kernel maps into each process (vdso(7)).
 const VDSO: &[u8] = b"[vdso]";

@@ -5,10 +5,11 @@ use std::fmt;
 
 #[cfg(doc)]
 use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::Known;
 use taskdiag_core::error::Result;
 
 use super::bpf::Bpf;
-use super::{build_id, BuildId, BuildIds, Device, Found, Known, Mapping, Maps, Source, Wants, VDSO};
+use super::{build_id, BuildId, BuildIds, Device, Found, Mapping, Maps, Source, Wants, VDSO};
 use crate::errands::Errands;
 
 /// A file that has some of the addresses.

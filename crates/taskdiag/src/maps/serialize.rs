@@ -2,11 +2,11 @@
 //! for is left out.
 
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::serialize::{row, Cell};
 use taskdiag_core::value::Value;
 
-use super::{BuildId, Known, Mapping, Mappings};
+use super::{BuildId, Mapping, Mappings};
 
 impl Serialize for BuildId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,12 +2,12 @@
 
 use std::ops::{ControlFlow, Range};
 
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::Result;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
 
-use crate::files::{self, Known, OpenFile};
+use crate::files::{self, OpenFile};
 use crate::Handle;
 
 /// The descriptors of sockets that processes have, to be found by inode number: there is one

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::{retry_on_intr, Errno};
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::identity::Identity;
 use taskdiag_core::text::fdinfo::{fdinfo, FdInfo};
 use taskdiag_core::text::process;
 
-use crate::files::{Device, Known, OpenFile};
+use crate::files::{Device, OpenFile};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
-use taskdiag_core::absent::Absent;
+use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::text::fdinfo::fdinfo;
 use taskdiag_core::text::process;
 
 use super::place::{absent, is_same, open_descriptors, open_process, own_link, read_whole, stat, Name, LONGEST_NAME};
 use super::{End, Unit, What};
 use crate::files::batch::Batch;
-use crate::files::{Kind, Known, OpenFile, Use, Uses, Wants};
+use crate::files::{Kind, OpenFile, Use, Uses, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
