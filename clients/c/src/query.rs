@@ -230,15 +230,12 @@ impl Query {
     /// The request for sockets.
     pub fn of_sockets(&self) -> sockets::Request {
         let mut request = sockets::Request::default();
-        request.wants = sockets::Wants::empty();
-        for row in self.fields.iter().filter_map(|&id| field::row(id)) {
-            request.wants |= match row.of {
-                Of::Descriptors(sockets::SocketField::Peers, _) => sockets::Wants::PEERS,
-                Of::Descriptors(..) => sockets::Wants::OWNERS,
-                Of::Socket(field) if field.is_info() => sockets::Wants::INFO,
-                Of::Socket(_) | Of::Task(_) => sockets::Wants::empty(),
-            };
-        }
+        let field = |&id: &u32| match field::row(id)?.of {
+            Of::Socket(field) | Of::Descriptors(field, _) => Some(field),
+            Of::Task(_) => None,
+        };
+        let fields = self.fields.iter().filter_map(field);
+        request.wants = fields.map(sockets::Wants::from).collect();
         request.filter = self.conditions.iter().find_map(|condition| match condition {
             Condition::OfSockets(filter) => Some(filter.clone()),
             Condition::OfTasks(_) => None,

@@ -26,10 +26,9 @@ pub const KEYS: [Key; SocketField::ALL.len()] = {
 
 /// The columns of a call that names none: all but other ends and what TCP knows of connections.
 pub fn usual(info: bool) -> Vec<usize> {
-    let is_usual = |&index: &usize| match SocketField::ALL[index] {
-        SocketField::Peers => false,
-        field => info || !field.is_info(),
-    };
+    let mut usual = Wants::OWNERS;
+    usual.set(Wants::INFO, info);
+    let is_usual = |&index: &usize| usual.contains(SocketField::ALL[index].into());
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -97,15 +96,8 @@ impl Asked {
     /// For names that are not known, and a text that is no filter.
     pub fn new(query: Query, chosen: Vec<usize>, narrowed: Narrowed<'_, '_>) -> PyResult<Asked> {
         let mut request = Request::default();
-        let has = |is: fn(SocketField) -> bool| chosen.iter().any(|&index| is(SocketField::ALL[index]));
-        request.wants = Wants::empty();
-        request
-            .wants
-            .set(Wants::OWNERS, has(|field| field == SocketField::Owners));
-        request
-            .wants
-            .set(Wants::PEERS, has(|field| field == SocketField::Peers));
-        request.wants.set(Wants::INFO, has(SocketField::is_info));
+        let fields = chosen.iter().map(|&index| SocketField::ALL[index]);
+        request.wants = fields.map(Wants::from).collect();
         if let Some(names) = narrowed.kinds {
             request.kinds = query::names(names)?
                 .iter()
@@ -141,7 +133,7 @@ impl Asked {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
         }
         let start = |&index: &usize| match SocketField::ALL[index] {
-            field if field.is_descriptors() => Builder::of_owners(KEYS[index].name),
+            SocketField::Owners | SocketField::Peers => Builder::of_owners(KEYS[index].name),
             _ => Builder::new(KEYS[index].name, KEYS[index].kind, 0),
         };
         let mut columns: Vec<Builder> = self.chosen.iter().map(start).collect();

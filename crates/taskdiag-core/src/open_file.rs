@@ -282,6 +282,20 @@ impl From<AnonKind> for Kinds {
     }
 }
 
+/// What a descriptor with these flags of open(2), as `/proc/PID/fdinfo` has them, was opened for.
+pub fn access(flags: u32) -> Access {
+    let flags = flags as i32;
+    if flags & libc::O_PATH != 0 {
+        return Access::Path;
+    }
+    match flags & libc::O_ACCMODE & 3 {
+        libc::O_RDONLY => Access::Read,
+        libc::O_WRONLY => Access::Write,
+        libc::O_RDWR => Access::ReadWrite,
+        _ => Access::Ioctl,
+    }
+}
+
 /// What a descriptor was opened for: `O_ACCMODE` of open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -299,20 +313,6 @@ pub enum Access {
 }
 
 impl Access {
-    /// From the flags of open(2), as `/proc/PID/fdinfo` has them.
-    pub fn from_flags(flags: u32) -> Access {
-        let flags = flags as i32;
-        if flags & libc::O_PATH != 0 {
-            return Access::Path;
-        }
-        match flags & libc::O_ACCMODE & 3 {
-            libc::O_RDONLY => Access::Read,
-            libc::O_WRONLY => Access::Write,
-            libc::O_RDWR => Access::ReadWrite,
-            _ => Access::Ioctl,
-        }
-    }
-
     /// The name: `r`, `w`, `rw`, `ioctl`, `path`.
     pub fn name(self) -> &'static str {
         match self {
@@ -388,8 +388,7 @@ mod tests {
     /// Check the access modes, and that `O_PATH` comes before them.
     #[test]
     fn access_is_of_flags() {
-        let names = [0o0, 0o100_001, 0o2_002_002, 0o3, 0o10_000_000, 0o12_000_002]
-            .map(|flags| Access::from_flags(flags).name());
+        let names = [0o0, 0o100_001, 0o2_002_002, 0o3, 0o10_000_000, 0o12_000_002].map(|flags| access(flags).name());
         assert_eq!(names, ["r", "w", "rw", "ioctl", "path", "path"]);
     }
 }

@@ -270,11 +270,10 @@ fn usual_columns(info: bool) -> Vec<Column> {
 
 /// The keys for programs without `-o`.
 fn usual_keys(info: bool) -> Vec<usize> {
-    let is_usual = |&key: &usize| match SocketField::ALL[key] {
-        // It takes a look at all processes.
-        SocketField::Peers => false,
-        field => info || !field.is_info(),
-    };
+    // Other ends take a look at all processes.
+    let mut usual = Wants::OWNERS;
+    usual.set(Wants::INFO, info);
+    let is_usual = |&key: &usize| usual.contains(SocketField::ALL[key].into());
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -318,18 +317,7 @@ impl Shown {
     }
 
     fn wants(&self, format: Format) -> Wants {
-        let fields = self.fields(format);
-        let mut wants = Wants::empty();
-        if fields.contains(&SocketField::Owners) {
-            wants |= Wants::OWNERS;
-        }
-        if fields.contains(&SocketField::Peers) {
-            wants |= Wants::PEERS;
-        }
-        if fields.into_iter().any(SocketField::is_info) {
-            wants |= Wants::INFO;
-        }
-        wants
+        self.fields(format).into_iter().map(Wants::from).collect()
     }
 }
 

@@ -95,32 +95,19 @@ fields! {
 }
 
 impl SocketField {
-    /// All fields of rows.
+    /// All fields of rows. Filters also have those of an owner.
     pub const ALL: &'static [SocketField] = ALL.split_at(ALL.len() - 3).0;
-
-    /// The fields of an owner, which filters have beside [`SocketField::ALL`].
-    pub const OF_OWNER: &'static [SocketField] = ALL.split_at(ALL.len() - 3).1;
 
     /// The field of a filter with this name.
     #[doc(hidden)]
     pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
         // Owners are compared by what they have.
-        let fields = || ALL.iter().copied().filter(|field| !field.is_descriptors());
+        let is_list = |field: &SocketField| matches!(field, SocketField::Owners | SocketField::Peers);
+        let fields = || ALL.iter().copied().filter(|field| !is_list(field));
         fields().find(|field| field.name() == name).ok_or_else(|| UnknownField {
             name: name.to_owned(),
             near: near(name, fields().map(SocketField::name)),
         })
-    }
-
-    /// Whether its values are lists of descriptors: [`Socket::owners`] and [`Socket::peers`] have
-    /// them.
-    pub fn is_descriptors(self) -> bool {
-        matches!(self, SocketField::Owners | SocketField::Peers)
-    }
-
-    /// Whether it is of TCP_INFO, which has to be asked for.
-    pub fn is_info(self) -> bool {
-        (SocketField::RttNs..=SocketField::Congestion).contains(&self)
     }
 }
 
@@ -308,23 +295,16 @@ mod tests {
         }
     }
 
-    /// Check that names are unique, and which fields are of owners and of TCP_INFO.
+    /// Check that names are unique, and which fields are of owners.
     #[test]
     fn fields_have_names() {
         for (index, field) in ALL.iter().enumerate() {
             assert!(ALL[..index].iter().all(|other| other.name() != field.name()), "{field}");
             assert!(!field.meaning().is_empty());
         }
-        assert_eq!(
-            SocketField::OF_OWNER
-                .iter()
-                .map(|field| field.name())
-                .collect::<Vec<_>>(),
-            ["pid", "comm", "fd"]
-        );
+        let of_owner = &ALL[SocketField::ALL.len()..];
+        assert_eq!(of_owner, [SocketField::Pid, SocketField::Comm, SocketField::Fd]);
         assert_eq!(SocketField::ALL.last(), Some(&SocketField::Owners));
-        assert!(SocketField::RttNs.is_info() && SocketField::Congestion.is_info());
-        assert!(!SocketField::CgroupId.is_info() && !SocketField::Owners.is_info());
     }
 
     /// Check that values are texts and numbers, and that what a socket does not have is none.

@@ -487,12 +487,12 @@ impl<'a> Socket<'a> {
             _ => false,
         }
     }
+}
 
-    /// Whether one of its ports is this one.
-    pub fn has_port(&self, port: u16) -> bool {
-        let port = Some(u32::from(port));
-        matches!(self.family, Family::Inet | Family::Inet6) && (self.local.port == port || self.remote.port == port)
-    }
+/// Whether one of the ports of a socket of IP is this one.
+pub fn has_port(socket: &Socket<'_>, port: u16) -> bool {
+    let port = Some(u32::from(port));
+    matches!(socket.family, Family::Inet | Family::Inet6) && (socket.local.port == port || socket.remote.port == port)
 }
 
 impl fmt::Debug for Socket<'_> {
@@ -569,9 +569,9 @@ pub(crate) mod tests {
         let mut socket = Socket::new(Family::Inet, Type::Stream, State::Estab, 0);
         socket.local.port = Some(22);
         socket.remote.port = Some(5000);
-        assert!(socket.has_port(22) && socket.has_port(5000) && !socket.has_port(80));
+        assert!(has_port(&socket, 22) && has_port(&socket, 5000) && !has_port(&socket, 80));
         socket.family = Family::Netlink;
-        assert!(!socket.has_port(22));
+        assert!(!has_port(&socket, 22));
     }
 
     /// Check that protocols have names, or numbers.

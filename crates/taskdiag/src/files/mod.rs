@@ -56,6 +56,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 #[cfg(doc)]
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
+use taskdiag_core::open_file::access;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
@@ -255,7 +256,7 @@ impl OpenFile<'static> {
 impl OpenFile<'_> {
     /// What the descriptor was opened for. `None` if it is no descriptor.
     pub fn access(&self) -> Known<Option<Access>> {
-        Ok(self.open_flags?.map(Access::from_flags))
+        Ok(self.open_flags?.map(access))
     }
 
     /// Whether the file has no name any more: its link count is 0. That includes files that never

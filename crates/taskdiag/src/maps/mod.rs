@@ -194,7 +194,7 @@ impl fmt::Debug for Mapping<'_> {
 
 impl Mapping<'_> {
     /// Whether it is of a file.
-    pub fn is_file_backed(&self) -> bool {
+    pub(crate) fn is_file_backed(&self) -> bool {
         self.inode != 0 || self.device != Device::default()
     }
 

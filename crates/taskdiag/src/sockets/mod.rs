@@ -49,6 +49,7 @@ use taskdiag_core::field::Field;
 use taskdiag_core::query::Query;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::socket::diag::List;
+use taskdiag_core::socket::has_port;
 use taskdiag_sys::isolated::Failed;
 
 use crate::errands::Errands;
@@ -89,6 +90,18 @@ bitflags! {
         const INFO = 2;
         /// Who is at the other end. All processes are looked at for that.
         const PEERS = 4;
+    }
+}
+
+/// What has to be found out for the value of a field.
+impl From<SocketField> for Wants {
+    fn from(field: SocketField) -> Wants {
+        match field {
+            SocketField::Owners | SocketField::Pid | SocketField::Comm | SocketField::Fd => Wants::OWNERS,
+            SocketField::Peers => Wants::PEERS,
+            field if (SocketField::RttNs..=SocketField::Congestion).contains(&field) => Wants::INFO,
+            _ => Wants::empty(),
+        }
     }
 }
 
@@ -138,13 +151,10 @@ impl Request {
 
     /// What has to be found out for the answer and for the filter.
     fn needs(&self) -> Wants {
-        let mut needs = self.wants;
         let fields = self.filter.as_ref().map(Filter::fields).unwrap_or_default();
-        if self.owned || fields.iter().any(|field| SocketField::OF_OWNER.contains(field)) {
+        let mut needs = self.wants | fields.into_iter().map(Wants::from).collect();
+        if self.owned {
             needs |= Wants::OWNERS;
-        }
-        if fields.into_iter().any(SocketField::is_info) {
-            needs |= Wants::INFO;
         }
         needs
     }
@@ -427,7 +437,7 @@ impl Pass<'_> {
         let request = self.request;
         request.states.contains(socket.state)
             && (!request.listening || socket.is_listening())
-            && (request.ports.is_empty() || request.ports.iter().any(|&port| socket.has_port(port)))
+            && (request.ports.is_empty() || request.ports.iter().any(|&port| has_port(socket, port)))
     }
 
     /// Passes on a socket.
@@ -474,5 +484,26 @@ impl Pass<'_> {
         }
         answer.sockets += 1;
         each(&socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check what has to be found out for fields at the ends of the table's parts.
+    #[test]
+    fn fields_say_what_has_to_be_found_out() {
+        for (field, wants) in [
+            (SocketField::CgroupId, Wants::empty()),
+            (SocketField::RttNs, Wants::INFO),
+            (SocketField::Congestion, Wants::INFO),
+            (SocketField::Peers, Wants::PEERS),
+            (SocketField::Owners, Wants::OWNERS),
+            (SocketField::Pid, Wants::OWNERS),
+            (SocketField::Fd, Wants::OWNERS),
+        ] {
+            assert_eq!(Wants::from(field), wants, "{field}");
+        }
     }
 }

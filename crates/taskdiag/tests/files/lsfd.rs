@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use taskdiag::files::{Access, Kind, Use, Uses, Wants};
 use taskdiag::Query;
+use taskdiag_core::open_file::access;
 use taskdiag_testkit::animal;
 
 use super::{handle, list, request, Row, SOURCES};
@@ -92,7 +93,7 @@ fn compare(theirs: &Value, ours: &Row) {
     assert_eq!(number("mntid"), u64::from(ours.mnt_id.expect("a mount")), "{}", about());
     assert_eq!(theirs["pos"].as_i64(), ours.offset.expect("an offset"), "{}", about());
     let flags = ours.open_flags.expect("flags").expect("a descriptor");
-    let access = match Access::from_flags(flags) {
+    let access = match access(flags) {
         Access::Read => "r--",
         Access::Write => "-w-",
         Access::ReadWrite => "rw-",

@@ -496,7 +496,7 @@ fn usage_is_that_of_smaps() {
     let dirty = |mapping: &Mapping<'_>| mapping.usage.expect("sizes").dirty_bytes;
     let large = listed
         .iter()
-        .filter(|mapping| !mapping.is_file_backed())
+        .filter(|mapping| mapping.inode == 0)
         .map(|mapping| dirty(&mapping))
         .max();
     assert!(large >= animal.facts.anon_at_least_bytes, "{large:?}");
