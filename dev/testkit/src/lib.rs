@@ -6,13 +6,14 @@
 pub mod child;
 pub mod compare;
 pub mod numbers;
-pub mod passing;
 pub mod text;
 
 use std::time::Duration;
 
 use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
 use taskdiag_zoo::{Animal, Zoo};
+
+pub use taskdiag_zoo::passing;
 
 /// Every field but those of rollups: all that [`text`] has a word about.
 pub fn fields() -> Fields {

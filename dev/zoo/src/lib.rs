@@ -14,6 +14,7 @@ mod farm;
 mod fuse;
 mod helper;
 mod keeper;
+pub mod passing;
 mod racer;
 mod species;
 mod sys;

@@ -234,7 +234,7 @@ fn unix_sockets_lead_to_their_peers() {
         let passed = OwnedFd::from(passed);
         passing::send(&to, b"x", &passed).expect("it is sent");
         drop(passed);
-        let passed = passing::receive(&from);
+        let passed = passing::receive(&from).expect("it is received");
         socket_leads_to(&mut handle, &stays, [own(&passed)]);
         // Without the other end.
         drop(passed);

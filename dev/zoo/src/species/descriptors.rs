@@ -10,11 +10,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use libc::{c_int, c_long, c_uint};
+use libc::c_long;
 
 use super::{species, Species};
 use crate::keeper::{fork_child, Doing as _};
-use crate::sys;
+use crate::{passing, sys};
 
 pub(super) const SPECIES: &[Species] = &[species(
     "descriptors",
@@ -132,8 +132,8 @@ fn sockets(dir: &Path) -> io::Result<()> {
     let (ours, theirs) = UnixStream::pair()?;
     // A file that is on its way in a message, and then here a second time.
     let passed = File::open(dir.join("plain"))?;
-    pass(ours.as_raw_fd(), passed.as_raw_fd())?;
-    keep(take(theirs.as_raw_fd())?);
+    passing::send(&ours, &[0], &passed)?;
+    keep(passing::receive(&theirs)?);
     keep((ours, theirs, passed));
     for (family, kind) in [
         (libc::AF_INET6, libc::SOCK_STREAM),
@@ -148,57 +148,6 @@ fn sockets(dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Room for a control message with one descriptor.
-#[repr(C, align(8))]
-struct Control([u8; 64]);
-
-fn message(io: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
-    // SAFETY: all zeros is a message without anything.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = io;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: it computes a length.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<c_int>() as c_uint) } as usize;
-    message
-}
-
-fn pass(socket: RawFd, fd: RawFd) -> io::Result<()> {
-    let (mut byte, mut control) = ([0_u8], Control([0; 64]));
-    let mut io = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
-    };
-    let message = message(&mut io, &mut control);
-    // SAFETY: the message has room for one header with a descriptor, and all it points to lives.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as c_uint) as usize;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(fd);
-        checked(libc::sendmsg(socket, &message, 0) as c_long).map(drop)
-    }
-}
-
-fn take(socket: RawFd) -> io::Result<File> {
-    let (mut byte, mut control) = ([0_u8], Control([0; 64]));
-    let mut io = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
-    };
-    let mut message = message(&mut io, &mut control);
-    // SAFETY: the message has room for one header with a descriptor, and all it points to lives.
-    unsafe {
-        checked(libc::recvmsg(socket, &mut message, 0) as c_long)?;
-        let header = libc::CMSG_FIRSTHDR(&message);
-        if header.is_null() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(sys::file(libc::CMSG_DATA(header).cast::<c_int>().read_unaligned()))
-    }
 }
 
 /// `struct perf_event_attr` of the first version: type, size, config and what follows.

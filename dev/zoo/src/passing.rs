@@ -1,40 +1,39 @@
 //! Descriptors on their way through sockets (`SCM_RIGHTS`).
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::io::Errno;
 use rustix::net::{
     recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
 
 /// Sends bytes with a descriptor over a socket. Does not wait.
-pub fn send(over: impl AsFd, bytes: &[u8], file: impl AsFd) -> Result<(), Errno> {
+pub fn send(over: impl AsFd, bytes: &[u8], file: impl AsFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = [file.as_fd()];
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(over, &[IoSlice::new(bytes)], &mut control, flags).map(drop)
+    sendmsg(over, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
 }
 
 /// Takes a descriptor that was sent with one byte.
-pub fn receive(over: impl AsFd) -> OwnedFd {
+pub fn receive(over: impl AsFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let received = recvmsg(
+    recvmsg(
         over,
         &mut [IoSliceMut::new(&mut byte)],
         &mut control,
         RecvFlags::CMSG_CLOEXEC,
-    );
-    assert_eq!(received.expect("a message").bytes, 1);
+    )?;
     let mut files = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    files.next().expect("a descriptor")
+    files.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
