@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{free_pid, run, run_as_nobody, start, Run};
 use serde_json::{json, Value};
+use taskdiag_testkit::cgroup_mount;
 
 /// A run of `taskdiag events` that has begun to watch.
 struct Watch {
@@ -119,11 +120,8 @@ struct Cgroup(PathBuf);
 impl Cgroup {
     /// A new one, `tdevents<pid>.slice/<name>`. `None` where the unified hierarchy is not mounted.
     fn new(name: &str) -> Option<Cgroup> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
-        let point = mount.split(' ').nth(4).expect("a mount point");
         let slice = format!("tdevents{}.slice", std::process::id());
-        let path = PathBuf::from(point).join(slice).join(name);
+        let path = cgroup_mount()?.join(slice).join(name);
         std::fs::create_dir_all(&path).expect("a cgroup");
         Some(Cgroup(path))
     }

@@ -13,6 +13,7 @@ use common::{
     run_with_two_capabilities, run_without_proc, Sleeper,
 };
 use serde_json::{json, Value};
+use taskdiag_testkit::cgroup_mount;
 use unicode_width::UnicodeWidthStr as _;
 
 /// The row of the document about a process.
@@ -345,14 +346,7 @@ struct Cgroup {
 
 impl Cgroup {
     fn new(name: &str) -> Option<Cgroup> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-        let point = mounts.lines().find_map(|line| {
-            let (mount, system) = line.split_once(" - ")?;
-            let words: Vec<&str> = mount.split(' ').collect();
-            (system.starts_with("cgroup2 ") && words[3] == "/").then(|| PathBuf::from(words[4]))
-        });
-        assert_eq!(point.is_some(), mounts.contains(" - cgroup2 "), "{mounts}");
-        let path = point?.join(name);
+        let path = cgroup_mount()?.join(name);
         fs::create_dir_all(&path).expect("a cgroup");
         Some(Cgroup {
             path,

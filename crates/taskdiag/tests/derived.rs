@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot, Task, Value};
-use taskdiag_testkit::{animal, handle, SOURCES};
+use taskdiag_testkit::{animal, cgroup_mount, handle, SOURCES};
 use taskdiag_zoo::Animal;
 
 /// What a program prints.
@@ -336,24 +336,12 @@ impl Drop for Member {
     }
 }
 
-/// Where a cgroup tree of version 2 is mounted with its root.
-fn cgroups() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-    let point = mounts.lines().find_map(|line| {
-        let (mount, system) = line.split_once(" - ")?;
-        let words: Vec<&str> = mount.split(' ').collect();
-        (system.starts_with("cgroup2 ") && words[3] == "/").then(|| PathBuf::from(words[4]))
-    });
-    assert_eq!(point.is_some(), mounts.contains(" - cgroup2 "), "{mounts}");
-    point
-}
-
 /// Check processes in cgroups such as systemd and container runtimes make, from each source, and
 /// that filters find them.
 #[test]
 fn cgroups_tell_units_and_containers() {
     const ID: &str = "3f4a1c0d5b6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708";
-    let Some(mount) = cgroups() else {
+    let Some(mount) = cgroup_mount() else {
         println!("no unified cgroups on this host");
         return;
     };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
 
+use super::cgroup_mount;
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
 
 /// How often what moves is read again until it stands still for long enough.
@@ -259,7 +260,7 @@ impl Report {
             self.wrong.len(),
             shown.join("\n")
         );
-        let no_cgroups = !has_unified_cgroups();
+        let no_cgroups = cgroup_mount().is_none();
         let no_labels = std::fs::read("/proc/self/attr/current").is_err();
         for field in crate::fields().iter() {
             let (values, absent) = self.counts.get(&field).copied().unwrap_or_default();
@@ -293,11 +294,6 @@ impl Report {
             );
         }
     }
-}
-
-fn has_unified_cgroups() -> bool {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-    mounts.contains(" - cgroup2 ")
 }
 
 /// The tasks of a scope as `/proc` lists them.
@@ -515,7 +511,7 @@ fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>
             taskdiag::Group::Args | taskdiag::Group::Env | taskdiag::Group::Text => SourceId::Procfs,
             _ => source,
         };
-        if answer != Ok(source) && (!cgroups_missing || has_unified_cgroups()) {
+        if answer != Ok(source) && (!cgroups_missing || cgroup_mount().is_some()) {
             wrong.push(format!("{group:?} was answered by {answer:?} instead of {source}"));
         }
     }

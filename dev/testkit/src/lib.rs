@@ -8,6 +8,7 @@ pub mod compare;
 pub mod numbers;
 pub mod text;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use taskdiag::{Field, Fields, Group, Handle, Query, SourceId};
@@ -50,6 +51,14 @@ pub fn start_ticks(path: &str) -> u64 {
     let behind_name = stat.rsplit(')').next();
     let ticks = behind_name.and_then(|rest| rest.split(' ').nth(20)?.parse().ok());
     ticks.expect("a start")
+}
+
+/// Where the unified cgroup hierarchy is mounted. `None` where it is not.
+pub fn cgroup_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
+    let mount = taskdiag_zoo::cgroup_mount(&mounts);
+    assert_eq!(mount.is_some(), mounts.contains(" - cgroup2 "), "{mounts}");
+    mount
 }
 
 /// The version of this kernel, its first two numbers. Needs no `/proc`.

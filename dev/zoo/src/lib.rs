@@ -30,6 +30,7 @@ pub use churn::Churn;
 pub use facts::Facts;
 pub use farm::Farm;
 pub use racer::{Race, Racers};
+pub use species::cgroup_mount;
 
 use helper::Helper;
 

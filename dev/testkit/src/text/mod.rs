@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use taskdiag::{Absent, Field, Value};
 
+use crate::cgroup_mount;
+
 pub use derived::possible_cpu_percent;
 use derived::{seconds, since_boot_ns};
 
@@ -670,12 +672,7 @@ fn cgroup_inode(path: &[u8]) -> Result<u64, Absent> {
     if path.ends_with(b" (deleted)") {
         return Err(Absent::Gone);
     }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
-    let mount = mounts
-        .lines()
-        .find(|line| line.contains(" - cgroup2 "))
-        .ok_or(Absent::Unsupported)?;
-    let mount = Path::new(mount.split(' ').nth(4).expect("a mount point"));
+    let mount = cgroup_mount().ok_or(Absent::Unsupported)?;
     let below = path.strip_prefix(b"/").expect("a path from the root");
     let directory = mount.join(Path::new(OsStr::from_bytes(below)));
     fs::metadata(directory).map(|metadata| metadata.ino()).map_err(absent)

@@ -65,21 +65,21 @@ fn executable(keeper: &mut Keeper, new_name: Option<&str>) -> io::Result<Facts> 
     Ok(facts)
 }
 
-/// Where a cgroup v2 tree is mounted with its root.
-fn cgroup2_mount() -> io::Result<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let mount = mounts.lines().find_map(|line| {
-        let (mount, fs) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        (root == "/" && fs.starts_with("cgroup2 ")).then(|| PathBuf::from(point))
-    });
-    mount.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 tree is mounted"))
+/// Where the unified cgroup hierarchy is mounted with its root, by the text of
+/// `/proc/self/mountinfo`. `None` if it is not.
+pub fn cgroup_mount(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut words = mount.split(' ').skip(3);
+        let (root, point) = (words.next()?, words.next()?);
+        (root == "/" && system.starts_with("cgroup2 ")).then(|| PathBuf::from(point))
+    })
 }
 
 /// A process in a cgroup of its own, within which the others are.
 fn cgroup(keeper: &mut Keeper, below: &[&str]) -> io::Result<Facts> {
-    let mount = cgroup2_mount()?;
+    let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo")?)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 tree is mounted"))?;
     let mut inner = PathBuf::from(format!("taskdiag zoo {}", sys::getpid()));
     keeper.make_cgroup(mount.join(&inner))?;
     for name in below {

@@ -16,6 +16,8 @@ mod namespaces;
 mod scheduling;
 mod tasks;
 
+pub use files::cgroup_mount;
+
 /// A kind of animal.
 #[derive(Debug)]
 pub(crate) struct Species {
