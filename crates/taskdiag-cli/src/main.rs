@@ -14,6 +14,7 @@ mod events;
 mod fields;
 mod files;
 mod forest;
+mod grouping;
 mod history;
 mod host;
 mod inspect;

@@ -364,7 +364,7 @@ fn sum_keys() -> Vec<Property> {
 fn group_keys() -> Vec<Property> {
     let mut keys = sum_keys();
     keys.push(number_of_sample());
-    for key in By::ALL.into_iter().flat_map(By::keys) {
+    for key in By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "euid" { Kind::User } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }
@@ -377,7 +377,7 @@ fn file_sum_keys() -> Vec<Property> {
 
 fn file_group_keys() -> Vec<Property> {
     let mut keys = file_sum_keys();
-    for key in files::By::ALL.into_iter().flat_map(files::By::keys) {
+    for key in files::By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "euid" { Kind::User } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }
@@ -444,7 +444,7 @@ fn inspect_keys() -> Vec<Property> {
 
 fn socket_group_keys() -> Vec<Property> {
     let mut keys: Vec<Property> = sockets::Sum::KEYS.into_iter().map(|key| count(key, "")).collect();
-    for key in sockets::By::ALL.into_iter().flat_map(sockets::By::keys) {
+    for key in sockets::By::ALL.into_iter().flat_map(|by| by.grouping().keys) {
         let kind = if *key == "local_port" { Kind::Id } else { Kind::Text };
         keys.push(((*key).to_owned(), of_kind(kind, "")));
     }

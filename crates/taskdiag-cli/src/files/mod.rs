@@ -23,7 +23,7 @@ use crate::source::SourceOptions;
 use report::Report;
 use row::Cells;
 pub use row::KEYS;
-pub use sums::{container, program, unit, By, Sum};
+pub use sums::{By, Sum};
 
 /// The options that select processes.
 const SELECTING: [&str; 8] = [
@@ -302,7 +302,7 @@ impl Shown {
     fn fields(&self, format: Format) -> Fields {
         let fields = Fields::from(Field::StartNs);
         match self {
-            Shown::Sums(by, _) => fields | by.fields().iter().copied().collect::<Fields>(),
+            Shown::Sums(by, _) => fields | by.grouping().fields.iter().copied().collect::<Fields>(),
             Shown::Files { .. } => {
                 let keys = self.keys(format);
                 let of_process = [(row::COMM, Field::Comm), (row::USER, Field::User)];

@@ -6,17 +6,18 @@ use taskdiag::files::{Answer, OpenFile, Request};
 use taskdiag::{Absent, Handle, Value};
 
 use super::row::{self, Cells, Kept, KEYS};
-use super::sums::{By, Name, Sum, Sums};
+use super::sums::{By, Sum, Sums};
 use super::{Args, Column, Show};
 use crate::choice::{SortBy, SumKey};
+use crate::grouping::Name;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
-use crate::output::named::{self, write_total, Cell, Rows, Total};
+use crate::output::named::{self, write_total, Rows, Total};
 use crate::output::names::Names;
 use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{cell, people, text, Output};
+use crate::output::{cell, people, Output};
 
 /// Values that are missing in rows that were written, by reason.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,21 +202,10 @@ impl<'a> Report<'a> {
         match format {
             Format::Table => self.sum_table(by, &sums, &mut names)?,
             Format::Machine(machine) => {
-                let keys = by.keys().iter().copied().chain(Sum::KEYS).collect();
+                let keys = by.grouping().keys.iter().copied().chain(Sum::KEYS).collect();
                 let mut rows = Rows::begin(machine, &head, keys, !self.args.output.no_header);
                 for (name, sum) in &sums {
-                    let user = match name {
-                        Name::User(uid) => names.user_name(*uid).map(<[u8]>::to_vec),
-                        _ => None,
-                    };
-                    let mut cells: Vec<Cell<'_>> = match name {
-                        Name::User(uid) => {
-                            let name = user.as_deref().map(Value::Text).ok_or("no name");
-                            vec![Ok(Value::Unsigned((*uid).into())), name]
-                        }
-                        Name::Text(name) => vec![Ok(Value::Text(name))],
-                        Name::None(reason) => by.keys().iter().map(|_| Err(reason.as_str())).collect(),
-                    };
+                    let mut cells = name.cells(by.grouping(), &mut names);
                     cells.extend(sum.cells());
                     rows.row(&cells)?;
                 }
@@ -234,7 +224,7 @@ impl<'a> Report<'a> {
         let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
         let mut table = Table::new(aligns, sums.len() + 1);
         if !self.args.output.no_header {
-            table.headings(headings.into_iter().chain([by.heading()]));
+            table.headings(headings.into_iter().chain([by.grouping().heading]));
         }
         let exact = self.args.output.bytes;
         let numbers = |table: &mut Table, sum: &Sum| {
@@ -252,12 +242,7 @@ impl<'a> Report<'a> {
         };
         for (name, sum) in sums {
             numbers(&mut table, sum);
-            table.cell(|out| match name {
-                Name::User(uid) => text::escape(out, names.user(*uid)),
-                Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
-                Name::Text(name) => text::escape(out, name),
-                Name::None(_) => out.push(b'-'),
-            });
+            table.cell(|out| name.write(out, names));
         }
         numbers(&mut table, &self.total);
         table.cell(|out| out.extend_from_slice(b"total"));

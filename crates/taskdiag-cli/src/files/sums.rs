@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use clap::ValueEnum;
 use taskdiag::files::{Device, OpenFile};
-use taskdiag::{Absent, Field, Task, Value};
+use taskdiag::{Absent, Task, Value};
 
 use crate::choice::{self, SortBy, SumKey};
+use crate::grouping::{self, Grouping, Name};
 use crate::outcome::Failure;
 use crate::output::named::Cell;
 
@@ -29,96 +30,34 @@ impl By {
     /// All of them.
     pub const ALL: [By; 5] = [By::User, By::Program, By::Unit, By::Container, By::Path];
 
-    /// Its name for `--sort`.
-    pub fn name(self) -> &'static str {
+    /// How rows say what they are of.
+    pub fn grouping(self) -> &'static Grouping {
+        static PATH: Grouping = Grouping {
+            name: "name",
+            keys: &["name"],
+            heading: "NAME",
+            fields: &[],
+        };
         match self {
-            By::User => "user",
-            By::Program => "program",
-            By::Unit => "unit",
-            By::Container => "container",
-            By::Path => "name",
-        }
-    }
-
-    /// The keys in JSON and CSV.
-    pub fn keys(self) -> &'static [&'static str] {
-        match self {
-            By::User => &["euid", "user"],
-            By::Program => &["program"],
-            By::Unit => &["unit"],
-            By::Container => &["container"],
-            By::Path => &["name"],
-        }
-    }
-
-    /// The heading in tables.
-    pub fn heading(self) -> &'static str {
-        match self {
-            By::User => "USER",
-            By::Program => "PROGRAM",
-            By::Unit => "UNIT",
-            By::Container => "CONTAINER",
-            By::Path => "NAME",
-        }
-    }
-
-    /// The fields of processes that decide the group.
-    pub fn fields(self) -> &'static [Field] {
-        match self {
-            By::User => &[Field::Euid],
-            By::Program => &[Field::Exe, Field::Comm],
-            By::Unit => &[Field::Unit, Field::UserUnit],
-            By::Container => &[Field::ContainerName, Field::ContainerId],
-            By::Path => &[],
+            By::User => &grouping::USER,
+            By::Program => &grouping::PROGRAM,
+            By::Unit => &grouping::UNIT,
+            By::Container => &grouping::CONTAINER,
+            By::Path => &PATH,
         }
     }
 
     /// The group of a file of a process.
     fn of(self, task: &Task<'_>, file: &OpenFile<'_>) -> Result<Name, Absent> {
-        match self {
-            By::User => Ok(Name::User(task.euid()?)),
-            By::Unit => Ok(Name::Text(unit(task)?.to_vec())),
-            By::Container => Ok(Name::Text(container(task)?.to_vec())),
-            By::Path => Ok(Name::Text(file.name?.to_vec())),
-            By::Program => Ok(Name::Text(program(task)?.to_vec())),
-        }
+        let text = match self {
+            By::User => return Ok(Name::User(task.euid()?)),
+            By::Unit => grouping::unit(task),
+            By::Container => grouping::container(task),
+            By::Path => file.name,
+            By::Program => grouping::program(task),
+        };
+        Ok(Name::Text(text?.to_vec()))
     }
-}
-
-/// The file name of a process's executable; the name of the process where that is denied.
-pub fn program<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
-    let path = match task.exe() {
-        Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
-        Err(_) => task.comm()?,
-    };
-    Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
-}
-
-/// The unit of a process, of a user or of the system.
-pub fn unit<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
-    first_text([task.user_unit(), task.unit()])
-}
-
-/// The name of the container of a process, or its id.
-pub fn container<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
-    first_text([task.container_name(), task.container_id()])
-}
-
-/// The first text that is known and not empty; an empty one if that is all there is.
-fn first_text(texts: [Result<&[u8], Absent>; 2]) -> Result<&[u8], Absent> {
-    let known = texts.iter().find(|text| text.is_ok_and(|text| !text.is_empty()));
-    known.copied().unwrap_or(texts[1])
-}
-
-/// The name of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
-    /// A user id.
-    User(u32),
-    /// Any bytes.
-    Text(Vec<u8>),
-    /// The name is not known.
-    None(Absent),
 }
 
 /// Some files added up.
@@ -216,7 +155,7 @@ impl Sums {
 
 /// The keys that `--sort` options name; without, the group with the most uses comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    choice::sum_keys(lists, "-opens_count", by.name(), &Sum::KEYS)
+    choice::sum_keys(lists, "-opens_count", by.grouping().name, &Sum::KEYS)
 }
 
 #[cfg(test)]
@@ -248,19 +187,5 @@ mod tests {
         assert_eq!(sorted(&["-deleted_bytes"]), ["a", "c", "b"].map(text));
         assert_eq!(sorted(&["-program"]), ["c", "b", "a"].map(text));
         assert!(sort_keys(&["comm".to_owned()], By::Program).is_err());
-    }
-
-    /// Check that the first text that says something is the name of a group.
-    #[test]
-    fn empty_names_give_way() {
-        let name = |texts| first_text(texts).map(|name| name == b"x");
-        assert_eq!(name([Ok(b"x"), Ok(b"y")]), Ok(true));
-        assert_eq!(name([Ok(b""), Ok(b"x")]), Ok(true));
-        assert_eq!(name([Err(Absent::Denied), Ok(b"x")]), Ok(true));
-        assert_eq!(first_text([Ok(b""), Ok(b"")]), Ok(&b""[..]));
-        assert_eq!(
-            first_text([Err(Absent::Gone), Err(Absent::Denied)]),
-            Err(Absent::Denied)
-        );
     }
 }

@@ -20,7 +20,7 @@ use crate::output::cell::{label, Cells, Column, Scale, Show};
 use crate::quantity::{self, Limit};
 use crate::selection::{self, Selection, SortKey};
 use report::Report;
-pub use sums::{program_of, By, Sum};
+pub use sums::{By, Sum};
 pub use system::KEYS as SYSTEM_KEYS;
 
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
@@ -188,7 +188,7 @@ impl RowKind {
                 }
                 asked |= sort.iter().map(|key| key.field).collect::<Fields>();
             }
-            RowKind::Sums(by, _) => asked |= by.fields().iter().copied().collect::<Fields>(),
+            RowKind::Sums(by, _) => asked |= by.grouping().fields.iter().copied().collect::<Fields>(),
             RowKind::Total => {}
         }
         asked

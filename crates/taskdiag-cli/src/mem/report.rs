@@ -2,7 +2,7 @@
 
 use taskdiag::{Absent, Field, Handle, Query, Task, Value};
 
-use super::sums::{self, Name, Sum};
+use super::sums::{self, Sum};
 use super::{progress, Args, RowKind};
 use crate::listing::{Answers, Format, Listing, Machine};
 use crate::outcome::{Failure, Outcome};
@@ -11,7 +11,7 @@ use crate::output::document::{self, Head, Sample};
 use crate::output::named::{write_total, Cell, Rows, Total};
 use crate::output::names::Names;
 use crate::output::table::{Align, Table};
-use crate::output::{terminal, text, Absences, Output};
+use crate::output::{terminal, Absences, Output};
 use crate::selection;
 
 /// Asks, and writes the answers.
@@ -122,15 +122,10 @@ impl Report<'_> {
                 let mut sums = sums::sums(tasks, *by);
                 sums::sort(&mut sums, orders);
                 sums.truncate(limit);
-                let mut table = sum_table(header, by.heading());
+                let mut table = sum_table(header, by.grouping().heading);
                 for (name, sum) in &sums {
                     sum_cells(&self.cells, &mut table, sum);
-                    table.cell(|out| match name {
-                        Name::User(uid) => text::escape(out, self.names.user(*uid)),
-                        Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
-                        Name::Text(name) => text::escape(out, name),
-                        Name::None(_) => out.push(b'-'),
-                    });
+                    table.cell(|out| name.write(out, &mut self.names));
                 }
                 sum_cells(&self.cells, &mut table, total);
                 table.cell(|out| out.extend_from_slice(b"total"));
@@ -201,21 +196,9 @@ impl Report<'_> {
                 let mut sums = sums::sums(tasks, *by);
                 sums::sort(&mut sums, sort);
                 sums.truncate(self.limit());
-                let mut rows = SumRows::begin(machine, &head, by.keys(), sample, header, sums.len());
+                let mut rows = SumRows::begin(machine, &head, by.grouping().keys, sample, header, sums.len());
                 for (name, sum) in &sums {
-                    let user = match name {
-                        Name::User(uid) => self.names.user_name(*uid).map(<[u8]>::to_vec),
-                        _ => None,
-                    };
-                    let names: Vec<Cell<'_>> = match name {
-                        Name::User(uid) => {
-                            let name = user.as_deref().map(Value::Text).ok_or("no name");
-                            vec![Ok(Value::Unsigned((*uid).into())), name]
-                        }
-                        Name::Text(name) => vec![Ok(Value::Text(name))],
-                        Name::None(reason) => by.keys().iter().map(|_| Err(reason.as_str())).collect(),
-                    };
-                    rows.row(&names, sum)?;
+                    rows.row(&name.cells(by.grouping(), &mut self.names), sum)?;
                 }
                 rows.finish(total_row)?;
             }

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use taskdiag::{Absent, Field, Task, Value};
 
 use crate::choice::{self, SortBy, SumKey};
+use crate::grouping::{self, Grouping, Name};
 use crate::outcome::Failure;
 use crate::output::named::Cell;
 
@@ -24,39 +25,12 @@ impl By {
     /// All of them.
     pub const ALL: [By; 3] = [By::Program, By::User, By::Cgroup];
 
-    /// Its key in JSON and CSV, and its name for `--sort`.
-    pub fn name(self) -> &'static str {
+    /// How rows say what they are of.
+    pub fn grouping(self) -> &'static Grouping {
         match self {
-            By::Program => "program",
-            By::User => "user",
-            By::Cgroup => "cgroup",
-        }
-    }
-
-    /// The keys in JSON and CSV.
-    pub fn keys(self) -> &'static [&'static str] {
-        match self {
-            By::Program => &["program"],
-            By::User => &["euid", "user"],
-            By::Cgroup => &["cgroup"],
-        }
-    }
-
-    /// The heading in tables.
-    pub fn heading(self) -> &'static str {
-        match self {
-            By::Program => "PROGRAM",
-            By::User => "USER",
-            By::Cgroup => "CGROUP",
-        }
-    }
-
-    /// The fields that decide the group of a process.
-    pub fn fields(self) -> &'static [Field] {
-        match self {
-            By::Program => &[Field::Exe, Field::Comm],
-            By::User => &[Field::Euid],
-            By::Cgroup => &[Field::Cgroup],
+            By::Program => &grouping::PROGRAM,
+            By::User => &grouping::USER,
+            By::Cgroup => &grouping::CGROUP,
         }
     }
 
@@ -65,29 +39,9 @@ impl By {
         match self {
             By::User => Ok(Name::User(task.euid()?)),
             By::Cgroup => Ok(Name::Text(task.cgroup()?.to_vec())),
-            By::Program => Ok(Name::Text(program_of(task)?.to_vec())),
+            By::Program => Ok(Name::Text(grouping::program(task)?.to_vec())),
         }
     }
-}
-
-/// The file name of the executable; the name of the process where that is denied.
-pub fn program_of<'a>(task: &Task<'a>) -> Result<&'a [u8], Absent> {
-    let path = match task.exe() {
-        Ok(path) => path.strip_suffix(b" (deleted)").unwrap_or(path),
-        Err(_) => return task.comm(),
-    };
-    Ok(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
-}
-
-/// The name of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
-    /// A user id.
-    User(u32),
-    /// Any bytes.
-    Text(Vec<u8>),
-    /// The name is not known.
-    None(Absent),
 }
 
 /// The fields that are added up. All are of one walk through the page tables of a process, so that
@@ -185,7 +139,7 @@ pub fn sums(tasks: &[Task<'_>], by: By) -> Vec<(Name, Sum)> {
 
 /// The keys that `--sort` options name; without, the largest proportional size comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    choice::sum_keys(lists, "-pss_bytes", by.name(), &Sum::keys())
+    choice::sum_keys(lists, "-pss_bytes", by.grouping().name, &Sum::keys())
 }
 
 /// Sorts sums; those without a value come last, equal ones by their names.

@@ -330,7 +330,7 @@ impl Args {
     fn query(&self, shown: &Shown) -> Result<Query, Failure> {
         let mut fields = Field::StartNs | Field::Comm;
         if let Shown::Sums(by, _) = shown {
-            fields |= by.fields().iter().copied().collect::<Fields>();
+            fields |= by.grouping().fields.iter().copied().collect::<Fields>();
         }
         let query = if self.named.is_empty() {
             self.selection.query(false)?

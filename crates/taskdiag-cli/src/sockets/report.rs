@@ -9,13 +9,14 @@ use super::row::{self, KEYS};
 use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column};
 use crate::choice::{SortBy, SumKey};
+use crate::grouping::write_text;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::descriptors::Item;
 use crate::output::document::{self, Head};
 use crate::output::named::{self, write_row, write_total, Kept, Rows};
 use crate::output::table::{terminal_width, Align, Table};
-use crate::output::{people, text, Output};
+use crate::output::{people, Output};
 
 /// What a row is sorted by.
 type Keys = Vec<Result<Kept, &'static str>>;
@@ -179,7 +180,7 @@ impl<'a> Report<'a> {
         match format {
             Format::Table => self.sum_table(by, &sums, &total)?,
             Format::Machine(machine) => {
-                let keys = by.keys().iter().copied().chain(Sum::KEYS).collect();
+                let keys = by.grouping().keys.iter().copied().chain(Sum::KEYS).collect();
                 let mut rows = Rows::begin(machine, &head, keys, !self.args.output.no_header);
                 for (name, sum) in &sums {
                     let mut cells = name.cells(by);
@@ -201,7 +202,7 @@ impl<'a> Report<'a> {
         let aligns = headings.iter().map(|_| Align::Right).chain([Align::Left]);
         let mut table = Table::new(aligns, sums.len() + 1);
         if !self.args.output.no_header {
-            table.headings(headings.into_iter().chain([by.heading()]));
+            table.headings(headings.into_iter().chain([by.grouping().heading]));
         }
         let exact = self.args.output.bytes;
         let numbers = |table: &mut Table, sum: &Sum| {
@@ -222,8 +223,7 @@ impl<'a> Report<'a> {
         for (name, sum) in sums {
             numbers(&mut table, sum);
             table.cell(|out| match name {
-                Name::Text(name) if name.is_empty() => out.extend_from_slice(b"\"\""),
-                Name::Text(name) => text::escape(out, name),
+                Name::Text(name) => write_text(out, name),
                 Name::Port(protocol, port) => out.extend_from_slice(format!("{protocol}:{port}").as_bytes()),
                 Name::State(family, state) => out.extend_from_slice(format!("{state} {family}").as_bytes()),
                 Name::None(_) => out.push(b'-'),

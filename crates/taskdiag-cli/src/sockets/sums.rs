@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use clap::ValueEnum;
 use taskdiag::sockets::{Family, Queues, Socket, State};
-use taskdiag::{Absent, Field, Snapshot, Task, Value};
+use taskdiag::{Absent, Snapshot, Task, Value};
 
 use crate::choice::{self, SortBy, SumKey};
-use crate::files;
+use crate::grouping::{self, Grouping};
 use crate::outcome::Failure;
 use crate::output::named::Cell;
 
@@ -30,60 +30,40 @@ impl By {
     /// All of them.
     pub const ALL: [By; 5] = [By::Program, By::Unit, By::Container, By::Port, By::State];
 
-    /// Its name for `--sort`.
-    pub fn name(self) -> &'static str {
+    /// How rows say what they are of.
+    pub fn grouping(self) -> &'static Grouping {
+        static PORT: Grouping = Grouping {
+            name: "local_port",
+            keys: &["protocol", "local_port"],
+            heading: "PORT",
+            fields: &[],
+        };
+        static STATE: Grouping = Grouping {
+            name: "state",
+            keys: &["family", "state"],
+            heading: "STATE",
+            fields: &[],
+        };
         match self {
-            By::Program => "program",
-            By::Unit => "unit",
-            By::Container => "container",
-            By::Port => "local_port",
-            By::State => "state",
-        }
-    }
-
-    /// The keys in JSON and CSV.
-    pub fn keys(self) -> &'static [&'static str] {
-        match self {
-            By::Program => &["program"],
-            By::Unit => &["unit"],
-            By::Container => &["container"],
-            By::Port => &["protocol", "local_port"],
-            By::State => &["family", "state"],
-        }
-    }
-
-    /// The heading in tables.
-    pub fn heading(self) -> &'static str {
-        match self {
-            By::Program => "PROGRAM",
-            By::Unit => "UNIT",
-            By::Container => "CONTAINER",
-            By::Port => "PORT",
-            By::State => "STATE",
-        }
-    }
-
-    /// The fields of processes that decide the group.
-    pub fn fields(self) -> &'static [Field] {
-        match self {
-            By::Program => &[Field::Exe, Field::Comm],
-            By::Unit => &[Field::Unit, Field::UserUnit],
-            By::Container => &[Field::ContainerName, Field::ContainerId],
-            By::Port | By::State => &[],
+            By::Program => &grouping::PROGRAM,
+            By::Unit => &grouping::UNIT,
+            By::Container => &grouping::CONTAINER,
+            By::Port => &PORT,
+            By::State => &STATE,
         }
     }
 
     /// Whether the owner decides the group.
     fn is_of_owner(self) -> bool {
-        !self.fields().is_empty()
+        !self.grouping().fields.is_empty()
     }
 
     /// The group of an owner.
     fn of(self, task: &Task<'_>) -> Result<Name, Absent> {
         let text = match self {
-            By::Unit => files::unit(task),
-            By::Container => files::container(task),
-            _ => files::program(task),
+            By::Unit => grouping::unit(task),
+            By::Container => grouping::container(task),
+            _ => grouping::program(task),
         };
         Ok(Name::Text(text?.to_vec()))
     }
@@ -103,7 +83,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// The values under [`By::keys`].
+    /// The values under [`Grouping::keys`].
     pub fn cells(&self, by: By) -> Vec<Cell<'_>> {
         match self {
             Name::Text(name) => vec![Ok(Value::Text(name))],
@@ -115,7 +95,7 @@ impl Name {
                 Ok(Value::Text(family.name().as_bytes())),
                 Ok(Value::Text(state.name().as_bytes())),
             ],
-            Name::None(reason) => by.keys().iter().map(|_| Err(*reason)).collect(),
+            Name::None(reason) => by.grouping().keys.iter().map(|_| Err(*reason)).collect(),
         }
     }
 }
@@ -254,5 +234,5 @@ impl Sums {
 
 /// The keys that `--sort` options name; without, the group with the most sockets comes first.
 pub fn sort_keys(lists: &[String], by: By) -> Result<Vec<SortBy<SumKey>>, Failure> {
-    choice::sum_keys(lists, "-sockets_count", by.name(), &Sum::KEYS)
+    choice::sum_keys(lists, "-sockets_count", by.grouping().name, &Sum::KEYS)
 }

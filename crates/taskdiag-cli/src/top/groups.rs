@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use taskdiag::{Absent, Field, Fields, Task};
 
 use super::past::Rates;
-use crate::mem::program_of;
+use crate::grouping::program;
 use crate::output::names::Names;
 use crate::watch::Rate;
 
@@ -63,7 +63,7 @@ impl By {
             By::Unit => task.unit()?.to_vec(),
             By::User => names.user(task.euid()?).to_vec(),
             By::Program if task.kernel_thread()? => KERNEL.to_vec(),
-            By::Program => program_of(task)?.to_vec(),
+            By::Program => program(task)?.to_vec(),
             By::Container => match task.container_name() {
                 Ok(name) if !name.is_empty() => name.to_vec(),
                 _ => {
