@@ -1,6 +1,8 @@
 //! What `-o` and `--sort` mean, whatever the rows of a command are.
 
 use std::cmp::Ordering;
+use std::io;
+use std::ops::ControlFlow;
 
 use crate::outcome::Failure;
 
@@ -98,6 +100,65 @@ impl<T> SortBy<T> {
     }
 }
 
+/// Rows that come one by one: they are written as they come, or kept until they can be sorted; up
+/// to a limit.
+#[derive(Debug)]
+pub struct InOrder<K> {
+    is_sorted: bool,
+    limit: usize,
+    written: usize,
+    kept: Vec<K>,
+    failure: Option<io::Error>,
+}
+
+impl<K> InOrder<K> {
+    /// No rows yet. Without a limit, all that come are written.
+    pub fn new(is_sorted: bool, limit: Option<usize>) -> InOrder<K> {
+        InOrder {
+            is_sorted,
+            limit: limit.unwrap_or(usize::MAX),
+            written: 0,
+            kept: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Takes a row, of which `keep` makes what is sorted. Breaks when no more rows are wanted.
+    pub fn take(&mut self, keep: impl FnOnce() -> K, write: impl FnOnce() -> io::Result<()>) -> ControlFlow<()> {
+        if self.is_sorted {
+            self.kept.push(keep());
+            return ControlFlow::Continue(());
+        }
+        if self.written < self.limit {
+            self.written += 1;
+            self.failure = write().err();
+        }
+        if self.has_failed() || self.written == self.limit {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Whether a row could not be written.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Writes the rows that were kept, or says why one could not be written.
+    pub fn finish(
+        mut self,
+        compare: impl FnMut(&K, &K) -> Ordering,
+        write: impl FnMut(K) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        self.kept.sort_by(compare);
+        self.kept.into_iter().take(self.limit).try_for_each(write)
+    }
+}
+
 /// What sums are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumKey {
@@ -183,6 +244,36 @@ mod tests {
             format!("{none:?}").contains("unknown field \\\"x\\\"; known are a, b"),
             "{none:?}"
         );
+    }
+
+    /// Check that rows are written as they come or sorted, that a limit ends both, and that nothing
+    /// is written after a failure.
+    #[test]
+    fn rows_come_in_order() {
+        let run = |is_sorted: bool, limit: Option<usize>, fails_at: usize| {
+            let mut rows = InOrder::new(is_sorted, limit);
+            let mut written = Vec::new();
+            let mut write = |row: usize| {
+                written.push(row);
+                if row == fails_at {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                Ok(())
+            };
+            let taken = [3, 1, 2].into_iter().take_while(|&row| {
+                let flow = rows.take(|| row, || write(row));
+                flow.is_continue()
+            });
+            let taken = taken.count();
+            let result = rows.finish(usize::cmp, &mut write);
+            (written, taken, result.is_ok())
+        };
+        assert_eq!(run(false, None, 9), (vec![3, 1, 2], 3, true));
+        assert_eq!(run(false, Some(2), 9), (vec![3, 1], 1, true));
+        assert_eq!(run(false, None, 1), (vec![3, 1], 1, false));
+        assert_eq!(run(true, None, 9), (vec![1, 2, 3], 3, true));
+        assert_eq!(run(true, Some(2), 9), (vec![1, 2], 3, true));
+        assert_eq!(run(true, None, 2), (vec![1, 2], 3, false));
     }
 
     /// Check the order of values, and that rows without one come last either way.

@@ -8,7 +8,7 @@ use taskdiag::{Absent, Handle, Value};
 use super::row::{self, Cells, Kept, KEYS};
 use super::sums::{By, Sum, Sums};
 use super::{Args, Column, Show};
-use crate::choice::{SortBy, SumKey};
+use crate::choice::{InOrder, SortBy, SumKey};
 use crate::grouping::Name;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
@@ -72,39 +72,23 @@ impl<'a> Report<'a> {
         sort: &[SortBy<usize>],
         mut each: impl FnMut(&Cells<'_>) -> std::io::Result<()>,
     ) -> Result<Answer, Failure> {
-        let limit = self.args.limit.unwrap_or(usize::MAX);
         let needs_total = self.args.deleted;
-        let (mut kept, mut rows, mut failure) = (Vec::new(), 0, None);
+        let mut rows = InOrder::new(!sort.is_empty(), self.args.limit);
         let answer = handle.files(self.processes.snapshot(), self.request, |task, file| {
             if needs_total {
                 self.total.add(task, file);
             }
             self.missing.count(file);
             let cells = row::cells(task, file);
-            if !sort.is_empty() {
-                kept.push(Kept::new(&cells));
-                return ControlFlow::Continue(());
-            }
-            if rows < limit {
-                rows += 1;
-                if let Err(error) = each(&cells) {
-                    failure = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-            if rows == limit && !needs_total {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
+            match rows.take(|| Kept::new(&cells), || each(&cells)) {
+                ControlFlow::Break(()) if needs_total && !rows.has_failed() => ControlFlow::Continue(()),
+                flow => flow,
             }
         })?;
-        if let Some(error) = failure {
-            return Err(error.into());
-        }
-        kept.sort_by(|a, b| named::compare(sort, a, b, Kept::compared));
-        for row in kept.iter().take(limit) {
-            each(&row.cells())?;
-        }
+        rows.finish(
+            |a, b| named::compare(sort, a, b, Kept::compared),
+            |row| each(&row.cells()),
+        )?;
         Ok(answer)
     }
 

@@ -8,7 +8,7 @@ use taskdiag::{Handle, Value};
 use super::row::{self, KEYS};
 use super::sums::{By, Name, Sum, Sums};
 use super::{Args, Column};
-use crate::choice::{SortBy, SumKey};
+use crate::choice::{InOrder, SortBy, SumKey};
 use crate::grouping::write_text;
 use crate::listing::{Answers, Format, Machine};
 use crate::outcome::{counted, say, say_denied, Failure, Outcome, WhoMay};
@@ -48,38 +48,23 @@ impl<'a> Report<'a> {
         render: impl Fn(&Row<'_>, &Socket<'_>) -> T,
         mut each: impl FnMut(T) -> std::io::Result<()>,
     ) -> Result<Answer, Failure> {
-        let limit = self.args.limit.unwrap_or(usize::MAX);
-        let (mut kept, mut rows, mut failure) = (Vec::<(Keys, T)>::new(), 0, None);
+        let mut rows = InOrder::<(Keys, T)>::new(!sort.is_empty(), self.args.limit);
         let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
             self.without_info += u64::from(socket.info.is_err() && self.request.wants.contains(Wants::INFO));
             let row = Row::new(socket);
-            if !sort.is_empty() {
-                let keys = sort.iter().map(|by| row::sorted_by(&row, SocketField::ALL[by.key]));
-                kept.push((keys.collect(), render(&row, socket)));
-                return ControlFlow::Continue(());
-            }
-            if rows < limit {
-                rows += 1;
-                if let Err(error) = each(render(&row, socket)) {
-                    failure = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-            if rows == limit {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            let keys = || {
+                sort.iter()
+                    .map(|by| row::sorted_by(&row, SocketField::ALL[by.key]))
+                    .collect()
+            };
+            rows.take(|| (keys(), render(&row, socket)), || each(render(&row, socket)))
         })?;
-        if let Some(error) = failure {
-            return Err(error.into());
-        }
         // The keys of a row are in the order of the sort.
         let by: Vec<SortBy<usize>> = sort.iter().enumerate().map(|(key, by)| SortBy { key, ..*by }).collect();
-        kept.sort_by(|a, b| named::compare(&by, a, b, |(keys, _), key| row::cell(&keys[key])));
-        for (_, row) in kept.into_iter().take(limit) {
-            each(row)?;
-        }
+        rows.finish(
+            |a, b| named::compare(&by, a, b, |(keys, _), key| row::cell(&keys[key])),
+            |(_, row)| each(row),
+        )?;
         Ok(answer)
     }
 
