@@ -19,7 +19,7 @@ use crate::output::named::RowKey;
 use crate::output::{text, Key as _, Output};
 use crate::ps::specifiers;
 use crate::watch::Rate;
-use crate::{cache, fields, files, maps, normalize, sockets};
+use crate::{cache, fields, files, maps, normalize, sockets, users};
 
 /// Print the script that completes taskdiag's command line in a shell
 #[derive(Debug, ClapArgs)]
@@ -308,12 +308,8 @@ fn running(field: Field) -> Vec<(String, String)> {
             continue;
         };
         let word = match (value, field.info().kind) {
-            (Value::Unsigned(id), Kind::User) => {
-                name_or_number(id, |id| uzers::get_user_by_uid(id).map(|user| user.name().to_owned()))
-            }
-            (Value::Unsigned(id), Kind::GroupId) => name_or_number(id, |id| {
-                uzers::get_group_by_gid(id).map(|group| group.name().to_owned())
-            }),
+            (Value::Unsigned(id), Kind::User) => name_or_number(id, users::user_name),
+            (Value::Unsigned(id), Kind::GroupId) => name_or_number(id, users::group_name),
             (Value::Unsigned(number), _) => number.to_string(),
             (Value::Text(bytes), _) => String::from_utf8_lossy(bytes).into_owned(),
             _ => continue,
@@ -331,11 +327,11 @@ fn running(field: Field) -> Vec<(String, String)> {
     found
 }
 
-fn name_or_number(id: u64, name: impl Fn(u32) -> Option<std::ffi::OsString>) -> String {
+fn name_or_number(id: u64, name: impl Fn(u32) -> Option<Vec<u8>>) -> String {
     let name = u32::try_from(id)
         .ok()
         .and_then(name)
-        .and_then(|name| name.into_string().ok());
+        .and_then(|name| String::from_utf8(name).ok());
     name.unwrap_or_else(|| id.to_string())
 }
 

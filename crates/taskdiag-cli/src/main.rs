@@ -38,6 +38,7 @@ mod sockets;
 mod source;
 mod top;
 mod tree;
+mod users;
 mod version;
 mod watch;
 

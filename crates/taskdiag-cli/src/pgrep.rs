@@ -19,6 +19,7 @@ use crate::output::{text, Output};
 use crate::ps;
 use crate::selection;
 use crate::source::SourceOptions;
+use crate::users;
 use crate::version;
 
 /// The criteria of pgrep(1). A process matches if it meets all of them.
@@ -297,9 +298,9 @@ impl Criteria {
         one_of(Field::Pgid, or_own(handle, Field::Pgid, &self.pgroup)?);
         one_of(Field::Sid, or_own(handle, Field::Sid, &self.session)?);
         one_of(Field::Ppid, self.parent.clone());
-        one_of(Field::Euid, selection::users(&self.euid)?);
-        one_of(Field::Uid, selection::users(&self.uid)?);
-        let groups: Result<Vec<u32>, String> = self.group.iter().map(|name| selection::group(name)).collect();
+        one_of(Field::Euid, users::users(&self.euid)?);
+        one_of(Field::Uid, users::users(&self.uid)?);
+        let groups: Result<Vec<u32>, String> = self.group.iter().map(|name| users::group(name)).collect();
         one_of(Field::Gid, groups.map_err(wrong)?);
         let terminals: Result<Vec<u32>, String> = self.terminal.iter().map(|name| ps::terminal(name)).collect();
         one_of(Field::TtyNr, terminals.map_err(wrong)?);

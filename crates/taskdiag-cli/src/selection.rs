@@ -1,14 +1,12 @@
-//! What the options of a listing mean: fields, orders, users.
+//! What the options of a listing mean: fields, orders, processes.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-
-use taskdiag::{CpuSet, Ids, Limits};
-use taskdiag::{Field, Fields, Filter, Group, Handle, Kind, ParseError, Query, Task, Value};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args as ClapArgs;
+use taskdiag::{CpuSet, Field, Fields, Filter, Group, Handle, Ids, Kind, Limits, ParseError, Query, Task, Value};
 
 use crate::choice::Chosen;
 use crate::listing::Answers;
@@ -16,6 +14,7 @@ use crate::outcome::{say, Failure, Outcome};
 use crate::output::Absences;
 use crate::ps;
 use crate::quantity;
+use crate::users;
 
 /// The fields that `-o` options name, in order, each once.
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
@@ -299,7 +298,7 @@ impl Processes {
 
     /// Keeps of a query the tasks that the other options select.
     pub fn narrow(&self, mut query: Query) -> Result<Query, Failure> {
-        let users = users(&self.users)?;
+        let users = users::users(&self.users)?;
         if !users.is_empty() {
             query = query.filter(Filter::one_of(Field::Euid, &users));
         }
@@ -382,40 +381,11 @@ pub fn filter(expression: &str) -> Result<Filter, Failure> {
 
 /// The same, with what is wrong and where.
 pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
-    let number = |field: Field, name: &[u8]| {
-        let name = OsStr::from_bytes(name);
-        match field.info().kind {
-            Kind::User => uzers::get_user_by_name(name).map(|user| user.uid()),
-            _ => uzers::get_group_by_name(name).map(|group| group.gid()),
-        }
+    let number = |field: Field, name: &[u8]| match field.info().kind {
+        Kind::User => users::user_named(name),
+        _ => users::group_named(name),
     };
     Filter::parse_with_aliases(expression, &number, &ps::field_of)
-}
-
-/// The ids of users given by name or number.
-pub fn users(names: &[String]) -> Result<Vec<u32>, Failure> {
-    let ids = names.iter().map(|name| user(name));
-    ids.collect::<Result<_, _>>().map_err(Failure::Unanswered)
-}
-
-/// The id of a user. A name comes before a number: a user may be called `1000`.
-pub fn user(name: &str) -> Result<u32, String> {
-    if let Some(user) = uzers::get_user_by_name(OsStr::new(name)) {
-        return Ok(user.uid());
-    }
-    name.parse().map_err(|_| {
-        format!("unknown user {name:?}\n`getent passwd` lists those that this host knows; a number does as well")
-    })
-}
-
-/// The id of a group, in the same way.
-pub fn group(name: &str) -> Result<u32, String> {
-    if let Some(group) = uzers::get_group_by_name(OsStr::new(name)) {
-        return Ok(group.gid());
-    }
-    name.parse().map_err(|_| {
-        format!("unknown group {name:?}\n`getent group` lists those that this host knows; a number does as well")
-    })
 }
 
 #[cfg(test)]
@@ -492,13 +462,5 @@ mod tests {
             "container_name == 'ABCD0123' or container_id ~* 'abcd0123*'",
         );
         assert!(in_unit("'\"").is_err());
-    }
-
-    /// Check that users have names and numbers.
-    #[test]
-    fn users_are_names_or_numbers() {
-        let ids = users(&["root".to_owned(), "12345678".to_owned()]);
-        assert_eq!(ids.expect("root is known"), [0, 12_345_678]);
-        assert!(users(&["no such user".to_owned()]).is_err());
     }
 }

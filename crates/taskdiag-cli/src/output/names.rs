@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use taskdiag::Value;
@@ -16,6 +14,7 @@ use taskdiag_sys::lookup::{Lookup, Worker};
 use super::Key;
 use crate::history;
 use crate::outcome::say;
+use crate::users;
 
 /// What numbers are the names of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +154,10 @@ fn look_up(owner: Owner) -> Option<Vec<u8>> {
         let is_name = |name: &&[u8]| !name.iter().all(u8::is_ascii_digit);
         return name.filter(is_name).map(<[u8]>::to_vec);
     }
-    let name = match owner {
-        Owner::User(uid) => uzers::get_user_by_uid(uid).map(|user| user.name().to_owned()),
-        Owner::Group(gid) => uzers::get_group_by_gid(gid).map(|group| group.name().to_owned()),
-    };
-    name.map(OsString::into_vec)
+    match owner {
+        Owner::User(uid) => users::user_name(uid),
+        Owner::Group(gid) => users::group_name(gid),
+    }
 }
 
 fn named_one(name: &[u8]) -> Named {

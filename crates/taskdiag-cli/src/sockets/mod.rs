@@ -4,9 +4,6 @@ mod report;
 mod row;
 mod sums;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-
 use clap::Args as ClapArgs;
 use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
 use taskdiag::{Field, Fields, Query, Snapshot};
@@ -21,6 +18,7 @@ use crate::output::table::Align;
 use crate::quantity;
 use crate::selection::Processes;
 use crate::source::SourceOptions;
+use crate::users;
 use report::Report;
 pub use row::{item, KEYS};
 pub use sums::{By, Sum};
@@ -350,8 +348,7 @@ impl Args {
         request.ports.clone_from(&self.ports);
         request.owned = self.is_selected();
         if let Some(text) = &self.expression {
-            let user = |name: &[u8]| uzers::get_user_by_name(OsStr::from_bytes(name)).map(|user| user.uid());
-            let filter = Filter::parse_with_names(text, &user);
+            let filter = Filter::parse_with_names(text, &users::user_named);
             let filter = filter.map_err(|error| Failure::Unanswered(format!("--where: {error}")))?;
             request.filter = Some(filter);
         }

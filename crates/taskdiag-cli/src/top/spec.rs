@@ -12,6 +12,7 @@ use super::groups;
 use super::view::{Rows, View};
 use crate::outcome::Failure;
 use crate::selection::{self, Selection};
+use crate::users;
 use crate::watch;
 
 /// What is asked.
@@ -90,7 +91,7 @@ impl Spec {
         let mut query = selection.query(self.threads())?;
         if !self.users.is_empty() {
             let names: Vec<String> = self.users.split(',').map(str::to_owned).collect();
-            query = query.filter(Filter::one_of(Field::Euid, &selection::users(&names)?));
+            query = query.filter(Filter::one_of(Field::Euid, &users::users(&names)?));
         }
         if !self.filter.is_empty() {
             query = query.filter(selection::filter(&self.filter)?);

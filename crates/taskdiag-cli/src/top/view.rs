@@ -15,6 +15,7 @@ use crate::choice::Chosen;
 use crate::outcome::Failure;
 use crate::quantity;
 use crate::selection;
+use crate::users;
 
 /// What the rows of the table are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -565,7 +566,7 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
         Question::Users if text.is_empty() => None,
         Question::Users => {
             let names: Vec<String> = text.split(',').map(str::to_owned).collect();
-            selection::users(&names).err().and_then(failed)
+            users::users(&names).err().and_then(failed)
         }
         Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
         Question::Sort => Order::parse(text).err().and_then(failed),

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use crate::selection;
+use crate::users;
 
 /// The members of a list, separated by commas or blanks.
 fn members(list: &str) -> Result<impl Iterator<Item = &str>, String> {
@@ -25,11 +25,11 @@ pub(super) fn ids(list: &str) -> Result<Vec<u32>, String> {
 }
 
 pub(super) fn users(list: &str) -> Result<Vec<u32>, String> {
-    members(list)?.map(selection::user).collect()
+    members(list)?.map(users::user).collect()
 }
 
 pub(super) fn groups(list: &str) -> Result<Vec<u32>, String> {
-    members(list)?.map(selection::group).collect()
+    members(list)?.map(users::group).collect()
 }
 
 pub(super) fn names(list: &str) -> Result<Vec<String>, String> {
