@@ -10,7 +10,6 @@ use taskdiag::{Absent, Field, Fields, Kind, Known, Query, Task, Value};
 
 use crate::errors;
 use crate::fork;
-use crate::handle::State;
 use crate::query;
 use crate::rows::{key, Cell, Key, Rows};
 use crate::table::{About, Table};
@@ -155,7 +154,7 @@ impl Asked {
     /// # Errors
     ///
     /// Those of the library.
-    pub fn ask(&self, state: &mut State) -> taskdiag::Result<Table> {
+    pub fn ask(&self, state: &mut query::State) -> taskdiag::Result<Table> {
         state.handle.query_into(&self.query, &mut state.snapshot)?;
         let mut rows = Rows::new(&KEYS, &self.chosen);
         let answer = state.handle.files(&state.snapshot, &self.request, |task, file| {

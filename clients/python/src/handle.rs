@@ -9,7 +9,7 @@ use taskdiag::{Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
 use crate::errors;
 use crate::files::{self, Asked};
 use crate::fork;
-use crate::query::{self, Chosen};
+use crate::query::{self, Chosen, State};
 use crate::rows;
 use crate::sockets;
 use crate::table::Table;
@@ -60,15 +60,6 @@ const MEMORY_FIELDS: &[Field] = &[
     Field::Comm,
     Field::Cmdline,
 ];
-
-/// A handle of the library, and the memory of its last answer.
-#[derive(Debug, Default)]
-pub struct State {
-    /// The handle.
-    pub handle: Inner,
-    /// Memory for answers.
-    pub snapshot: Snapshot,
-}
 
 /// Asks the kernel about processes. Threads may share it: one at a time asks.
 #[pyclass(frozen, module = "taskdiag")]

@@ -166,6 +166,15 @@ pub fn columns<'a>(tasks: impl Iterator<Item = Task<'a>>, len: usize, fields: &[
     columns.into_iter().map(Builder::finish).collect()
 }
 
+/// A handle of the library, and the memory of its last answer.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The handle.
+    pub handle: Handle,
+    /// Memory for answers.
+    pub snapshot: Snapshot,
+}
+
 /// What a snapshot says besides its rows.
 pub fn about(snapshot: &Snapshot) -> About {
     let answer = |answer: Known<SourceId>| match answer {

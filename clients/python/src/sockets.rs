@@ -8,7 +8,6 @@ use taskdiag::{Absent, Query};
 
 use crate::column::Builder;
 use crate::errors;
-use crate::handle;
 use crate::query;
 use crate::rows::{key, Key};
 use crate::table::{About, Table};
@@ -128,7 +127,7 @@ impl Asked {
     /// # Errors
     ///
     /// Those of the library.
-    pub fn ask(&self, state: &mut handle::State) -> taskdiag::Result<Table> {
+    pub fn ask(&self, state: &mut query::State) -> taskdiag::Result<Table> {
         if self.request.has_owners() {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
         }

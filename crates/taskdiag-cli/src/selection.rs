@@ -12,7 +12,7 @@ use crate::choice::Chosen;
 use crate::listing::Answers;
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::Absences;
-use crate::ps;
+use crate::ps::specifiers::field_of;
 use crate::quantity;
 use crate::users;
 
@@ -385,7 +385,7 @@ pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
         Kind::User => users::user_named(name),
         _ => users::group_named(name),
     };
-    Filter::parse_with_aliases(expression, &number, &ps::field_of)
+    Filter::parse_with_aliases(expression, &number, &field_of)
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@
 use taskdiag::Value;
 
 use super::cell::plain;
-use super::named::Written;
 use super::names::{name_key, Named, Names};
-use super::{Absences, Extras, HasValues, Key};
+use super::{Absences, Extras, HasValues, Key, Written};
 
 /// The columns of these fields, with those of names beside numbers if rows are to have them.
 pub fn columns<K: Key>(fields: &[K], named: bool) -> Vec<String> {

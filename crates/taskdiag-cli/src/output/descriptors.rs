@@ -3,8 +3,8 @@
 use taskdiag::files::Owner;
 use taskdiag::Value;
 
-use super::named::{self, Written};
-use super::{csv, json, people, text};
+use super::named;
+use super::{csv, json, people, text, Written};
 
 /// A value of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,10 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use taskdiag::Value;
 
 use super::cell::{formatted, plain};
-use super::named::Written;
 use super::names::{name_key, NameKind, Named, Names};
 use super::text::all;
-use super::{people, Absences, Extras, HasValues, Key};
+use super::{people, Absences, Extras, HasValues, Key, Written};
 
 /// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of
 /// the others.

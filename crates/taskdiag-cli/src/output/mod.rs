@@ -25,6 +25,14 @@ use names::NameKind;
 /// the processor's cache.
 const PIECE: usize = 256 << 10;
 
+/// What a cell of a row can have.
+pub trait Written: Copy {
+    /// Appends it as JSON.
+    fn json(self, out: &mut Vec<u8>);
+    /// Appends it as a cell of CSV.
+    fn csv(self, out: &mut Vec<u8>);
+}
+
 /// A value in a row that is not a field: its depth in a tree, a rate, the time of its sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extra<'a> {

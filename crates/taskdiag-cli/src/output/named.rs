@@ -9,7 +9,7 @@ use super::cell::{self, is_number};
 use super::document::{self, member, Document, Head, Sample};
 use super::format::Machine;
 use super::table::{terminal_width, Align, Table};
-use super::{csv, json, people, text, Output};
+use super::{csv, json, people, text, Output, Written};
 use crate::choice::{unknown, Chosen, SortBy};
 use crate::outcome::Failure;
 
@@ -28,14 +28,6 @@ pub struct RowKey {
     pub kind: Kind,
     /// What they mean.
     pub meaning: &'static str,
-}
-
-/// What a cell of a row can have.
-pub trait Written: Copy {
-    /// Appends it as JSON.
-    fn json(self, out: &mut Vec<u8>);
-    /// Appends it as a cell of CSV.
-    fn csv(self, out: &mut Vec<u8>);
 }
 
 impl Written for Value<'_> {

@@ -255,23 +255,6 @@ fn aix(letter: char) -> Option<&'static Specifier> {
     })
 }
 
-/// The field that a specifier stands for in `--where`, or why there is not one. `None` if there is no
-/// such specifier.
-pub fn field_of(name: &str) -> Option<Result<Field, String>> {
-    let specifier = Specifier::named(name)?;
-    Some(match specifier.stands_for {
-        [field] => Ok(*field),
-        [] => Err(format!("{name} has no value on Linux")),
-        fields => {
-            let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
-            Err(format!(
-                "{name} stands for several fields: use one of {}",
-                names.join(", ")
-            ))
-        }
-    })
-}
-
 /// The columns of the predefined format.
 pub fn preset(meant: &Meant) -> Vec<Column> {
     let named = |(name, width): (&str, Option<usize>)| {
@@ -385,17 +368,6 @@ mod tests {
             [Field::UtimeNs, Field::StimeNs, Field::CpuPercent]
         );
         assert!(stands_for("cred", Vocabulary::Ps).len() > 10);
-    }
-
-    /// Check that specifiers for one field can stand for it in expressions.
-    #[test]
-    fn specifiers_stand_for_fields_in_expressions() {
-        assert_eq!(field_of("rss"), Some(Ok(Field::RssBytes)));
-        assert_eq!(field_of("%cpu"), Some(Ok(Field::CpuPercent)));
-        assert_eq!(field_of("nosuch"), None);
-        let several = field_of("time").expect("a specifier").expect_err("two fields");
-        assert!(several.contains("utime_ns, stime_ns"), "{several}");
-        assert!(field_of("tmout").is_some_and(|field| field.is_err()));
     }
 
     /// Check widths: the usual one, at least the header's, or what was asked for.

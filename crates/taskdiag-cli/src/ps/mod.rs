@@ -33,7 +33,6 @@ use crate::output::{Absences, Output};
 use crate::version;
 
 pub use args::{Args, CommandLine, PsArgs};
-pub use columns::field_of;
 pub use options::{terminal, Meant};
 
 use forest::Tree;

@@ -416,3 +416,36 @@ pub static TABLE: &[Specifier] = &[
     number("wops", "WOPS", 5, &[WriteSyscalls], |c| c.number(WriteSyscalls)).of_thread(),
     text("zone", "ZONE", 31, &[SecurityLabel], |c| c.text(SecurityLabel)),
 ];
+
+/// The field that a specifier stands for in `--where`, or why there is not one. `None` if there is no
+/// such specifier.
+pub fn field_of(name: &str) -> Option<Result<Field, String>> {
+    let specifier = Specifier::named(name)?;
+    Some(match specifier.stands_for {
+        [field] => Ok(*field),
+        [] => Err(format!("{name} has no value on Linux")),
+        fields => {
+            let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+            Err(format!(
+                "{name} stands for several fields: use one of {}",
+                names.join(", ")
+            ))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that specifiers for one field can stand for it in expressions.
+    #[test]
+    fn specifiers_stand_for_fields_in_expressions() {
+        assert_eq!(field_of("rss"), Some(Ok(Field::RssBytes)));
+        assert_eq!(field_of("%cpu"), Some(Ok(Field::CpuPercent)));
+        assert_eq!(field_of("nosuch"), None);
+        let several = field_of("time").expect("a specifier").expect_err("two fields");
+        assert!(several.contains("utime_ns, stime_ns"), "{several}");
+        assert!(field_of("tmout").is_some_and(|field| field.is_err()));
+    }
+}
