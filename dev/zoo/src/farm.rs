@@ -5,9 +5,10 @@ use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 
+use crate::arg_area::ArgArea;
 use crate::helper::Helper;
 use crate::keeper::{kill_descendants, obituary, settle, Doing as _};
-use crate::sys::{self, ArgArea};
+use crate::sys;
 use crate::FARM;
 
 /// Many idle processes, each with the command line `zoo farm --index NNNNNNN`. As root, one in a hundred is of the user

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
+use crate::arg_area::joined;
 use crate::facts::Facts;
 use crate::{sys, titles};
 
@@ -485,13 +486,4 @@ pub(crate) fn play(role: &str) -> ! {
 /// The name that exec gives to a process.
 fn comm_of(file_name: &std::ffi::OsStr) -> Vec<u8> {
     file_name.as_bytes().iter().copied().take(15).collect()
-}
-
-/// Strings as the kernel keeps an argument list: each followed by NUL.
-pub(crate) fn joined(strings: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = strings.join(&0);
-    if !strings.is_empty() {
-        bytes.push(0);
-    }
-    bytes
 }

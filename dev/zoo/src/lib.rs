@@ -8,6 +8,7 @@
 //! Tests have many threads, in which forking is unsafe, so everything happens in helper processes: the binary `zoo` of
 //! this package. It is found through the variable `TASKDIAG_ZOO`, or beside the running executable or above it.
 
+mod arg_area;
 mod churn;
 mod facts;
 mod farm;

@@ -12,7 +12,7 @@ use std::ptr;
 
 use libc::{c_int, c_long, c_ulong, c_void, pid_t};
 
-fn cvt(ret: c_long) -> io::Result<c_long> {
+pub(crate) fn cvt(ret: c_long) -> io::Result<c_long> {
     if ret == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -573,111 +573,6 @@ pub(crate) fn lock_memory(at: *mut u8, len: usize) -> io::Result<()> {
 pub(crate) fn page_size() -> usize {
     // SAFETY: a number in, a number out.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
-
-/// Where the kernel thinks the command line and environment of this process are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ArgArea {
-    pub(crate) arg_start: usize,
-    pub(crate) arg_end: usize,
-    pub(crate) env_end: usize,
-}
-
-/// The fields of /proc/self/stat from the state on (field 3 is at index 0).
-fn own_stat() -> io::Result<Vec<u64>> {
-    let stat = std::fs::read("/proc/self/stat")?;
-    let after_name = stat.iter().rposition(|&b| b == b')').map_or(0, |at| at + 1);
-    let text = String::from_utf8_lossy(&stat[after_name..]);
-    Ok(text
-        .split_ascii_whitespace()
-        .map(|field| field.parse().unwrap_or(0))
-        .collect())
-}
-
-impl ArgArea {
-    pub(crate) fn of_this_process() -> io::Result<ArgArea> {
-        let stat = own_stat()?;
-        let field = |number: usize| stat.get(number - 3).map_or(0, |&value| value as usize);
-        Ok(ArgArea {
-            arg_start: field(48),
-            arg_end: field(49),
-            env_end: field(51),
-        })
-    }
-
-    /// The arguments and, as it follows at once, the environment.
-    ///
-    /// # Safety
-    /// No other reference to these bytes may be alive: `std::env` must not be used meanwhile, nor, when they were
-    /// changed, afterwards.
-    pub(crate) unsafe fn bytes(&self) -> &'static mut [u8] {
-        // SAFETY: after exec the kernel has put argument and environment strings there, in one piece, writable.
-        unsafe { std::slice::from_raw_parts_mut(self.arg_start as *mut u8, self.env_end - self.arg_start) }
-    }
-}
-
-/// Tells the kernel that the command line of this process is elsewhere.
-pub(crate) fn move_args(start: usize, end: usize) -> io::Result<()> {
-    let set = |option: c_int, value: usize| -> io::Result<()> {
-        // SAFETY: only changes what /proc shows; the kernel itself checks each access to it.
-        cvt(unsafe { libc::prctl(libc::PR_SET_MM, option, value, 0, 0) }.into()).map(drop)
-    };
-    // The kernel wants start <= end after each step.
-    let (first, second) = ((libc::PR_SET_MM_ARG_START, start), (libc::PR_SET_MM_ARG_END, end));
-    let steps = if start <= ArgArea::of_this_process()?.arg_end {
-        [first, second]
-    } else {
-        [second, first]
-    };
-    match steps.iter().try_for_each(|&(option, value)| set(option, value)) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => move_args_by_map(start, end),
-        other => other,
-    }
-}
-
-/// The kernel's `struct prctl_mm_map`.
-#[repr(C)]
-struct PrctlMmMap {
-    start_code: u64,
-    end_code: u64,
-    start_data: u64,
-    end_data: u64,
-    start_brk: u64,
-    brk: u64,
-    start_stack: u64,
-    arg_start: u64,
-    arg_end: u64,
-    env_start: u64,
-    env_end: u64,
-    auxv: u64,
-    auxv_size: u32,
-    exe_fd: u32,
-}
-
-/// The same without CAP_SYS_RESOURCE, where the kernel has CONFIG_CHECKPOINT_RESTORE: all fields in one call.
-fn move_args_by_map(start: usize, end: usize) -> io::Result<()> {
-    let stat = own_stat()?;
-    let field = |number: usize| stat.get(number - 3).copied().unwrap_or(0);
-    // SAFETY: sbrk(0) asks and changes nothing.
-    let brk = unsafe { libc::sbrk(0) } as u64;
-    let map = PrctlMmMap {
-        start_code: field(26),
-        end_code: field(27),
-        start_data: field(45),
-        end_data: field(46),
-        start_brk: field(47),
-        brk,
-        start_stack: field(28),
-        arg_start: start as u64,
-        arg_end: end as u64,
-        env_start: field(50),
-        env_end: field(51),
-        auxv: 0,
-        auxv_size: 0,
-        exe_fd: u32::MAX,
-    };
-    // SAFETY: everything but the argument area is what it was, so the process goes on as before.
-    cvt(unsafe { libc::prctl(libc::PR_SET_MM, libc::PR_SET_MM_MAP, &map, size_of_val(&map), 0) }.into()).map(drop)
 }
 
 /// Starts a process that shares this one's memory, on a stack of its own, and runs `body` there.

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt;
 use std::slice;
 
+use crate::arg_area::{joined, move_args, ArgArea};
 use crate::facts::Facts;
-use crate::keeper::joined;
-use crate::sys::{self, page_size, ArgArea};
+use crate::sys::{self, page_size};
 
 /// What /proc/PID/cmdline shows of an argument area followed at once by an environment.
 ///
@@ -54,12 +54,12 @@ pub(crate) fn rewrite(role: &str, facts: &mut Facts) -> io::Result<()> {
         "title-moved" => {
             let title = b"zoo: moved\0second\0";
             let at = anonymous(title)?;
-            sys::move_args(at, at + title.len())?;
+            move_args(at, at + title.len())?;
             title.to_vec()
         }
         "title-nowhere" => {
             let at = ArgArea::of_this_process()?.arg_start;
-            sys::move_args(at, at)?;
+            move_args(at, at)?;
             Vec::new()
         }
         // The kernel reads command lines from anonymous memory only.
@@ -67,7 +67,7 @@ pub(crate) fn rewrite(role: &str, facts: &mut Facts) -> io::Result<()> {
             let program = File::open("/proc/self/exe")?;
             let at = sys::map(page_size(), libc::MAP_PRIVATE, Some(program.as_raw_fd()))?;
             sys::touch(at, page_size(), false);
-            sys::move_args(at as usize, at as usize + 64)?;
+            move_args(at as usize, at as usize + 64)?;
             Vec::new()
         }
         "title-under-file" => hide_pages()?,

@@ -3,8 +3,9 @@
 use std::io;
 
 use super::{species, Species};
+use crate::arg_area::joined;
 use crate::facts::Facts;
-use crate::keeper::{environment, exec_child, joined, roomy_environment};
+use crate::keeper::{environment, exec_child, roomy_environment};
 use crate::sys;
 
 pub(super) const SPECIES: &[Species] = &[

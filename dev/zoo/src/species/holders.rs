@@ -9,6 +9,7 @@ use std::thread;
 use libc::{MAP_PRIVATE, PROT_EXEC, PROT_READ};
 
 use super::{species, Species};
+use crate::arg_area::move_args;
 use crate::facts::Facts;
 use crate::fuse::{Silence, SilentFile};
 use crate::keeper::{fork_child, settle, settle_one_of, Keeper};
@@ -128,7 +129,7 @@ fn silent_args(keeper: &mut Keeper) -> io::Result<Facts> {
         let args = b"silent\0args\0";
         // SAFETY: the page is ours and there is room.
         unsafe { std::ptr::copy_nonoverlapping(args.as_ptr(), at, args.len()) };
-        sys::move_args(at as usize, at as usize + args.len())?;
+        move_args(at as usize, at as usize + args.len())?;
         let at = at as usize;
         thread::Builder::new().spawn(move || loop {
             // SAFETY: nobody else uses the page, and what is in it does not matter.
