@@ -12,7 +12,7 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{fstat, openat, FileType, Mode, OFlags, CWD};
@@ -21,6 +21,7 @@ use taskdiag_core::absent::Absent;
 use taskdiag_sys::isolated::{Ending, Failed, Runner, Work, WorkFiles, MOST};
 use taskdiag_sys::owner::Owner;
 
+use crate::mutex::lock;
 use crate::readers;
 
 /// So many processes may be given up at a time.
@@ -37,7 +38,7 @@ static LOST: Mutex<Vec<Lost>> = Mutex::new(Vec::new());
 
 /// Calls `with` with the processes that were given up and have not ended.
 fn lost<T>(with: impl FnOnce(&mut Vec<Lost>) -> T) -> T {
-    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lost = lock(&LOST);
     lost.retain(|lost| lost.owner.is_this_process() && !lost.ending.is_over());
     with(&mut lost)
 }

@@ -121,6 +121,7 @@ pub mod files;
 mod handle;
 pub mod maps;
 pub mod memory;
+mod mutex;
 mod names;
 pub mod pagecache;
 mod peers;

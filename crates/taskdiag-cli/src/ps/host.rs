@@ -10,6 +10,7 @@ use taskdiag_sys::host::now_ns;
 
 use super::sessions::Sessions;
 use crate::history;
+use crate::host::MemInfo;
 use crate::output::names::Names;
 use crate::output::people::Clock;
 use crate::output::text::locale_is_utf8;
@@ -61,7 +62,7 @@ impl Host {
             Some(moment) => (moment.time.boot_ns, moment.memory_bytes() / 1024),
             None => (
                 now_ns(ClockId::Boottime),
-                memory_kib(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+                memory_kib(&MemInfo::read().unwrap_or_default()),
             ),
         };
         Host {
@@ -98,10 +99,8 @@ pub fn pid_digits() -> usize {
 }
 
 /// `MemTotal` of `/proc/meminfo`.
-fn memory_kib(text: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let number = line.and_then(|rest| rest.split_whitespace().next());
-    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+fn memory_kib(info: &MemInfo) -> u64 {
+    info.bytes("MemTotal").unwrap_or(0) / 1024
 }
 
 /// The node of each processor, from `/sys/devices/system/node`.
@@ -139,9 +138,10 @@ mod tests {
     /// Check that the total is found among others, and that its absence is no number to divide by.
     #[test]
     fn memory_is_in_kib() {
-        assert_eq!(memory_kib("MemFree: 1 kB\nMemTotal:       24684092 kB\n"), 24_684_092);
-        assert_eq!(memory_kib("MemTotal: many\n"), 0);
-        assert_eq!(memory_kib(""), 0);
+        let kib = |text: &str| memory_kib(&MemInfo::parse(text.as_bytes()));
+        assert_eq!(kib("MemFree: 1 kB\nMemTotal:       24684092 kB\n"), 24_684_092);
+        assert_eq!(kib("MemTotal: many\n"), 0);
+        assert_eq!(kib(""), 0);
     }
 
     /// Check lists of processors, wrong ones too.

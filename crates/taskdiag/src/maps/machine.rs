@@ -16,8 +16,9 @@ use super::bpf::Bpf;
 use super::opener::Opener;
 use super::plan::{plan_machine, MachineFacts};
 use super::space::{Asked, Space};
-use super::{build_id, lock, Broker, BuildId, BuildIds, Device, Filter, Mappings, Source, Wants};
+use super::{build_id, Broker, BuildId, BuildIds, Device, Filter, Mappings, Source, Wants};
 use crate::errands::Errands;
+use crate::mutex::lock;
 use crate::readers;
 use crate::source::procfs;
 

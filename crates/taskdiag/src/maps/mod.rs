@@ -42,7 +42,7 @@ mod space;
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use bitflags::bitflags;
@@ -54,6 +54,7 @@ use taskdiag_core::error::ErrorKind;
 use taskdiag_core::error::{Error, Result};
 use taskdiag_sys::procmap::QueryFlags;
 
+use crate::mutex::lock;
 use crate::readers;
 use batch::Pages;
 use build_id::BuildIds;
@@ -452,11 +453,6 @@ fn ask_about<T: Send + 'static>(
 
 fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
-}
-
-/// A lock whose holder panicked guards nothing that could be half done here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

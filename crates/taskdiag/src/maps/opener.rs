@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
@@ -15,6 +15,7 @@ use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::support::Verdict;
 use taskdiag_protocol::wire::{show, Strategy};
 
+use crate::mutex::lock;
 use crate::source::broker::Broker as Connection;
 use crate::source::procfs;
 
@@ -134,7 +135,7 @@ impl Broker {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = lock(&self.0);
         if !connection.is_ours() {
             *connection = connection.reopened()?;
         }

@@ -3,7 +3,7 @@
 //! The cheapest processes come first. What is not read at the deadline is left out.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -17,6 +17,7 @@ use taskdiag_sys::isolated::Reader;
 
 use super::price::{Rate, Size};
 use super::Progress;
+use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
 use crate::source::procfs::{is_exhausted, start_ticks};
 
@@ -74,11 +75,6 @@ pub(super) struct RollupJob {
     pub processes: Vec<Process>,
     pub rate: Mutex<Rate>,
     pub progress: Arc<Progress>,
-}
-
-/// Locks, even if the last holder panicked: no lock here guards anything that can be half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Job for RollupJob {

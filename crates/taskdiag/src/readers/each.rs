@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{held, holds, lock, run, Hold, Job, Pulse, Wait, MOST_READERS};
+use taskdiag_core::text::process::{status, Line, Lines};
+
+use super::{held, holds, run, Hold, Job, Pulse, Wait, MOST_READERS};
+use crate::mutex::lock;
 
 /// So many processes are read by one reader in one go.
 const PART: usize = 64;
@@ -47,10 +50,10 @@ impl<T, R, F> Each<T, R, F> {
 
 /// The real user of a process. The owner of its files is another one where it may not be traced.
 fn user(pid: u32) -> Option<u32> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    let text = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = status(&text, Lines::of(&[Line::Uid]));
+    let mut ids = status.ids(Line::Uid);
+    ids.next()
 }
 
 impl<T, R, F> Job for Each<T, R, F>

@@ -1,11 +1,12 @@
-//! Which processes, and which users, hold readers. The whole process knows them.
+//! Which processes, and which users, hold readers. All handles know them.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use taskdiag_sys::owner::Owner;
 
-use super::{lock, MOST_LOST};
+use super::MOST_LOST;
+use crate::mutex::lock;
 
 /// What of a process may hold readers: its mappings. The bits below [`FILE_SYSTEMS`] are those of
 /// [`Files`](taskdiag_core::field::Files).

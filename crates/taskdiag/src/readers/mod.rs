@@ -8,10 +8,10 @@
 //! running either, is given up. [`Job::rest_of`] gets what it was reading, and other readers do the
 //! rest. The thread itself is left alone, and ends when its system call returns.
 //!
-//! A process may lose [`MOST_LOST`] readers like that. From half of that on, processes of users who
-//! hold readers are not read any more as far as that may wait, so that one user can't hold all.
-//! With all of them lost, nobody's processes are, until some readers have come back. The whole
-//! process knows which processes hold readers, and which readers have nothing to do.
+//! We lose [`MOST_LOST`] readers like that at most. From half of that on, processes of users who hold
+//! readers are not read any more as far as that may wait, so that one user can't hold all. With all
+//! of them lost, nobody's processes are, until some readers have come back. All handles share the
+//! readers that have nothing to do, and what is known of processes that hold readers.
 //!
 //! `pulse` is a reader's sign of life, `pool` has the threads, `holders` knows who holds readers,
 //! `watch` gives work to readers and gives them up, `each` is the job that most callers need.
@@ -22,17 +22,17 @@ mod pool;
 mod pulse;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) use each::{call, each};
 pub(crate) use holders::{are_scarce, does_user_hold, held, holds, user_holds, Hold, FILE_SYSTEMS, MAPPINGS, MEMORY};
 pub(crate) use pulse::{beat, is_running, Pulse};
 
-/// So many readers may be lost in a process.
+/// How many readers may be lost at a time.
 const MOST_LOST: usize = 48;
 
-/// More readers than this only wait for each other.
+/// How many readers work on a batch: more would only wait for each other.
 const MOST_READERS: usize = 8;
 
 /// How long a system call of a reader may take without progress, unless the caller says otherwise.
@@ -83,9 +83,4 @@ pub(crate) struct Wait {
 /// are about `expected` of them.
 pub(crate) fn run<J: Job>(job: &Arc<J>, items: Vec<J::Item>, expected: usize, wait: Wait) -> Vec<J::Done> {
     watch::run(job, items, expected, wait)
-}
-
-/// Locks, even if the last holder panicked: no lock here guards anything that can be half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,8 @@ use taskdiag_sys::owner::Owner;
 
 use super::holders::{forget_lost, note_lost, note_returned, Hold};
 use super::pulse::{adopt, Pulse};
-use super::{lock, MOST_READERS};
+use super::MOST_READERS;
+use crate::mutex::lock;
 
 /// How long a reader waits for something to do before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(10);

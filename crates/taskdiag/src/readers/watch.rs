@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::holders::{are_scarce, lost};
 use super::pool::{Reader, Work};
-use super::{lock, Job, Pulse, Wait, MOST_LOST, MOST_READERS};
+use super::{Job, Pulse, Wait, MOST_LOST, MOST_READERS};
+use crate::mutex::lock;
 
 /// How often readers are looked at.
 const TICK: Duration = Duration::from_millis(10);

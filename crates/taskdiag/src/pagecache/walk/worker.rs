@@ -16,6 +16,7 @@ use taskdiag_sys::descriptors::Closing;
 use super::batch::{Batch, What};
 use super::found::{FileId, Seen, Sum, Totals};
 use super::{id, Asked, Walk, DIRECTORY_FLAGS, FILE_FLAGS, ROOT_FLAGS};
+use crate::mutex::lock;
 
 /// Directories that may wait in the lists of all threads, each of which may keep a descriptor of
 /// the one above it open.
@@ -101,7 +102,7 @@ impl<'a> Shared<'a> {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     pub(super) fn stop(&self) {
@@ -309,7 +310,7 @@ impl<'a> Worker<'a> {
             return;
         }
         let is_new = {
-            let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = lock(&self.shared.seen);
             seen.directories.insert(id(&stat))
         };
         if !is_new {
@@ -447,7 +448,7 @@ impl<'a> Worker<'a> {
                 if stat.st_nlink == 1 && !shared.any_name {
                     return true;
                 }
-                let mut seen = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = lock(&shared.seen);
                 seen.is_new_file(stat)
             });
         match asked {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use taskdiag_core::error::Error;
 use taskdiag_core::field::Files;
@@ -11,6 +11,7 @@ use taskdiag_core::snapshot::Snapshot;
 use super::lost::Lost;
 use super::place::{Listing, Place};
 use super::task::{held_with, unmark, Pass, With, Worker, WAITS};
+use crate::mutex::lock;
 use crate::readers::{self, Hold, Job, Pulse};
 
 /// Room for the names of some hundred processes. They are read before more are listed: the memory
@@ -94,10 +95,6 @@ pub(super) struct Spread {
     /// are read after all others.
     users: Mutex<Vec<u32>>,
     has_users: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Spread {
