@@ -56,7 +56,7 @@ const OF_HELPER: u64 = 1 << 31;
 
 /// How long each of these may take between two passes over many tasks: accepting connections,
 /// admitting them, answering requests about few tasks, gathering the clients that share a pass.
-/// Each may begin one more of it.
+/// What was begun within it is finished.
 const SLICE: Duration = Duration::from_millis(4);
 
 /// How long memory for passes is kept after the last one.
