@@ -7,7 +7,7 @@ use taskdiag::{Absent, Field, Filter, Identity, Snapshot, Task, Value};
 use super::column::{Order, SortKey};
 use super::details::Details;
 use super::groups::{self, Group, Name};
-use super::past::{is_true_of, Past, Rates};
+use super::past::{Past, Rates};
 use super::sampler::Survey;
 use super::trend::{tenths, Tenths, Trends};
 use super::view::{Id, Rows, Table, Target, View};
@@ -16,7 +16,7 @@ use crate::forest::{Forest, Line};
 use crate::output::names::Names;
 use crate::output::{Absences, HasValues};
 use crate::selection::{self, Key};
-use crate::watch::Rate;
+use crate::watch::{is_true_of, Rate};
 
 /// Tasks by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,7 +215,7 @@ impl Model {
         let mut absences = Absences::new();
         let mut keys: Vec<(Option<Key<'_>>, usize)> = Vec::with_capacity(self.rates.len());
         for (index, (task, rates)) in self.snapshot.tasks().zip(&self.rates).enumerate() {
-            if rated.is_none_or(|filter| is_true_of(filter, &task, rates)) {
+            if rated.is_none_or(|filter| is_true_of(filter, &task, rates.get(Rate::Cpu))) {
                 let key = match order.key {
                     SortKey::Rate(rate) => rates.get(rate).map(Key::Float),
                     SortKey::Field(field) => selection::key(&task, field, &mut absences, &|_| false),

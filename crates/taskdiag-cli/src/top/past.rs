@@ -3,8 +3,7 @@
 //! Surveys come in the order of ids, so that a task of this one is nearly always the next one of the
 //! last: nothing is hashed, and only rates whose fields were asked for are kept.
 
-use taskdiag::{Absent, Field, Filter, Identity, Snapshot, Task, Value};
-use taskdiag_core::filter::HasFields;
+use taskdiag::{Identity, Snapshot};
 
 use crate::watch::{Moment, Rate, Total};
 
@@ -91,29 +90,12 @@ impl Past {
     }
 }
 
-/// A task as filters see it: with what it did since the survey before.
-struct Rated<'a>(&'a Task<'a>, &'a Rates);
-
-impl HasFields for Rated<'_> {
-    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
-        match field {
-            Field::CpuPercent => self.1.get(Rate::Cpu).map(Value::Float).ok_or(Absent::NotAsked),
-            field => self.0.value(field),
-        }
-    }
-}
-
-/// Whether a filter that may look at rates is true of a task.
-pub fn is_true_of(filter: &Filter, task: &Task<'_>, rates: &Rates) -> bool {
-    filter.decide(&Rated(task, rates)) == Some(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
     use std::time::Duration;
 
-    use taskdiag::{Fields, Handle, Query};
+    use taskdiag::{Field, Fields, Handle, Query};
 
     use super::*;
     use crate::watch::History;

@@ -8,8 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use taskdiag::{Absent, Field, Fields, Filter, Handle, Identity, Query, Scope, Task, Value};
-use taskdiag_core::filter::HasFields;
+use taskdiag::{Field, Fields, Filter, Handle, Identity, Query, Scope, Task};
 
 use crate::choice::{Chosen, SortBy};
 use crate::listing::{Answers, Format, Machine, Options};
@@ -21,7 +20,7 @@ use crate::ps;
 use crate::quantity;
 use crate::selection::{self, Selection};
 use rates::Rates;
-pub use rates::{take_filter, Activity, History, Moment, Rate, Total};
+pub use rates::{is_true_of, take_filter, Activity, History, Moment, Rate, Total};
 pub use screen::write_rate;
 use screen::Screen;
 
@@ -297,20 +296,6 @@ fn there(handle: &mut Handle, threads: bool) -> Result<HashSet<Identity>, Failur
 /// A task and what it does.
 type RatedTask<'a> = (Task<'a>, Rates);
 
-/// A task as filters see it: with what it did since the sample before.
-struct Rated<'a>(&'a Task<'a>, &'a Rates);
-
-impl HasFields for Rated<'_> {
-    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
-        match field {
-            Field::CpuPercent => self.1[Rate::Cpu as usize]
-                .map(Value::Float)
-                .map_err(|_| Absent::NotAsked),
-            field => self.0.value(field),
-        }
-    }
-}
-
 /// The tasks that did something and that a filter over rates is true of, in order.
 fn ordered<'a>(
     answers: &'a Answers,
@@ -320,8 +305,9 @@ fn ordered<'a>(
     limit: usize,
 ) -> Vec<RatedTask<'a>> {
     let tasks = answers.snapshot().tasks().zip(activities);
-    let is_wanted =
-        |task: &Task<'_>, rates: &Rates| filter.is_none_or(|filter| filter.decide(&Rated(task, rates)) == Some(true));
+    let is_wanted = |task: &Task<'_>, rates: &Rates| {
+        filter.is_none_or(|filter| is_true_of(filter, task, rates[Rate::Cpu as usize].ok()))
+    };
     let busy = tasks.filter(|(task, activity)| activity.is_busy && is_wanted(task, &activity.rates));
     let mut rows: Vec<RatedTask<'a>> = busy.map(|(task, activity)| (task, activity.rates)).collect();
     // Sorting keeps the order of equal rows, so the first key comes last.

@@ -12,7 +12,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
-use taskdiag::{Absent, Field, Fields, Filter, Query, Snapshot, Task};
+use taskdiag::{Absent, Field, Fields, Filter, Query, Snapshot, Task, Value};
+use taskdiag_core::filter::HasFields;
 use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_sys::host::now_ns;
 
@@ -125,6 +126,23 @@ pub fn take_filter(query: &mut Query, fields: &mut Fields) -> Option<Filter> {
     }
     *fields |= filter.fields().without(Field::CpuPercent);
     Some(filter)
+}
+
+/// A task as filters see it, with its processor time since the sample before, if that is known.
+struct Rated<'a>(&'a Task<'a>, Option<f64>);
+
+impl HasFields for Rated<'_> {
+    fn value(&self, field: Field) -> Result<Value<'_>, Absent> {
+        match field {
+            Field::CpuPercent => self.1.map(Value::Float).ok_or(Absent::NotAsked),
+            field => self.0.value(field),
+        }
+    }
+}
+
+/// Whether a filter that [`take_filter`] took is true of a task with this [`Rate::Cpu`].
+pub fn is_true_of(filter: &Filter, task: &Task<'_>, cpu_percent: Option<f64>) -> bool {
+    filter.decide(&Rated(task, cpu_percent)) == Some(true)
 }
 
 /// The reason why a task that has a total has no rate.
