@@ -5,6 +5,7 @@
 # abidw(1) sees them. What is new may be added; --update writes the file anew.
 set -euo pipefail
 cd "$(dirname "$0")"
+here=$PWD
 work=$(realpath ../../target/c)/abi
 mkdir -p "$work"
 
@@ -14,8 +15,8 @@ mkdir -p "$work"
     echo '#include "taskdiag.h"'
     sed -nE 's/^([a-z].*[ *]td_[a-z0-9_]+\(.*\));$/\1 { __builtin_trap(); }/p' include/taskdiag.h
 } >"$work/stub.c"
-"${CC:-cc}" -std=c11 -g -w -shared -fPIC -Iinclude -Wl,--soname=libtaskdiag.so.0 -Wl,--version-script=libtaskdiag.map \
-    -Wl,--no-undefined-version -o "$work/libtaskdiag.so.0" "$work/stub.c"
+(cd "$work" && "${CC:-cc}" -std=c11 -g -w -shared -fPIC -I"$here/include" -Wl,--soname=libtaskdiag.so.0 \
+    -Wl,--version-script="$here/libtaskdiag.map" -Wl,--no-undefined-version -o libtaskdiag.so.0 stub.c)
 
 declared=$(grep -c __builtin_trap "$work/stub.c")
 exported=$(nm -D --defined-only "$work/libtaskdiag.so.0" | grep -c '@@TASKDIAG_' || true)
@@ -25,7 +26,7 @@ if [ "$declared" -lt 50 ] || [ "$declared" -ne "$exported" ]; then
 fi
 
 if [ "${1:-}" = --update ]; then
-    abidw --no-corpus-path --no-comp-dir-path --out-file taskdiag.abi "$work/libtaskdiag.so.0"
+    abidw --no-corpus-path --no-comp-dir-path --no-show-locs --out-file taskdiag.abi "$work/libtaskdiag.so.0"
     exit
 fi
 if ! abidiff --no-added-syms taskdiag.abi "$work/libtaskdiag.so.0" >"$work/log" 2>&1; then
