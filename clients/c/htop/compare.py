@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Checks that htop shows the same with libtaskdiag as without: compare.py HTOP DIRECTORY ZOO
+
+HTOP is what build.sh has made, DIRECTORY has libtaskdiag.so.0, ZOO is the program of dev/zoo. Each htop
+shows some quiet processes of the zoo, with their threads and a kernel thread, in 36 columns. Every line
+has to be the same.
+"""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from pathlib import Path
+
+ANIMALS = ["stopped", "zombie", "threads-5", "args-odd", "groups-3"]
+COLUMNS = (
+    "PID PPID PGRP SESSION TTY TPGID MINFLT MAJFLT CMINFLT CMAJFLT PRIORITY NICE NLWP TGID M_VIRT M_RESIDENT M_SHARE "
+    "M_TRS M_DRS STATE UTIME STIME CUTIME CSTIME ST_UID STARTTIME OOM CTXT RCHAR WCHAR SYSCR SYSCW RBYTES WBYTES CNCLWB "
+    "PERCENT_MEM Command"
+)
+SETTINGS = f"""htop_version=3.2.2
+config_reader_min_version=3
+hide_kernel_threads=0
+hide_userland_threads=0
+header_layout=one_100
+column_meters_0=Tasks
+column_meter_modes_0=2
+screen:Main={COLUMNS}
+.sort_key=PID
+.sort_direction=1
+"""
+ROWS, WIDTH = 40, 400
+
+
+class Screen:
+    """What a terminal shows, as far as htop without colours needs one."""
+
+    def __init__(self) -> None:
+        self.lines = [[" "] * WIDTH for _ in range(ROWS)]
+        self.x = self.y = 0
+
+    def put(self, letter: str) -> None:
+        """Shows a letter, or moves."""
+        if letter == "\r":
+            self.x = 0
+        elif letter == "\n":
+            self.y = min(ROWS - 1, self.y + 1)
+        elif letter == "\b":
+            self.x = max(0, self.x - 1)
+        elif letter >= " ":
+            if self.x < WIDTH:
+                self.lines[self.y][self.x] = letter
+            self.x += 1
+
+    def command(self, numbers: list[int], letter: str) -> None:
+        """Does what a control sequence says."""
+        first = numbers[0] if numbers and numbers[0] else 1
+        if letter in "Hf":
+            self.y, self.x = first - 1, (numbers[1] if len(numbers) > 1 else 1) - 1
+        elif letter == "d":
+            self.y = first - 1
+        elif letter == "G":
+            self.x = first - 1
+        elif letter == "C":
+            self.x += first
+        elif letter == "J":
+            self.lines = [[" "] * WIDTH for _ in range(ROWS)]
+        elif letter in "KX":
+            end = WIDTH if letter == "K" else min(WIDTH, self.x + first)
+            self.lines[self.y][self.x : end] = [" "] * (end - self.x)
+        elif letter == "b":
+            for _ in range(first):
+                self.put(self.lines[self.y][self.x - 1])
+
+    def feed(self, text: str) -> None:
+        """Shows what a program writes."""
+        for control, letter, other, plain in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|(\x1b(?:[()].|.))|(.)", text, re.DOTALL):
+            if letter:
+                self.command([int(number) if number.isdigit() else 0 for number in control.split(";")], letter)
+            elif not other:
+                self.put(plain)
+
+    def shown(self) -> list[str]:
+        """The lines."""
+        return ["".join(line).rstrip() for line in self.lines]
+
+
+def shows(htop: str, pids: list[int], settings: str, environment: dict[str, str]) -> tuple[bool, list[str]]:
+    """Whether the library was there, and the lines of these processes."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
+    variables = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "HTOPRC": settings, **environment}
+    command = [htop, "-d", "20", "-C", "-p", ",".join(map(str, pids))]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=variables, start_new_session=True)
+    os.close(slave)
+    screen, is_over = Screen(), threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            try:
+                screen.feed(os.read(master, 1 << 20).decode(errors="replace"))
+            except OSError:
+                return
+
+    threading.Thread(target=read, daemon=True).start()
+    time.sleep(7)
+    is_over.set()
+    lines = screen.shown()
+    has_library = "libtaskdiag" in Path(f"/proc/{process.pid}/maps").read_text()
+    process.kill()
+    process.wait()
+    os.close(master)
+    return has_library, [line for line in lines if re.match(r" *\d+ +\d+ +\d+ ", line)]
+
+
+def main() -> None:
+    """Compares."""
+    htop, directory, zoo = sys.argv[1:]
+    animals = subprocess.Popen([zoo, "run", *ANIMALS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert animals.stdin and animals.stdout
+    pids = [int(animals.stdout.readline().split()[1]) for _ in ANIMALS] + [2]
+    with tempfile.TemporaryDirectory() as work:
+        settings = f"{work}/htoprc"
+        Path(settings).write_text(SETTINGS)
+        without, expected = shows(htop, pids, settings, {"HTOP_WITHOUT_TASKDIAG": "1"})
+        has, lines = shows(htop, pids, settings, {"LD_LIBRARY_PATH": directory})
+    animals.stdin.close()
+    animals.wait()
+    if without or not has or len(expected) < 9:
+        sys.exit(f"this compares nothing: library {without} and {has}, lines {len(expected)}")
+    for line, other in zip(expected, lines):
+        if line != other:
+            print(f"- {line}\n+ {other}")
+    if expected != lines:
+        sys.exit("htop does not show the same with libtaskdiag")
+    print(f"the same {len(lines)} lines")
+
+
+if __name__ == "__main__":
+    main()
