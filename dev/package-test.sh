@@ -137,7 +137,7 @@ units() {
 # Debuggers find the line tables of a program by its build id.
 line_tables() {
     local program id tables
-    for program in usr/bin/taskdiag usr/sbin/taskdiagd; do
+    for program in usr/bin/taskdiag usr/sbin/taskdiagd "$(cd "$root" && find usr -name 'libtaskdiag.so.0.*' | head -n 1)"; do
         id=$(readelf --notes "$root/$program" | sed -n 's/.*Build ID: //p')
         tables=$root/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
         readelf --sections --wide "$tables" | grep -q ' \.debug_line ' || return 1
@@ -176,7 +176,7 @@ tried() {
 }
 
 # On systems with RPM these directories are those of another package.
-mkdir -p "$root/usr/share/licenses" "$root/usr/share/zsh/site-functions"
+mkdir -p "$root/usr/share/licenses" "$root/usr/share/zsh/site-functions" "$root/usr/lib64/pkgconfig"
 before=$(files)
 cp "${debs[@]}" "$root/tmp"
 check 'deb: lintian' lintian --allow-root --fail-on error target/package/*.changes

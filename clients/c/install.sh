@@ -8,7 +8,8 @@ umask 022
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' ../../Cargo.toml)
 
 install -d "$DESTDIR$libdir/pkgconfig" "$DESTDIR$includedir"
-install -m 0644 "$LIBRARY/libtaskdiag.so.$version" "$DESTDIR$libdir"
+# RPM takes line tables out of files that can be executed. Debian removes the bit again.
+install -m 0755 "$LIBRARY/libtaskdiag.so.$version" "$DESTDIR$libdir"
 "$STRIP" --strip-unneeded "$DESTDIR$libdir/libtaskdiag.so.$version"
 ln -sf "libtaskdiag.so.$version" "$DESTDIR$libdir/libtaskdiag.so.0"
 ln -sf libtaskdiag.so.0 "$DESTDIR$libdir/libtaskdiag.so"
