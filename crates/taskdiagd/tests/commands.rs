@@ -3,7 +3,7 @@
 
 mod daemon;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -129,6 +129,54 @@ fn commands_print_the_same() {
     let hidden = run(&["maps", &own_pid.to_string()], true);
     assert_eq!(hidden.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&hidden.stderr).contains("no such process"));
+}
+
+/// Check that metrics come through the broker, of what it shows and nothing else.
+#[test]
+fn metrics_come_through_the_broker() {
+    let broker = Broker::start(&[]);
+    let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
+    let _sleeper = Sleeper::new();
+    let mut command = as_nobody(&taskdiag);
+    command
+        .args(["metrics", "--listen", "127.0.0.1:0", "--socket"])
+        .arg(&broker.socket);
+    let mut exporter = Killed(command.stderr(Stdio::piped()).spawn().expect("the command"));
+    let mut said = String::new();
+    let mut stderr = BufReader::new(exporter.0.stderr.take().expect("a pipe"));
+    stderr.read_line(&mut said).expect("a message");
+    let address = said
+        .trim()
+        .strip_prefix("taskdiag: listening: http://")
+        .and_then(|rest| rest.strip_suffix("/metrics"));
+    let address = address.unwrap_or_else(|| panic!("{said}"));
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it listens");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    for series in [
+        "namedprocess_namegroup_num_procs{groupname=\"sleep\"} 1",
+        "namedprocess_namegroup_num_procs{groupname=\"taskdiag\"} 1",
+        "taskdiag_metrics_sources{group=\"base\",source=\"broker\"} 1",
+        "taskdiag_metrics_stale 0",
+    ] {
+        assert!(text.lines().any(|line| line == series), "{series}\n{text}");
+    }
+    assert!(text.contains("read_bytes_total{groupname=\"sleep\"} "), "{text}");
+    let groups = text
+        .lines()
+        .filter(|line| line.starts_with("namedprocess_namegroup_num_procs{"));
+    assert_eq!(groups.count(), 2, "it shows processes of nobody: {text}");
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Check that the page about a process is there through the broker, that what the broker does not

@@ -163,10 +163,7 @@ pub const GROUPS: &[Family] = &[
         "",
         &[(
             "",
-            Origin::Now(|now| match known(0, now.with_descriptors, now) {
-                Some(_) => Some(Number::Real(now.worst_fd_ratio)),
-                None => None,
-            }),
+            Origin::Now(|now| known(0, now.with_descriptors, now).map(|_| Number::Real(now.worst_fd_ratio))),
         )],
     ),
     usual(

@@ -36,7 +36,7 @@ use taskdiag_sys::host::now_ns;
 use crate::events::listener::Listening;
 use crate::events::stop::Stop;
 use crate::host::Stat;
-use crate::outcome::{say, Failure, Outcome};
+use crate::outcome::{message, say, Failure, Outcome};
 use crate::quantity;
 use crate::source::SourceOptions;
 use by::By;
@@ -200,7 +200,8 @@ pub fn run(mut args: Args) -> Result<Outcome, Failure> {
         deadline: args.deadline,
         fresh_for: args.fresh_for,
     };
-    Server::new(listener, sampler, picture, options).run(&stop)?;
+    let served = Server::new(listener, sampler, picture, options).run(&stop);
+    served.map_err(|error| Failure::Unanswered(format!("serving metrics: {}", message(&error))))?;
     Ok(Outcome::Complete)
 }
 

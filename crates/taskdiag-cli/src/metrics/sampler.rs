@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -50,6 +50,7 @@ pub struct Sampler {
     orders: Sender<()>,
     sampled: Receiver<Sampled>,
     wake: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
 }
 
 impl Sampler {
@@ -60,7 +61,7 @@ impl Sampler {
         let (send, sampled) = channel();
         let woken = wake.clone();
         let mut worker = worker;
-        thread::Builder::new().name("sampler".to_owned()).spawn(move || {
+        let run = move || {
             while ordered.recv().is_ok() {
                 let sample = worker.sample();
                 if send.send(sample).is_err() {
@@ -68,8 +69,19 @@ impl Sampler {
                 }
                 let _ = rustix::io::write(&*woken, &1_u64.to_ne_bytes());
             }
-        })?;
-        Ok(Sampler { orders, sampled, wake })
+        };
+        let thread = thread::Builder::new().name("sampler".to_owned()).spawn(run)?;
+        Ok(Sampler {
+            orders,
+            sampled,
+            wake,
+            thread,
+        })
+    }
+
+    /// Whether the thread has ended, which it does only if it panics.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Asks for a sample. If the thread has ended, none comes.

@@ -130,6 +130,9 @@ impl Server {
             if stop.was_asked()? {
                 return Ok(());
             }
+            if self.sampler.has_ended() {
+                return Err(io::Error::other("the thread that asks the kernel has ended"));
+            }
             for (index, ready) in ready.into_iter().enumerate().filter(|(_, ready)| !ready.is_empty()) {
                 self.step(index, ready);
             }

@@ -524,12 +524,11 @@ mod tests {
             assert_eq!(grouping.picture().len(), 1);
             grouping.begin();
             let picture = grouping.picture();
-            match remove_empty {
-                true => assert!(picture.is_empty()),
-                false => assert_eq!(
-                    (picture[0].1.now.processes, picture[0].1.counts.get(Counter::UserNs)),
-                    (0, Some(7))
-                ),
+            if remove_empty {
+                assert!(picture.is_empty());
+            } else {
+                let counts = picture[0].1.counts;
+                assert_eq!((picture[0].1.now.processes, counts.get(Counter::UserNs)), (0, Some(7)));
             }
         }
     }

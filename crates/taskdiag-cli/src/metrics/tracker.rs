@@ -210,28 +210,18 @@ impl Tracker {
     /// Puts a process that no rule is about, and its parents of that kind, into the group of the next
     /// one above that has one.
     fn place_by_parent(&mut self, id: Identity, pending: &HashSet<Identity>) {
+        // Nobody has so many ancestors.
+        const MOST_ANCESTORS: usize = 4096;
         let mut line = vec![id];
         let mut place = Place::Ignored;
-        while self.options.children {
-            let parent = line
-                .last()
-                .and_then(|last| self.processes.get(last))
-                .map(|last| last.ppid);
-            let parent = parent.and_then(|ppid| self.by_pid.get(&ppid)).copied();
-            let Some(parent) = parent.filter(|parent| !line.contains(parent)) else {
-                break;
-            };
+        while let Some(parent) = self.parent(line[line.len() - 1]) {
             match self.processes.get(&parent).map(|tracked| &tracked.place) {
-                Some(Place::Open) if pending.contains(&parent) => line.push(parent),
+                Some(Place::Open) if pending.contains(&parent) && line.len() < MOST_ANCESTORS => line.push(parent),
                 Some(Place::In(name)) => {
                     place = Place::In(name.clone());
                     break;
                 }
                 _ => break,
-            }
-            // Nobody has so many ancestors; ids that come around do no harm.
-            if line.len() > 4096 {
-                break;
             }
         }
         for id in line {
@@ -239,6 +229,12 @@ impl Tracker {
                 tracked.place = place.clone();
             }
         }
+    }
+
+    /// The process in whose group a process is that no rule is about.
+    fn parent(&self, id: Identity) -> Option<Identity> {
+        let ppid = self.processes.get(&id).filter(|_| self.options.children)?.ppid;
+        self.by_pid.get(&ppid).copied()
     }
 
     /// Whether a process is in a group of any kind.
@@ -629,7 +625,7 @@ mod tests {
     fn the_ended_count_once() {
         let mut tracker = tracker(USUAL);
         let (parent, known) = (reading(id(10, 1), 1, 0), reading(id(11, 102), 10, 30));
-        read(&mut tracker, 100, &[parent.clone()], &[(10, "a")]);
+        read(&mut tracker, 100, std::slice::from_ref(&parent), &[(10, "a")]);
         read(&mut tracker, 110, &[parent.clone(), known.clone()], &[(11, "b")]);
         let short = id(12, 112);
         for one in [

@@ -43,14 +43,19 @@ impl Exporter {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
-        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut exporter = Exporter {
+            child,
+            place: String::new(),
+            stderr,
+        };
         let mut said = String::new();
         loop {
             let mut line = String::new();
-            stderr.read_line(&mut line).expect("a message");
+            exporter.stderr.read_line(&mut line).expect("a message");
             if let Some(place) = line.strip_prefix("taskdiag: listening: ") {
-                let place = place.trim_end().to_owned();
-                return Exporter { child, place, stderr };
+                exporter.place = place.trim_end().to_owned();
+                return exporter;
             }
             assert!(!line.is_empty(), "it ended: {said}");
             said.push_str(&line);
