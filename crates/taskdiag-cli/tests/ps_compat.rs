@@ -13,7 +13,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use common::Run;
+use common::{Run, Sleeper};
+use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use taskdiag_zoo::{Animal, Zoo};
 
 /// Cells that have to be compared for each specifier.
@@ -463,6 +464,7 @@ fn lines_are_those_of_ps() {
         "-o comm:5,pid,args:30,user:3,ppid",
         "-o user,args,pid --cols 100",
         "-o pid,user --cols 5",
+        "-o sgi_rss:2,pid",
         "u --cols 100",
         "-f --cols 60",
         "-o pid,args w",
@@ -606,6 +608,66 @@ fn columns_are_added_to_formats() {
         let header: Vec<&str> = shown[0].split_whitespace().collect();
         assert!(header.join(" ").ends_with(end), "{header:?}");
         assert_eq!(shown.len(), 2);
+    }
+}
+
+/// Check that zombies, whose memory is 0 in the columns, come first as in ps, and that a state is a
+/// letter whatever follows it.
+#[test]
+fn rows_are_in_the_order_of_ps() {
+    let list = list(family());
+    for keys in [
+        "rss,pid",
+        "-rss,pid",
+        "vsz,pid",
+        "%mem,pid",
+        "sz,-pid",
+        "drs,pid",
+        "stat,pid",
+        "-stat,-pid",
+    ] {
+        let args = ["-o", "pid=", "--sort", keys, "-p", &list];
+        let (theirs, mine) = (ps(&args), ours(&args));
+        assert!(is_answered(&mine), "{keys}: {}", mine.stderr);
+        let (theirs, mine) = (lines(&theirs), lines(&mine));
+        assert!(mine.len() > 40, "{}", mine.len());
+        assert_eq!(mine, theirs, "{keys}");
+    }
+    // ps sorts by another size than it shows.
+    let sizes = lines(&ours(&["-o", "size=", "--sort", "size", "-p", &list]));
+    let sizes: Vec<u64> = sizes.iter().map(|size| size.trim().parse().expect("a size")).collect();
+    assert!(sizes.is_sorted() && sizes[0] == 0 && sizes.len() > 40, "{sizes:?}");
+    // In JSON and CSV they have no value, and come last.
+    let options = "-p 1,2 -o rss_bytes --sort rss_bytes --csv --no-header";
+    let csv = ours(&options.split(' ').collect::<Vec<_>>());
+    assert!(lines(&csv)[0].parse().is_ok_and(|bytes: u64| bytes > 0), "{csv:?}");
+}
+
+/// Check that the number of a pseudoterminal names it, though consoles have such numbers, too.
+#[test]
+fn numbers_are_those_of_pseudoterminals() {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let path = ptsname(&terminal, Vec::new()).expect("a name");
+    let path = path.to_str().expect("a path");
+    let number = path.strip_prefix("/dev/pts/").expect("a pseudoterminal");
+    grantpt(&terminal).expect("it is ours");
+    unlockpt(&terminal).expect("it is ours");
+    let script = "exec setsid --ctty sleep 1000 < \"$0\"";
+    let sleeper = Sleeper::run(Command::new("sh").args(["-c", script, path]));
+    let pid: u32 = sleeper.pid().parse().expect("a number");
+    while stat(pid)[4] == "0" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for args in [
+        &["-t", number, "-o", "pid="][..],
+        &[&format!("t{number}"), "-o", "pid="],
+    ] {
+        let (theirs, mine) = (ps(args), ours(args));
+        assert_eq!(
+            lines(&theirs),
+            [format!("{pid:>width$}", width = lines(&theirs)[0].len())]
+        );
+        assert_eq!(lines(&mine), lines(&theirs), "{args:?}");
     }
 }
 

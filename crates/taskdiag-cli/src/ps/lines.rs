@@ -191,7 +191,7 @@ fn width_of(text: &[u8]) -> usize {
 }
 
 /// The longest prefix that is at most `width` wide, and its width.
-fn prefix(text: &[u8], width: usize) -> (&[u8], usize) {
+pub fn prefix(text: &[u8], width: usize) -> (&[u8], usize) {
     if text.is_ascii() {
         let text = &text[..text.len().min(width)];
         return (text, text.len());

@@ -1,6 +1,6 @@
 //! The order of rows: `--sort`, `k` and `O` of ps(1).
 
-use taskdiag::{Field, Fields, Task};
+use taskdiag::{Absent, Field, Fields, Task};
 
 use super::cell::Cell;
 use super::columns::{unknown, Vocabulary};
@@ -129,7 +129,8 @@ impl PsKey {
     }
 }
 
-/// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Equal ones keep
+/// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Specifiers of
+/// memory are 0 for kernel threads and zombies, which have none. Equal ones keep
 /// their order.
 pub fn sort<'a>(
     tasks: &mut Vec<Task<'a>>,
@@ -154,7 +155,11 @@ pub fn sort<'a>(
             branches: &[],
         };
         match specifier.order {
-            Order::Field => specifier.fields.first().and_then(|&by| field(by, absences)),
+            Order::Field => specifier.fields.first().and_then(|&by| {
+                // In the column, those without memory have 0.
+                let has_no_memory = task.value(by).err() == Some(Absent::NoMemory);
+                field(by, absences).or_else(|| has_no_memory.then_some(Key::Number(0)))
+            }),
             Order::Number(number) => number(&mut cell).map(Key::Number),
             Order::Text => {
                 (specifier.show)(&mut cell);

@@ -116,13 +116,6 @@ impl Specifier {
         }
     }
 
-    const fn left(self) -> Specifier {
-        Specifier {
-            justify: Justify::Left,
-            ..self
-        }
-    }
-
     const fn whole(self) -> Specifier {
         Specifier {
             justify: Justify::Whole,
@@ -222,6 +215,8 @@ const BY_CPU_SHARE: Order = Order::Number(|c| c.cpu_share(1_000_000).ok().map(i1
 /// Without a limit it is larger than any.
 const BY_RSS_LIMIT: Order = Order::Number(|c| Some(c.rss_limit_bytes()?.map_or(i128::MAX, i128::from)));
 const BY_AGE: Order = Order::Number(|c| c.elapsed_ns().ok().map(i128::from));
+
+const BY_SIZE: Order = Order::Number(|c| c.sum(DataBytes, StackBytes).ok().map(i128::from));
 
 /// All specifiers, in the order of their names.
 #[rustfmt::skip]
@@ -346,7 +341,7 @@ pub static TABLE: &[Specifier] = &[
     id("sess", "SESS", &[Sid], |c| c.number(Sid)).of_process(),
     id("session", "SESS", &[Sid], |c| c.number(Sid)).of_process(),
     number("sgi_p", "P", 1, &[Processor], |c| c.running_on()).besides(&[State]).of_thread(),
-    number("sgi_rss", "RSS", 4, &[RssBytes], |c| c.kibibytes(RssBytes)).of_process().left(),
+    number("sgi_rss", "RSS", 4, &[RssBytes], |c| c.kibibytes(RssBytes)).of_process().whole(),
     number("sgid", "SGID", 5, &[Sgid], |c| c.number(Sgid)),
     name("sgroup", "SGROUP", &[Sgid], |c| c.group(Sgid)),
     id("sid", "SID", &[Sid], |c| c.number(Sid)).of_process(),
@@ -358,14 +353,14 @@ pub static TABLE: &[Specifier] = &[
     signals("sigcatch", "CAUGHT", &[SigCaught], |c| c.mask(SigCaught)).of_thread(),
     signals("sigignore", "IGNORED", &[SigIgnored], |c| c.mask(SigIgnored)).of_thread(),
     signals("sigmask", "BLOCKED", &[SigBlocked], |c| c.mask(SigBlocked)).of_thread(),
-    number("size", "SIZE", 5, &[DataBytes, StackBytes], |c| c.sum_kibibytes(DataBytes, StackBytes)).of_process(),
+    number("size", "SIZE", 5, &[DataBytes, StackBytes], |c| c.sum_kibibytes(DataBytes, StackBytes)).of_process().ordered(BY_SIZE),
     text("slice", "SLICE", 31, &[Slice], |c| c.text(Slice)).whole(),
     id("spid", "SPID", &[Tid], |c| c.number(Tid)).of_thread(),
     number("stackp", "STACKP", 16, &[StartStack], |c| c.address(StartStack)).of_process(),
     number("start", "STARTED", 8, STARTED, |c| c.start()).for_fields(&[StartTime]),
     number("start_stack", "STACKP", 16, &[StartStack], |c| c.address(StartStack)).of_process(),
     number("start_time", "START", 5, STARTED, |c| c.start_time()).for_fields(&[StartTime]),
-    text("stat", "STAT", 4, &[State], |c| c.stat()).besides(&[Nice, LockedBytes, Pid, Sid, ThreadsCount, Pgid, Tpgid]).of_thread().for_fields(&[Stat]).whole(),
+    text("stat", "STAT", 4, &[State], |c| c.stat()).besides(&[Nice, LockedBytes, Pid, Sid, ThreadsCount, Pgid, Tpgid]).of_thread().ordered(Order::Field).for_fields(&[Stat]).whole(),
     text("state", "S", 1, &[State], |c| c.state()).of_thread(),
     number("stime", "STIME", 5, STARTED, |c| c.start_time()).for_fields(&[StartTime]),
     number("suid", "SUID", 5, &[Suid], |c| c.number(Suid)),

@@ -2,7 +2,8 @@
 
 use taskdiag::{Arguments, Field, Value};
 
-use super::Cell;
+use super::{plain, Cell};
+use crate::ps::lines::prefix;
 
 impl Cell<'_> {
     /// The name, in a forest behind its branches.
@@ -19,10 +20,14 @@ impl Cell<'_> {
         }
     }
 
-    /// The first eight bytes of the name.
+    /// As much of the name as is eight characters wide.
     pub fn short_comm(&mut self) {
         match self.value(Field::Comm) {
-            Ok(Value::Text(name)) => self.plain(&name[..name.len().min(8)]),
+            Ok(Value::Text(name)) => {
+                let mut text = Vec::new();
+                plain(&mut text, name, self.host.is_utf8);
+                self.out.extend_from_slice(prefix(&text, 8).0);
+            }
             _ => self.dash(),
         }
     }

@@ -26,10 +26,16 @@ impl Cell<'_> {
         self.number_or_dash(value);
     }
 
+    /// Two amounts of memory in bytes.
+    pub fn sum(&mut self, a: Field, b: Field) -> Result<u64, Absent> {
+        let a = self.memory(a)?;
+        Ok(a.saturating_add(self.memory(b)?))
+    }
+
     /// Two amounts of memory in KiB.
     pub fn sum_kibibytes(&mut self, a: Field, b: Field) {
-        let sum = self.memory(a).and_then(|a| Ok(a.saturating_add(self.memory(b)?)));
-        self.number_or_dash(sum.map(|bytes| bytes / 1024));
+        let sum = self.sum(a, b).map(|bytes| bytes / 1024);
+        self.number_or_dash(sum);
     }
 
     /// An amount of memory in pages.

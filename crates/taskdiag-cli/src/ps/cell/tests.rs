@@ -281,6 +281,20 @@ fn commands_are_harmless() {
     assert_eq!(String::from_utf8_lossy(&out), "?? ~???");
 }
 
+/// Check that short names are cut between characters, by their width.
+#[test]
+fn short_names_have_whole_characters() {
+    for (name, short) in [
+        ("abcdefghij", "abcdefgh"),
+        ("naïve-é-日本", "naïve-é-"),
+        ("日本語日本語", "日本語日"),
+        ("1234567日", "1234567"),
+    ] {
+        let row = Made(vec![(Field::Comm, Ok(Value::Text(name.as_bytes())))]);
+        assert_eq!(shown("fname", &row), short);
+    }
+}
+
 /// Check that every specifier has text for a task of which nothing is known.
 #[test]
 fn nothing_is_empty_for_lack_of_values() {

@@ -55,10 +55,11 @@ pub fn terminal(name: &str) -> Result<u32, String> {
     }
     let paths = match name.strip_prefix("/dev/") {
         Some(name) => vec![format!("/dev/{name}")],
+        // As in ps, `0` is pts/0 rather than tty0.
         None => vec![
+            format!("/dev/pts/{name}"),
             format!("/dev/{name}"),
             format!("/dev/tty{name}"),
-            format!("/dev/pts/{name}"),
         ],
     };
     let device = paths.iter().find_map(|path| {

@@ -39,6 +39,9 @@ fn clusters_are_options() {
     assert_eq!(meant("-aux"), meant("aux"));
     assert_eq!(meant("-ax"), meant("ax"));
     assert_ne!(meant("-a"), meant("a"));
+    // ps has these without a dash only.
+    assert_eq!(meant("-r"), meant("r"));
+    assert_eq!(meant("-en"), meant("en"));
     let aux = meant("aux");
     assert!(aux.is_bsd && aux.is_given && aux.choice.own && aux.choice.on_terminals);
     assert_eq!(aux.preset.bsd, Some(presets::Bsd::User));
