@@ -174,7 +174,7 @@ impl Criteria {
             None => Vec::new(),
         };
         let filter = self.filter(handle, pid, namespaces)?;
-        if pattern.is_none() && filter.is_none() {
+        if pattern.is_none() && filter.is_none() && !self.newest && !self.oldest {
             let message = "nothing says which processes are meant: give a pattern, or an option such as -u";
             return Err(Failure::Unanswered(message.to_owned()));
         }
@@ -499,6 +499,7 @@ fn in_cgroups(paths: &[OsString]) -> Result<Filter, Failure> {
 /// none does, 2 for wrong usage, 3 if processes could not be read.
 #[derive(Debug, ClapArgs)]
 #[command(
+    infer_long_args = true,
     after_help = "Examples:\n  taskdiag pgrep -u root sshd\n  taskdiag pgrep -a -f 'python.*worker'\n  \
     taskdiag pgrep --where 'rss_bytes > 1G' -l"
 )]

@@ -27,6 +27,7 @@ use crate::pgrep::{fatal, finish, found_any, Criteria, Match, Wanted};
 /// processes could not be read.
 #[derive(Debug, ClapArgs)]
 #[command(
+    infer_long_args = true,
     after_help = "Examples:\n  taskdiag pkill -HUP -x rsyslogd\n  taskdiag pkill -u www-data --where 'rss_bytes > 2G' --dry-run\n  \
     taskdiag pkill --yes -f 'python.*worker'"
 )]

@@ -205,6 +205,28 @@ fn own_session_and_group_may_be_of_another_namespace() {
     assert_eq!((numbers(&run).len(), run.stderr.as_str()), (1, ""), "{run:?}");
 }
 
+/// Check that the newest and the oldest of all can be asked for, and that long options can be
+/// shortened, as with procps.
+#[test]
+fn criteria_can_be_few_and_short() {
+    let named = Named::start("td-pgrep-short", 2);
+    for args in [
+        &["-o"][..],
+        &["--oldest", "-l"],
+        &["--delim=:", "td-pgrep-short"],
+        &["--list-n", "--par", &std::process::id().to_string(), "td-pgrep-short"],
+        &["--l", "td-pgrep-short"],
+    ] {
+        let (theirs, mine) = (pgrep(args), ours(args));
+        assert_eq!((mine.code, &mine.stdout), (theirs.code, &theirs.stdout), "{args:?}");
+    }
+    let newest = ours(&["-n"]);
+    assert_eq!((newest.code, numbers(&newest).len()), (Some(0), 1), "{newest:?}");
+    let shortened = run(&["pkill", "--dry", "--sig", "0", "-n", "-x", "td-pgrep-short"]);
+    let shortened = String::from_utf8_lossy(&shortened.stdout).into_owned();
+    assert!(shortened.contains(&format!("(pid {})", named.0[1].id())), "{shortened}");
+}
+
 /// Check that wrong usage is said.
 #[test]
 fn what_is_wrong_is_said() {
