@@ -114,7 +114,7 @@ enum Command {
 }
 
 /// The commands that a link can be named after.
-const LINKS: [&str; 3] = ["ps", "pgrep", "pkill"];
+const LINKS: [&str; 4] = ["ps", "pgrep", "pkill", "top"];
 
 /// The arguments, with the command that a link is named after in its place; and whether there was a link.
 fn through_link(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
@@ -222,6 +222,7 @@ mod tests {
             ("taskdiag ps aux".to_owned(), true)
         );
         assert_eq!(line(&["pkill", "-9", "x"]), ("taskdiag pkill -9 x".to_owned(), true));
+        assert_eq!(line(&["top", "-d1"]), ("taskdiag top -d1".to_owned(), true));
         assert_eq!(line(&["./taskdiag", "ps"]), ("./taskdiag ps".to_owned(), false));
         assert_eq!(line(&["ps/tool", "ps"]), ("ps/tool ps".to_owned(), false));
         assert_eq!(line(&[]), (String::new(), false));

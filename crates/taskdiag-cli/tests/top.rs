@@ -371,6 +371,30 @@ fn signals_are_confirmed() {
     assert_eq!(top.end().0.code(), Some(0));
 }
 
+/// Check that a search finds ids and names, with the keys of top, too.
+#[test]
+fn ids_and_names_are_searched() {
+    let sleepers = ["to-find-a", "to-find-b", "to-find-c"].map(Sleeper::new);
+    let pids = [0, 1, 2].map(|index: usize| sleepers[index].pid());
+    let mut top = Terminal::top(&["-d", "0.2", "--sort", "pid", "-p", &pids.join(",")]);
+    top.wait_for("to-find-c 1000");
+    for (keys, index) in [
+        (format!("/{}\r", pids[1]), 1),
+        ("/\x15find-c\r".to_owned(), 2),
+        ("L\x15TO-FIND-A\r".to_owned(), 0),
+        ("L\x15to-find\r&".to_owned(), 1),
+    ] {
+        top.press(&keys);
+        top.press("k");
+        top.wait_for(&format!("signal for {} ", pids[index]));
+        top.press("\x1b");
+        top.wait_until("no question", |picture| !picture.contains("signal for"));
+        top.press(" ");
+    }
+    top.press("q");
+    assert_eq!(top.end().0.code(), Some(0));
+}
+
 /// Check that threads, trees, sums, memory columns and details are shown.
 #[test]
 fn everything_is_shown() {
@@ -653,10 +677,15 @@ fn mistakes_are_ordinary_messages() {
         assert_eq!(status.code(), Some(2), "{picture}");
         assert!(picture.replace('\n', "").contains(said), "{picture}");
     }
-    let run = run(&["top"]);
-    assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
-    for word in ["standard output is not a terminal", "`taskdiag watch`", "`taskdiag ps`"] {
-        assert!(run.stderr.contains(word), "{}", run.stderr);
+    for (args, said) in [
+        (&["top"][..], "standard output is not a terminal"),
+        (&["top", "-bn1"], "no batch mode"),
+    ] {
+        let run = run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0));
+        for word in [said, "`taskdiag watch`", "`taskdiag ps`"] {
+            assert!(run.stderr.contains(word), "{}", run.stderr);
+        }
     }
 }
 

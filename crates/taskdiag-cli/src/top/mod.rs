@@ -101,12 +101,23 @@ pub struct Args {
     /// Read and write settings in this file; it need not be there yet
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// That of top(1), which is another command here.
+    #[arg(short = 'b', long, hide = true)]
+    batch: bool,
     #[command(flatten)]
     from: SourceOptions,
 }
 
+/// What to use instead where there is no terminal.
+const WITHOUT_TERMINAL: &str = "`taskdiag watch` prints samples line by line, `taskdiag ps` prints one";
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
+    if args.batch {
+        return Err(Failure::Unanswered(format!(
+            "top: there is no batch mode\n{WITHOUT_TERMINAL}"
+        )));
+    }
     check_terminal()?;
     let mut view = View::default();
     let path = args.config.clone().or_else(settings::usual_path);
@@ -139,11 +150,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 /// Fails, with what to do instead, where there is no terminal to draw on.
 fn check_terminal() -> Result<(), Failure> {
-    let fail = |what: &str| {
-        Err(Failure::Unanswered(format!(
-            "top: {what}\n`taskdiag watch` prints samples line by line, `taskdiag ps` prints one"
-        )))
-    };
+    let fail = |what: &str| Err(Failure::Unanswered(format!("top: {what}\n{WITHOUT_TERMINAL}")));
     if !isatty(rustix::stdio::stdout()) {
         return fail("standard output is not a terminal");
     }

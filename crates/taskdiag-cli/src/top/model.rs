@@ -431,6 +431,13 @@ impl Table for Model {
             return matches!(&group.name, Name::Known(name) if has(name));
         }
         let Some(row) = self.row(index) else { return false };
+        let header = row.task.record().header();
+        if text
+            .parse()
+            .is_ok_and(|id: u32| id == header.pid.get() || id == header.tid.get())
+        {
+            return true;
+        }
         let names = [Field::Comm, Field::Cmdline, Field::User];
         names.into_iter().any(|field| match row.value(field) {
             Ok(Value::Text(bytes)) => has(bytes),
