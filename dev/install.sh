@@ -44,6 +44,8 @@ generate "$zshdir" _taskdiag completions zsh
 generate "$fishdir" taskdiag.fish completions fish
 
 put 0644 "$unitdir" crates/taskdiagd/systemd/taskdiagd.{service,socket}
+put 0644 "$unitdir" crates/taskdiag-cli/systemd/taskdiag-record.service
+sed -i "s|/usr/bin/taskdiag|$bindir/taskdiag|" "$DESTDIR$unitdir/taskdiag-record.service"
 sed -i "s|/usr/sbin/taskdiagd|$sbindir/taskdiagd|" "$DESTDIR$unitdir/taskdiagd.service"
 put 0644 "$unitdir" packaging/systemd/taskdiag-metrics.service
 sed -i "s|/usr/bin/taskdiag|$bindir/taskdiag|" "$DESTDIR$unitdir/taskdiag-metrics.service"

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{run, start, Run, Sleeper};
+use common::{place_for_recordings, run, start, Run, Sleeper};
 use serde_json::Value;
 
 /// A directory that is removed at the end.
@@ -18,7 +18,7 @@ struct Directory(PathBuf);
 impl Directory {
     /// One that does not exist yet.
     fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("taskdiag-history-{name}-{}", std::process::id()));
+        let path = place_for_recordings().join(format!("taskdiag-history-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Directory(path)
     }

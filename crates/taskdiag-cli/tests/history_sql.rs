@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{copy_program, run, Sleeper};
+use common::{copy_program, place_for_recordings, run, Sleeper};
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -60,7 +60,8 @@ fn questions_have_answers() {
     let directory = std::env::temp_dir().join(format!("taskdiag-sql-{}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir(&directory).expect("a directory");
-    let history = directory.join("history");
+    let history = place_for_recordings().join(format!("taskdiag-sql-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&history);
     let (history, out) = (history.to_str().expect("a path"), directory.join("out"));
     let record = |count| {
         let run = run(&["record", "--dir", history, "--every", "0.2", "-n", count]);
@@ -112,8 +113,11 @@ fn questions_have_answers() {
         "{new:?}"
     );
     assert!(answers[3][0]["p99_bytes"].as_f64() > Some(0.0), "{:?}", answers[3]);
-    let shell = answers[4].iter().find(|row| row["pid"].to_string() == busy.pid());
+    let shell = answers[4]
+        .iter()
+        .find(|row| row["pid"] == busy.pid().parse::<u64>().expect("a number"));
     let percent = shell.and_then(|row| row["cpu_percent"].as_f64()).expect("it ran");
     assert!(percent > 1.0 && percent < 400.0, "{percent}");
+    fs::remove_dir_all(history).expect("it is ours");
     fs::remove_dir_all(&directory).expect("it is ours");
 }

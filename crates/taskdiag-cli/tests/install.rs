@@ -93,6 +93,7 @@ fn everything_is_installed_and_removed() {
         "share/zsh/site-functions/_taskdiag",
         "share/fish/vendor_completions.d/taskdiag.fish",
         "lib/systemd/system/taskdiag-metrics.service",
+        "lib/systemd/system/taskdiag-record.service",
         "lib/systemd/system/taskdiagd.service",
         "lib/systemd/system/taskdiagd.socket",
         "lib/sysusers.d/taskdiagd.conf",

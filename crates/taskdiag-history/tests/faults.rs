@@ -293,7 +293,7 @@ proptest! {
     #[test]
     fn damage_is_seen(all in samples(), at: prop::sample::Index, bit in 0..8_u8, is_cut: bool) {
         let (store, _) = record(&all, Vec::new());
-        let bytes = &store.files.iter().find(|(name, _)| name.starts_with("full")).expect("a file").1.all;
+        let bytes = full(&store);
         let whole = read(bytes);
         prop_assert_eq!(whole.len(), all.len());
         let at = at.index(bytes.len());

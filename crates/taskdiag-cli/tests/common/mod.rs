@@ -221,6 +221,17 @@ impl Drop for Sleeper {
     }
 }
 
+/// Where tests record: in memory, because a recorder leaves the last part of a disk to others, and that
+/// of a machine that builds may be nearly full.
+pub fn place_for_recordings() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    }
+}
+
 /// An id that no process has.
 pub fn free_pid() -> String {
     let max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("/proc is mounted");
