@@ -19,6 +19,7 @@ mod metrics;
 mod pagecache;
 mod planner;
 mod procfs_crate;
+mod record;
 mod report;
 mod scale;
 mod sockets;
@@ -71,6 +72,8 @@ enum Suite {
     Top,
     /// Metrics for Prometheus
     Metrics,
+    /// Recording what processes do
+    Record,
 }
 
 /// Compares taskdiag with other ways to the same answers
@@ -220,6 +223,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if cli.measures(Suite::Metrics) {
         metrics::run(cli.effort(), &tools, &mut report)?;
+    }
+    if cli.measures(Suite::Record) {
+        record::run(cli.effort(), &tools, &mut report)?;
     }
     match &cli.markdown {
         Some(path) => Ok(fs::write(path, report.markdown).map_err(|error| format!("{}: {error}", path.display()))?),

@@ -84,13 +84,14 @@ impl Contender {
 }
 
 /// Keeps processes active until it is dropped: to be stopped and let go on is something to do.
-struct Kicker {
+pub struct Kicker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Kicker {
-    fn begin(pids: Vec<i32>) -> Kicker {
+    /// Begins with these.
+    pub fn begin(pids: Vec<i32>) -> Kicker {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
