@@ -566,3 +566,28 @@ fn few_processes_are_visited_one_by_one() {
         assert_eq!((plan.bpf.is_some(), plan.one_by_one), (true, one_by_one), "{pids}");
     }
 }
+
+/// Check that what finds the tasks comes first: a program, else the broker, else procfs.
+#[test]
+fn what_finds_the_tasks_comes_first() {
+    let query = Query::processes().fields(Field::Comm | Field::Cmdline);
+    let groups = Groups::of(query.fields);
+    let others = groups.without(Groups::NONE.with(Group::Args));
+    let forced = |source| State {
+        loaded: Some(Groups::ALL),
+        forced: Some(source),
+        ..State::default()
+    };
+    let support = Support {
+        broker: Fact::yes(""),
+        broker_shows: groups,
+        ..host()
+    };
+    for (source, answered) in [
+        (SourceId::Bpf, others),
+        (SourceId::Broker, others),
+        (SourceId::Procfs, groups),
+    ] {
+        assert_eq!(decide(&query, &support, forced(source)).first(), (source, answered));
+    }
+}
