@@ -137,10 +137,10 @@ units() {
 # Debuggers find the line tables of a program by its build id.
 line_tables() {
     local program id tables
-    for program in usr/bin/taskdiag usr/sbin/taskdiagd "$(cd "$root" && find usr -name 'libtaskdiag.so.0.*' | head -n 1)"; do
+    for program in usr/bin/taskdiag usr/sbin/taskdiagd "$(cd "$root" && find usr -name 'libtaskdiag.so.0.*' -not -path '*debug*' | head -n 1)"; do
         id=$(readelf --notes "$root/$program" | sed -n 's/.*Build ID: //p')
         tables=$root/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug
-        readelf --sections --wide "$tables" | grep -q ' \.debug_line ' || return 1
+        readelf --sections --wide "$tables" | grep ' \.debug_line ' || return 1
         ! readelf --sections --wide "$root/$program" | grep ' \.debug_line ' || return 1
     done
 }
@@ -151,7 +151,7 @@ library() {
     flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$(dirname "$(find "$root/usr" -name taskdiag.pc)") pkg-config --cflags --libs taskdiag) || return
     # shellcheck disable=SC2086 # one word each
     cc -o "$root/tmp/ps" clients/c/examples/ps.c $flags || return
-    inside env LD_LIBRARY_PATH=/usr/lib64 /tmp/ps | grep -q ' /tmp/ps$'
+    inside env LD_LIBRARY_PATH=/usr/lib64 /tmp/ps | grep ' /tmp/ps$'
 }
 
 # A package gives nobody anything.
