@@ -85,28 +85,34 @@ pub(crate) fn encode(happened: &Happened, texts: &mut Interned, out: &mut Vec<u8
         sum.parts().into_iter().for_each(|part| varint::number(out, *part));
     }
     let whole = happened.events.iter().filter_map(|event| wire::split(event));
-    let events: Vec<(wire::Header, &[u8])> = whole.map(|(header, rest)| (*header, rest)).collect();
+    let mut events: Vec<(wire::Header, &[u8])> = whole.map(|(header, rest)| (*header, rest)).collect();
+    // Those of a process are together: most of what they have is the same.
+    events.sort_by_key(|(header, _)| (header.pid.get(), header.start_ns.get(), header.time_ns.get()));
     varint::number(out, events.len() as u64);
-    // One member of all events after the other.
-    let mut before = [0; MEMBERS];
     let all: Vec<[u64; MEMBERS]> = events.iter().map(|(header, _)| numbers(header)).collect();
     for member in 0..MEMBERS {
+        let mut before = [0; MEMBERS];
         for event in &all {
-            varint::signed(out, event[member].wrapping_sub(before[member]) as i64);
-            before[member] = event[member];
+            varint::signed(out, event[member].wrapping_sub(likely(member, event, &before)) as i64);
+            before = *event;
         }
     }
-    for (header, rest) in &events {
+    for (header, _) in &events {
         varint::number(out, texts.number(&header.comm).into());
+    }
+    let words = |rest: &[u8]| rest.len() / WORD;
+    for (header, rest) in &events {
         if header.kind.get() == wire::EXEC {
             varint::number(out, texts.number(rest).into());
         } else {
-            let words = rest.chunks_exact(4);
-            varint::number(out, words.len() as u64);
-            for word in words {
-                let word = <[u8; 4]>::try_from(word).map_or(0, u32::from_ne_bytes);
-                varint::number(out, word.into());
-            }
+            varint::number(out, words(rest) as u64);
+        }
+    }
+    let others = || events.iter().filter(|(header, _)| header.kind.get() != wire::EXEC);
+    for index in 0..others().map(|(_, rest)| words(rest)).max().unwrap_or(0) {
+        for word in others().filter_map(|(_, rest)| rest.chunks_exact(WORD).nth(index)) {
+            let word = <[u8; WORD]>::try_from(word).map_or(0, u32::from_ne_bytes);
+            varint::number(out, word.into());
         }
     }
 }
@@ -127,32 +133,65 @@ pub(crate) fn decode(input: &mut Input<'_>, texts: &Texts) -> Result<Happened, D
     let count = input.count()?;
     let mut all = vec![[0_u64; MEMBERS]; count];
     for member in 0..MEMBERS {
-        let mut before = 0_u64;
+        let mut before = [0; MEMBERS];
         for event in &mut all {
-            before = before.wrapping_add(input.signed()? as u64);
-            event[member] = before;
+            let difference = input.signed()? as u64;
+            event[member] = likely(member, event, &before).wrapping_add(difference);
+            before = *event;
         }
     }
+    let mut events: Vec<(wire::Header, Vec<u8>)> = Vec::with_capacity(count);
     for numbers in &all {
         let mut header = header(numbers);
         let comm = texts.get(input.number()?)?;
         header.comm = comm
             .try_into()
             .map_err(|_| Damage("the name in an event is too long"))?;
-        let mut rest = Vec::new();
+        events.push((header, Vec::new()));
+    }
+    let mut words = vec![0_u64; count];
+    for ((header, rest), words) in events.iter_mut().zip(&mut words) {
         if header.kind.get() == wire::EXEC {
             rest.extend_from_slice(texts.get(input.number()?)?);
         } else {
-            for _ in 0..input.count()? {
-                rest.extend_from_slice(&input.small()?.to_ne_bytes());
+            *words = input.number()?;
+            if *words > MOST_WORDS {
+                return Err(Damage("an event is longer than any that is written"));
             }
         }
+    }
+    for index in 0..words.iter().copied().max().unwrap_or(0) {
+        for ((_, rest), _) in events.iter_mut().zip(&words).filter(|(_, words)| **words > index) {
+            rest.extend_from_slice(&input.small()?.to_ne_bytes());
+        }
+    }
+    events.sort_by_key(|(header, _)| header.time_ns.get());
+    for (mut header, rest) in events {
         header.len.set((size_of::<wire::Header>() + rest.len()) as u32);
-        let mut event = header.as_bytes().to_vec();
-        event.append(&mut rest);
-        happened.events.push(event);
+        happened.events.push([header.as_bytes(), &rest].concat());
     }
     Ok(happened)
+}
+
+/// The bytes of a number in what follows the header of an event.
+const WORD: usize = 4;
+
+/// More words than events of any kind have.
+const MOST_WORDS: u64 = 64;
+
+/// Where some members are in [`numbers`].
+const PID: usize = 2;
+const TIME_NS: usize = 3;
+const START_NS: usize = 4;
+
+/// What a member of an event is likely to be: what it was in the event before. A process that has no event
+/// before probably began just now. The members before it are known by then.
+fn likely(member: usize, event: &[u64; MEMBERS], before: &[u64; MEMBERS]) -> u64 {
+    if member == START_NS && event[PID] != before[PID] {
+        event[TIME_NS]
+    } else {
+        before[member]
+    }
 }
 
 const MEMBERS: usize = 10;
@@ -161,10 +200,10 @@ fn numbers(header: &wire::Header) -> [u64; MEMBERS] {
     [
         header.kind.get().into(),
         header.flags.get().into(),
+        header.pid.get().into(),
         header.time_ns.get(),
         header.start_ns.get(),
         header.cgroup_id.get(),
-        header.pid.get().into(),
         header.tid.get().into(),
         header.ppid.get().into(),
         header.uid.get().into(),
@@ -174,7 +213,7 @@ fn numbers(header: &wire::Header) -> [u64; MEMBERS] {
 
 fn header(numbers: &[u64; MEMBERS]) -> wire::Header {
     let mut header = wire::Header::default();
-    let [kind, flags, time_ns, start_ns, cgroup_id, pid, tid, ppid, uid, euid] = *numbers;
+    let [kind, flags, pid, time_ns, start_ns, cgroup_id, tid, ppid, uid, euid] = *numbers;
     header.kind.set(kind as u16);
     header.flags.set(flags as u16);
     header.time_ns.set(time_ns);
@@ -186,4 +225,47 @@ fn header(numbers: &[u64; MEMBERS]) -> wire::Header {
     header.uid.set(uid as u32);
     header.euid.set(euid as u32);
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(kind: u16, pid: u32, time_ns: u64, rest: &[u8]) -> Vec<u8> {
+        let mut header = wire::Header::default();
+        header.len.set((size_of::<wire::Header>() + rest.len()) as u32);
+        header.kind.set(kind);
+        header.pid.set(pid);
+        header.time_ns.set(time_ns);
+        header.start_ns.set(time_ns / 2);
+        header.comm[..2].copy_from_slice(&[b'c', pid as u8]);
+        [header.as_bytes(), rest].concat()
+    }
+
+    proptest! {
+        /// Check that events come back in the order of time, each as it was, and so do sums.
+        #[test]
+        fn events_come_back(made in proptest::collection::vec((1..4_u16, 0..5_u32, any::<u64>(), proptest::collection::vec(any::<u32>(), 0..6)), 0..30)) {
+            let mut happened = Happened { left_out: 7, ..Happened::default() };
+            for (kind, pid, time_ns, words) in &made {
+                let rest: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                happened.events.push(event(*kind, *pid, *time_ns, &rest));
+                happened.sums.entry((vec![b'u'], vec![*pid as u8])).or_default().add(Sum { ended_count: 1, peak_rss_bytes: *time_ns, ..Sum::default() });
+            }
+            let (mut interned, mut out, mut named) = (Interned::default(), Vec::new(), Vec::new());
+            encode(&happened, &mut interned, &mut out);
+            interned.encode(&mut named);
+            let mut texts = Texts::default();
+            texts.decode(&mut Input(&named)).expect("texts");
+            let mut input = Input(&out);
+            let mut read = decode(&mut input, &texts).expect("events");
+            prop_assert!(input.0.is_empty());
+            prop_assert!(read.events.is_sorted_by_key(|event| wire::split(event).map(|(header, _)| header.time_ns.get())));
+            read.events.sort();
+            happened.events.sort();
+            prop_assert_eq!(read, happened);
+        }
+    }
 }

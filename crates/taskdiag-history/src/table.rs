@@ -42,7 +42,7 @@ impl Table {
         self.rows.iter().flatten()
     }
 
-    /// Makes changes, and appends what [`decode`](Table::decode) makes them of.
+    /// Makes changes, and appends what decoding makes them of.
     pub fn encode(&mut self, changes: Changes, expected: &Expected, out: &mut Vec<u8>) {
         slots(out, changes.ended.iter().copied());
         for &slot in &changes.ended {

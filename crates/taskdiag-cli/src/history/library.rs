@@ -183,7 +183,13 @@ impl Library {
         }
         match best {
             Some(decoder) => Ok((decoder, damages)),
-            None => Err(Failure::Unanswered(self.nothing_at(i64::MAX, None, &damages))),
+            None => {
+                let mut message = format!("{}: no sample is there yet", self.path.display());
+                for damage in damages {
+                    message += &format!("\n{damage}");
+                }
+                Err(Failure::Unanswered(message))
+            }
         }
     }
 
