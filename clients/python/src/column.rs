@@ -25,11 +25,11 @@ pub enum Data {
     NumberLists(OffsetBuffer<i32>, ScalarBuffer<u32>),
     /// Resource limits: for each row where its limits end, their names, and soft and hard ones.
     LimitLists(OffsetBuffer<i32>, Vec<&'static str>, [Vec<Option<u64>>; 2]),
-    /// Owners of sockets: for each row where its owners end, and these.
+    /// Descriptors of processes: for each row where its list ends, and all of them.
     OwnerLists(OffsetBuffer<i32>, Owners),
 }
 
-/// Owners of sockets one behind the other.
+/// Descriptors of processes one behind the other.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// Their processes.
@@ -203,7 +203,7 @@ impl Builder {
         Builder::with_values(name, kind, values, capacity)
     }
 
-    /// A column of the owners of sockets.
+    /// A column of lists of descriptors of processes.
     pub fn of_owners(name: &'static str) -> Builder {
         let values = Values::OwnerLists(vec![0], Vec::new(), TextsBuilder::new(0));
         Builder::with_values(name, Kind::Texts, values, 0)
@@ -222,8 +222,8 @@ impl Builder {
         }
     }
 
-    /// Appends the owners of a socket, or the reason why they are missing. It must be a column of
-    /// owners.
+    /// Appends the descriptors of processes, or the reason why they are missing. It must be a column
+    /// of those.
     pub fn push_owners(&mut self, owners: Result<&[Owner], &'static str>) {
         match (owners, &mut self.values) {
             (Ok(owners), Values::OwnerLists(ends, numbers, comms)) => {

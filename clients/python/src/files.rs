@@ -11,11 +11,11 @@ use taskdiag::{Absent, Field, Fields, Kind, Known, Query, Task, Value};
 use crate::errors;
 use crate::fork;
 use crate::query;
-use crate::rows::{key, Cell, Key, Rows};
+use crate::rows::{descriptors, key, Cell, Key, Rows};
 use crate::table::{About, Table};
 
 /// What rows can have, as the command's.
-pub const KEYS: [Key; 19] = [
+pub const KEYS: [Key; 21] = [
     key("pid", Kind::Id),
     key("comm", Kind::Text),
     key("use", Kind::Text),
@@ -35,15 +35,19 @@ pub const KEYS: [Key; 19] = [
     key("mnt_id", Kind::Id),
     key("name", Kind::Text),
     key("detail", Kind::Text),
+    key("user", Kind::Text),
+    descriptors("peers"),
 ];
 const COMM: usize = 1;
 const ALLOCATED: usize = 10;
 const DETAIL: usize = 18;
+const USER: usize = 19;
+const PEERS: usize = 20;
 
 /// The columns of a call that names none.
 pub fn usual() -> Vec<usize> {
     (0..KEYS.len())
-        .filter(|&key| key != ALLOCATED && key != DETAIL)
+        .filter(|key| ![ALLOCATED, DETAIL, USER, PEERS].contains(key))
         .collect()
 }
 
@@ -53,8 +57,9 @@ fn wants_of(key: usize) -> Wants {
         "name" => Wants::NAMES,
         "access" | "open_flags" | "offset_bytes" | "mnt_id" => Wants::FLAGS,
         "detail" => Wants::DETAIL,
+        "peers" => Wants::PEERS,
         "allocated_bytes" => Wants::SPACE,
-        "pid" | "comm" | "use" | "fd" => Wants::empty(),
+        "pid" | "comm" | "use" | "fd" | "user" => Wants::empty(),
         _ => Wants::STAT,
     }
 }
@@ -112,8 +117,10 @@ impl Asked {
         paths: &[PathBuf],
     ) -> PyResult<Asked> {
         let mut fields = Fields::from(Field::StartNs);
-        if chosen.contains(&COMM) {
-            fields |= Field::Comm;
+        for (key, field) in [(COMM, Field::Comm), (USER, Field::User)] {
+            if chosen.contains(&key) {
+                fields |= field;
+            }
         }
         let mut request = Request::default();
         request.wants = chosen.iter().map(|&key| wants_of(key)).collect();
@@ -158,7 +165,10 @@ impl Asked {
         state.handle.query_into(&self.query, &mut state.snapshot)?;
         let mut rows = Rows::new(&KEYS, &self.chosen);
         let answer = state.handle.files(&state.snapshot, &self.request, |task, file| {
-            rows.push(|key| cell(task, file, key));
+            rows.push_with(|column, key| match key {
+                PEERS => column.push_owners(of_descriptor(file.peers)),
+                key => column.push(cell(task, file, key)),
+            });
             ControlFlow::Continue(())
         })?;
         Ok(rows.finish(about(&answer, state.snapshot.missing())))
@@ -187,12 +197,8 @@ fn known<T>(value: Known<T>, make: impl Fn(T) -> Value<'static>) -> Cell<'static
 }
 
 /// A value that only descriptors have.
-fn of_descriptor<'a, T>(value: Known<Option<T>>, make: impl Fn(T) -> Value<'a>) -> Cell<'a> {
-    match value {
-        Ok(Some(value)) => Ok(make(value)),
-        Ok(None) => Err("none"),
-        Err(reason) => Err(reason.as_str()),
-    }
+fn of_descriptor<T>(value: Known<Option<T>>) -> Result<T, &'static str> {
+    value.map_err(Absent::as_str)?.ok_or("none")
 }
 
 fn word(word: &'static str) -> Value<'static> {
@@ -205,12 +211,12 @@ fn cell<'a>(task: &Task<'a>, file: &OpenFile<'a>, key: usize) -> Cell<'a> {
         0 => task.pid().map(number).map_err(Absent::as_str),
         1 => task.comm().map(Value::Text).map_err(Absent::as_str),
         2 => Ok(word(file.used_as.name())),
-        3 => of_descriptor(Ok(file.fd), number),
+        3 => of_descriptor(Ok(file.fd)).map(number),
         4 => known(file.kind, |kind| word(kind.name())),
-        5 => of_descriptor(file.kind.map(|kind| kind.anon()), |kind| word(kind.name())),
-        6 => of_descriptor(file.access(), |access| word(access.name())),
-        7 => of_descriptor(file.open_flags, |flags| Value::Mask(flags.into())),
-        8 => of_descriptor(file.offset_bytes, Value::Signed),
+        5 => of_descriptor(file.kind.map(|kind| kind.anon())).map(|kind| word(kind.name())),
+        6 => of_descriptor(file.access()).map(|access| word(access.name())),
+        7 => of_descriptor(file.open_flags).map(|flags| Value::Mask(flags.into())),
+        8 => of_descriptor(file.offset_bytes).map(Value::Signed),
         9 => known(file.size_bytes, Value::Unsigned),
         10 => known(file.allocated_bytes, Value::Unsigned),
         11 => known(file.device, |device| number(device.major)),
@@ -220,6 +226,7 @@ fn cell<'a>(task: &Task<'a>, file: &OpenFile<'a>, key: usize) -> Cell<'a> {
         15 => known(file.is_deleted(), Value::Flag),
         16 => known(file.mnt_id, number),
         17 => file.name.map(Value::Text).map_err(Absent::as_str),
-        _ => of_descriptor(file.detail, Value::Text),
+        18 => of_descriptor(file.detail).map(Value::Text),
+        _ => task.user().map(Value::Text).map_err(Absent::as_str),
     }
 }

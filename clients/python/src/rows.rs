@@ -14,11 +14,35 @@ pub struct Key {
     pub name: &'static str,
     /// What the values are.
     pub kind: Kind,
+    /// They are lists of descriptors of processes.
+    pub is_descriptors: bool,
 }
 
 /// A column that rows can have.
 pub const fn key(name: &'static str, kind: Kind) -> Key {
-    Key { name, kind }
+    Key {
+        name,
+        kind,
+        is_descriptors: false,
+    }
+}
+
+/// A column of lists of descriptors of processes that rows can have.
+pub const fn descriptors(name: &'static str) -> Key {
+    Key {
+        is_descriptors: true,
+        ..key(name, Kind::Texts)
+    }
+}
+
+impl Key {
+    fn builder(self) -> Builder {
+        if self.is_descriptors {
+            Builder::of_owners(self.name)
+        } else {
+            Builder::new(self.name, self.kind, 0)
+        }
+    }
 }
 
 /// A value of a row, or why it is missing.
@@ -35,9 +59,8 @@ pub struct Rows {
 impl Rows {
     /// A table without rows, with these of the columns.
     pub fn new(keys: &[Key], chosen: &[usize]) -> Rows {
-        let builder = |&index: &usize| Builder::new(keys[index].name, keys[index].kind, 0);
         Rows {
-            columns: chosen.iter().map(builder).collect(),
+            columns: chosen.iter().map(|&index| keys[index].builder()).collect(),
             chosen: chosen.to_vec(),
             len: 0,
         }
@@ -45,8 +68,13 @@ impl Rows {
 
     /// Appends a row: the value of each chosen column.
     pub fn push<'a>(&mut self, cell: impl Fn(usize) -> Cell<'a>) {
+        self.push_with(|column, index| column.push(cell(index)));
+    }
+
+    /// Appends a row: `put` appends the value of each chosen column to that.
+    pub fn push_with(&mut self, put: impl Fn(&mut Builder, usize)) {
         for (column, &index) in self.columns.iter_mut().zip(&self.chosen) {
-            column.push(cell(index));
+            put(column, index);
         }
         self.len += 1;
     }

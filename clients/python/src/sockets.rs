@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
-use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
+use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Wants, Where};
 use taskdiag::{Absent, Query};
 
 use crate::column::Builder;
 use crate::errors;
 use crate::query;
-use crate::rows::{key, Key};
+use crate::rows::{descriptors, key, Key, Rows};
 use crate::table::{About, Table};
 
 /// What rows can have, as the command's.
@@ -17,7 +17,11 @@ pub const KEYS: [Key; SocketField::ALL.len()] = {
     let mut keys = [key("", SocketField::ALL[0].kind()); SocketField::ALL.len()];
     let mut index = 0;
     while index < keys.len() {
-        keys[index] = key(SocketField::ALL[index].name(), SocketField::ALL[index].kind());
+        let field = SocketField::ALL[index];
+        keys[index] = match field {
+            SocketField::Owners | SocketField::Peers => descriptors(field.name()),
+            _ => key(field.name(), field.kind()),
+        };
         index += 1;
     }
     keys
@@ -131,13 +135,10 @@ impl Asked {
         if self.request.has_owners() {
             state.handle.query_into(&self.query, &mut state.snapshot)?;
         }
-        let start = |&index: &usize| match SocketField::ALL[index] {
-            SocketField::Owners | SocketField::Peers => Builder::of_owners(KEYS[index].name),
-            _ => Builder::new(KEYS[index].name, KEYS[index].kind, 0),
-        };
-        let mut columns: Vec<Builder> = self.chosen.iter().map(start).collect();
+        let mut rows = Rows::new(&KEYS, &self.chosen);
         let answer = state.handle.sockets(&state.snapshot, &self.request, |socket| {
-            self.push(&mut columns, socket);
+            let row = Row::new(socket);
+            rows.push_with(|column, index| put(column, &row, SocketField::ALL[index]));
             ControlFlow::Continue(())
         })?;
         let missing = if self.request.has_owners() {
@@ -145,26 +146,22 @@ impl Asked {
         } else {
             Vec::new()
         };
-        let columns = columns.into_iter().map(Builder::finish).collect();
-        Ok(Table::new(columns, answer.sockets as usize, about(&answer, missing)))
+        Ok(rows.finish(about(&answer, missing)))
     }
+}
 
-    fn push(&self, columns: &mut [Builder], socket: &Socket<'_>) {
-        /// What such a socket does not have.
-        const NONE: &str = "none";
-        let row = Row::new(socket);
-        for (column, &index) in columns.iter_mut().zip(&self.chosen) {
-            let field = SocketField::ALL[index];
-            match row.descriptors(field) {
-                Some(descriptors) => {
-                    let owners = descriptors.map_err(Absent::as_str);
-                    column.push_owners(owners.and_then(|owners| owners.ok_or(NONE)));
-                }
-                None => {
-                    let value = row.value(field).map_err(Absent::as_str);
-                    column.push(value.and_then(|value| value.ok_or(NONE)));
-                }
-            }
+/// Appends the value of a field to its column.
+fn put(column: &mut Builder, row: &Row<'_>, field: SocketField) {
+    /// What such a socket does not have.
+    const NONE: &str = "none";
+    match row.descriptors(field) {
+        Some(descriptors) => {
+            let descriptors = descriptors.map_err(Absent::as_str);
+            column.push_owners(descriptors.and_then(|descriptors| descriptors.ok_or(NONE)));
+        }
+        None => {
+            let value = row.value(field).map_err(Absent::as_str);
+            column.push(value.and_then(|value| value.ok_or(NONE)));
         }
     }
 }

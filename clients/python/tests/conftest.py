@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -45,8 +45,8 @@ class Stopped:
     """A process that is stopped, so that none of its values changes: sleep(1), or a command that
     becomes it."""
 
-    def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(command or ["sleep", "1000"], stdin=subprocess.PIPE)
+    def __init__(self, *command: str, inherited: Sequence[int] = ()) -> None:
+        self.process = subprocess.Popen(command or ["sleep", "1000"], stdin=subprocess.PIPE, pass_fds=inherited)
         self.pid = self.process.pid
         name = Path(f"/proc/{self.pid}/comm")
         until(lambda: name.read_text() == "sleep\n" and state_of(self.pid) == "S", "it sleeps")

@@ -87,6 +87,33 @@ def test_files(source: Any) -> None:
         taskdiag.files(["inodes"])
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_other_ends(source: Any) -> None:
+    with socket.socket() as unbound:
+        number = unbound.fileno()
+        asleep = Stopped("sleep", "1000", inherited=[number])
+    try:
+        assert asleep.process.stdin
+        comm = Path("/proc/self/comm").read_text().strip()
+        ours = {"pid": os.getpid(), "comm": comm, "fd": asleep.process.stdin.fileno()}
+        fields = ["fd", "kind", "peers"]
+        table = taskdiag.files(fields, pids=asleep.pid, uses="fd", source=source)
+        rows = {row.fd: row for row in table}
+        assert rows[0].kind == "fifo" and rows[0].peers == [ours]
+        # It is bound to nothing, so no list of the kernel has it. Process 1 is shielded from everybody
+        # on some systems, and could be in a network namespace of its own.
+        assert rows[number].peers is None and rows[number].absent["peers"] in ("unsupported", "denied")
+        assert pyarrow.table(table)["peers"].to_pylist() == [row.peers for row in table]
+        asked = ["-o", ",".join(fields), "--use", "fd", "--source", source]
+        theirs = {row["fd"]: row for row in command("files", *asked, str(asleep.pid))}
+        both = (0, number)
+        assert [theirs[fd] for fd in both] == [row for row in table.to_dicts() if row["fd"] in both]
+        assert "peers" not in taskdiag.files(pids=asleep.pid, source=source).columns
+        assert "peers" in taskdiag.files("all", pids=asleep.pid, source=source).columns
+    finally:
+        asleep.end()
+
+
 def test_sockets() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
         local.bind(f"\0taskdiag-{os.getpid()}")

@@ -146,7 +146,8 @@ def files(
     source: _Source = "auto",
     socket: str | None = None,
 ) -> Table:
-    """Ask which files processes use: one row for each, process by process.
+    """Ask which files processes use: one row for each, process by process. The field ``peers`` has
+    the descriptors at the other end of pipes and sockets.
 
     :param uses: what for: ``fd``, ``cwd``, ``root``, ``exe``, ``map``, ``all`` (all but ``map``).
     :param kinds: ``file``, ``dir``, ``char``, ``block``, ``fifo``, ``socket``, ``link``, ``anon``,
