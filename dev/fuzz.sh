@@ -22,6 +22,29 @@ seed() {
     head -c 4096 "$file" >"fuzz/corpus/$target/$(basename "$file")"
 }
 
+# Texts of cgroups as Documentation/admin-guide/cgroup-v2.rst has them, and paths.
+cgroup_seeds() {
+    local directory=fuzz/corpus/cgroups
+    mkdir -p "$directory"
+    echo 'max 100000' >"$directory/cpu.max"
+    printf 'usage_usec 12\nuser_usec 5\nnr_throttled 0\n' >"$directory/cpu.stat"
+    echo '8:0 rbytes=10 wbytes=5 rios=1 wios=1 dbytes=0 dios=0' >"$directory/io.stat"
+    printf '%s avg10=1.50 avg60=0.20 avg300=0.00 total=123\n' some full >"$directory/memory.pressure"
+    printf '/system.slice/docker-%064d.scope' 7 >"$directory/docker"
+    printf '/user.slice/user-1000.slice/user@1000.service/app.slice/a\\x2db.service' >"$directory/user"
+    printf '/kubepods.slice/kubepods-pod0b2c3d4e_1f2a_4b3c_8d4e_5f6a7b8c9d0e.slice/cri-containerd-%064d.scope' 7 \
+        >"$directory/pod"
+}
+
+unit_seeds() {
+    mkdir -p fuzz/corpus/units
+    head -c 4096 crates/taskdiagd/systemd/taskdiagd.service >fuzz/corpus/units/taskdiagd.service
+    printf '[Service]\nExecStart=/bin/a \\\n# in between\n  --b\nCapabilityBoundingSet=~CAP_CHOWN CAP_KILL\n' \
+        >fuzz/corpus/units/continued
+    printf 'CAP_CHOWN cap_kill\n~CAP_KILL' >fuzz/corpus/units/capabilities
+    printf 'a-b@c.service' >fuzz/corpus/units/instance
+}
+
 seeds() {
     local target file expression number
     # These make structures of their input. A fuzzer that starts with no bytes takes long to make
@@ -40,6 +63,8 @@ seeds() {
         seed maps "/proc/self/$file"
     done
     seed elf "$(type -P true)"
+    cgroup_seeds
+    unit_seeds
     mkdir -p fuzz/corpus/filters
     for expression in "uid == 0 and not kernel_thread and comm ~ '^ssh'" "state == 'D' or rss_bytes > 1G" \
         "(groups != 4 or utime_ns >= 5ms) and cmdline ~* '*a?[b-d]'"; do

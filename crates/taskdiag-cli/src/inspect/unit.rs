@@ -89,7 +89,7 @@ fn read_file(path: &PathBuf) -> Option<Vec<u8>> {
 /// The drop-ins of a unit by their names, of each the one that counts.
 fn drop_ins(names: &[Vec<u8>], directories: &[&str]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found = BTreeMap::new();
-    for name in names.iter().flat_map(|name| drop_in_names(name)) {
+    for name in names.iter().flat_map(|name| unit::drop_in_names(name)) {
         for directory in directories {
             let Ok(entries) = fs::read_dir(path(directory, &name)) else {
                 continue;
@@ -103,21 +103,6 @@ fn drop_ins(names: &[Vec<u8>], directories: &[&str]) -> BTreeMap<Vec<u8>, PathBu
         }
     }
     found
-}
-
-/// The directories of drop-ins of `a-b.service`: `a-b.service.d`, `a-.service.d`, `service.d`.
-fn drop_in_names(name: &[u8]) -> Vec<Vec<u8>> {
-    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
-        return Vec::new();
-    };
-    let (prefix, kind) = (&name[..dot], &name[dot..]);
-    let dashes = (0..prefix.len())
-        .rev()
-        .filter(|&at| prefix[at] == b'-' && at + 1 < prefix.len());
-    let mut names = vec![[name, b".d"].concat()];
-    names.extend(dashes.map(|at| [&prefix[..=at], kind, b".d"].concat()));
-    names.push([&kind[1..], b".d"].concat());
-    names
 }
 
 /// The rows of the section: of each setting that is there what was asked for, what the process has,
@@ -197,7 +182,9 @@ fn list(key: &str, asked: &[Vec<u8>], task: &Task<'_>) -> Compared {
         Err(reason) => return (Err(reason.as_str()), Err(reason.as_str())),
     };
     // Other settings may take capabilities away, and the program may drop some. It never gets any.
-    let agrees = capabilities(asked).map(|asked| actual & !asked == 0).ok_or("none");
+    let agrees = unit::capabilities(asked)
+        .map(|asked| actual & !asked == 0)
+        .ok_or("none");
     (Ok(cell(Value::Text(names_of(actual).as_bytes()))), agrees)
 }
 
@@ -211,43 +198,9 @@ fn names_of(set: u64) -> String {
     members.map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// The set that lists of capabilities make: they add up, and those that begin with `~` are taken
-/// away; from all, if such a list is the first. `None` if a name is not known.
-fn capabilities(lists: &[Vec<u8>]) -> Option<u64> {
-    let mut set = None;
-    for list in lists {
-        let (is_taken, words) = match list.strip_prefix(b"~") {
-            Some(words) => (true, words),
-            None => (false, &list[..]),
-        };
-        let mut these = 0;
-        let words = words.split(|byte| byte.is_ascii_whitespace());
-        for word in words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()) {
-            these |= 1 << names::capability(std::str::from_utf8(word).ok()?)?;
-        }
-        set = Some(match (set, is_taken) {
-            (None, true) => !these,
-            (Some(set), true) => set & !these,
-            (before, false) => before.unwrap_or(0) | these,
-        });
-    }
-    Some(set.unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that lists of capabilities add up, and are taken away from all or from those before.
-    #[test]
-    fn capabilities_add_up() {
-        let of = |lists: &[&str]| capabilities(&lists.iter().map(|list| list.as_bytes().to_vec()).collect::<Vec<_>>());
-        assert_eq!(of(&["CAP_CHOWN cap_kill"]), Some(1 | 1 << 5));
-        assert_eq!(of(&["CAP_CHOWN", "CAP_KILL"]), Some(1 | 1 << 5));
-        assert_eq!(of(&["~CAP_CHOWN"]), Some(!1));
-        assert_eq!(of(&["CAP_CHOWN CAP_KILL", "~CAP_KILL"]), Some(1));
-        assert_eq!((of(&[]), of(&["CAP_WHATEVER"])), (Some(0), None));
-    }
 
     /// Check that sets have the names that units take.
     #[test]
@@ -255,18 +208,7 @@ mod tests {
         assert_eq!(names_of(1 | 1 << 5), "CAP_CHOWN CAP_KILL");
         assert_eq!((names_of(0), names_of(1 << 63)), (String::new(), "CAP_63".to_owned()));
         let all = names_of(u64::MAX);
-        assert_eq!(capabilities(&[all.into_bytes()]), Some(u64::MAX));
-    }
-
-    /// Check where drop-ins are looked for, and that what is no unit has none.
-    #[test]
-    fn drop_ins_have_directories() {
-        let names = drop_in_names(b"a-b.service");
-        assert_eq!(
-            names,
-            ["a-b.service.d", "a-.service.d", "service.d"].map(|name| name.as_bytes().to_vec())
-        );
-        assert!(drop_in_names(b"x").is_empty());
+        assert_eq!(unit::capabilities(&[all.into_bytes()]), Some(u64::MAX));
     }
 
     /// Check what counts as yes.

@@ -1,5 +1,7 @@
 //! Unit files of systemd (systemd.syntax(7)).
 
+use crate::names;
+
 /// A setting: `key=value` in a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -86,6 +88,44 @@ pub fn template(unit: &[u8]) -> Option<Vec<u8>> {
     (at + 1 < dot).then(|| [&unit[..=at], &unit[dot..]].concat())
 }
 
+/// The directories of drop-ins of `a-b.service`: `a-b.service.d`, `a-.service.d`, `service.d`.
+pub fn drop_in_names(name: &[u8]) -> Vec<Vec<u8>> {
+    let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
+        return Vec::new();
+    };
+    let (prefix, kind) = (&name[..dot], &name[dot..]);
+    let dashes = (0..prefix.len())
+        .rev()
+        .filter(|&at| prefix[at] == b'-' && at + 1 < prefix.len());
+    let mut names = vec![[name, b".d"].concat()];
+    names.extend(dashes.map(|at| [&prefix[..=at], kind, b".d"].concat()));
+    names.push([&kind[1..], b".d"].concat());
+    names
+}
+
+/// The set that lists of capabilities make: they add up, and those that begin with `~` are taken
+/// away; from all, if such a list is the first. `None` if a name is not known.
+pub fn capabilities(lists: &[Vec<u8>]) -> Option<u64> {
+    let mut set = None;
+    for list in lists {
+        let (is_taken, words) = match list.strip_prefix(b"~") {
+            Some(words) => (true, words),
+            None => (false, &list[..]),
+        };
+        let mut these = 0;
+        let words = words.split(|byte| byte.is_ascii_whitespace());
+        for word in words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()) {
+            these |= 1 << names::capability(std::str::from_utf8(word).ok()?)?;
+        }
+        set = Some(match (set, is_taken) {
+            (None, true) => !these,
+            (Some(set), true) => set & !these,
+            (before, false) => before.unwrap_or(0) | these,
+        });
+    }
+    Some(set.unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -126,13 +166,35 @@ mod tests {
         assert_eq!((template(b"cron.service"), template(b"getty@.service")), (None, None));
     }
 
+    /// Check that lists of capabilities add up, and are taken away from all or from those before.
+    #[test]
+    fn capabilities_add_up() {
+        let of = |lists: &[&str]| capabilities(&lists.iter().map(|list| list.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(of(&["CAP_CHOWN cap_kill"]), Some(1 | 1 << 5));
+        assert_eq!(of(&["CAP_CHOWN", "CAP_KILL"]), Some(1 | 1 << 5));
+        assert_eq!(of(&["~CAP_CHOWN"]), Some(!1));
+        assert_eq!(of(&["CAP_CHOWN CAP_KILL", "~CAP_KILL"]), Some(1));
+        assert_eq!((of(&[]), of(&["CAP_WHATEVER"])), (Some(0), None));
+    }
+
+    /// Check where drop-ins are looked for, and that what is no unit has none.
+    #[test]
+    fn drop_ins_have_directories() {
+        let names = drop_in_names(b"a-b.service");
+        assert_eq!(
+            names,
+            ["a-b.service.d", "a-.service.d", "service.d"].map(|name| name.as_bytes().to_vec())
+        );
+        assert!(drop_in_names(b"x").is_empty());
+    }
+
     proptest! {
         /// Check that any bytes can be parsed.
         #[test]
         fn any_bytes_can_be_parsed(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let settings = settings(&text);
             prop_assert!(settings.len() <= text.len());
-            let _ = template(&text);
+            let _ = (template(&text), drop_in_names(&text), capabilities(&[text]));
         }
     }
 }
