@@ -248,7 +248,7 @@ __noinline int is_ruled_out(__u64 inode)
 		device = GET(super_block, super, s_dev);
 		number = GET(inode, inode, i_ino);
 #pragma nounroll
-		for (i = 0; i < TD_FILES_MATCHES; i++) {
+		for (i = 0; i < TD_FILE_MATCHES; i++) {
 			if (i >= count)
 				return 1;
 			if (walk.matches[i].inode == number && walk.matches[i].dev_major == device >> 20 &&
@@ -483,6 +483,53 @@ static long visit_bit(__u32 index, void *nothing)
 	return !(walk.fd & 63);
 }
 
+/* Reads which inode a descriptor leads to. All of a word are read before one is looked at. */
+static long find_inode(__u32 index, void *nothing)
+{
+	__u64 file = walk.word_slots[index & 63];
+
+	walk.word_inodes[index & 63] = file ? POINTER(file, file, f_inode) : 0;
+	return 0;
+}
+
+/* Takes a descriptor out of the word if it leads to another file than one of `matches`. */
+static long rule_out(__u32 index, void *nothing)
+{
+	__u64 inode = walk.word_inodes[index & 63], number;
+	__u32 count = walk.matches_count, i;
+
+	if (walk.word_slots[index & 63] != walk.word_again[index & 63])
+		return 0;
+	if (inode && inode != walk.other_inode) {
+		number = GET(inode, inode, i_ino);
+#pragma nounroll
+		for (i = 0; i < TD_FILE_MATCHES && i < count; i++) {
+			if (walk.matches[i].inode == number)
+				return 0;
+		}
+		walk.other_inode = inode;
+	}
+	walk.word &= ~(1ull << (index & 63));
+	return 0;
+}
+
+/*
+ * Takes the descriptors out of the word that lead to none of `matches`. A descriptor that led there
+ * all the time stays: its slot has the same file before and after.
+ */
+static __noinline int rule_out_others(__u64 slots)
+{
+	if (bpf_probe_read_kernel(walk.word_slots, sizeof(walk.word_slots), (void *)slots))
+		return 0;
+	bpf_loop(64, find_inode, 0, 0);
+	read_barrier();
+	if (bpf_probe_read_kernel(walk.word_again, sizeof(walk.word_again), (void *)slots))
+		return 0;
+	bpf_loop(64, rule_out, 0, 0);
+	walk.steps += 8;
+	return 0;
+}
+
 /* Reads the descriptors of a word of open_fds. */
 static long visit_word(__u32 index, void *nothing)
 {
@@ -495,6 +542,8 @@ static long visit_word(__u32 index, void *nothing)
 		return 1;
 	}
 	walk.word = word_at(walk.open_fds + (fd / 64) * sizeof(__u64));
+	if (walk.word && walk.matches_count)
+		rule_out_others(walk.slots + (fd & ~63u) * sizeof(__u64));
 	bpf_loop(64, visit_bit, 0, 0);
 	if (walk.state == TD_FILES_GOES_ON)
 		return 1;
@@ -657,6 +706,7 @@ int files_walk(struct bpf_iter__task *ctx)
 	walk.filled = 0;
 	walk.steps = 0;
 	walk.has_advanced = 0;
+	walk.other_inode = 0;
 	walk.next_check = walk.check_every;
 	walk.run_start_ns = bpf_ktime_get_ns();
 	walk.state = TD_FILES_NOWHERE;

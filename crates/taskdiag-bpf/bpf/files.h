@@ -6,6 +6,8 @@
 #ifndef TASKDIAG_FILES_H
 #define TASKDIAG_FILES_H
 
+#include "match.h"
+
 /* What a record is about. */
 enum td_file_use {
 	TD_FILE_FD = 0,
@@ -66,12 +68,6 @@ struct td_file {
 	__u64 start_ns;
 };
 
-/* A file that is looked for. */
-struct td_file_match {
-	__u32 dev_major, dev_minor;
-	__u64 inode;
-};
-
 enum td_files_state {
 	TD_FILES_NOWHERE = 0, /* the structures of this kernel are not as expected */
 	TD_FILES_GOES_ON = 1, /* there is more: fetch the records and run the program again */
@@ -80,8 +76,6 @@ enum td_files_state {
 
 /* The maximum number of processes in a list. */
 #define TD_FILES_LISTED 1024
-/* The maximum number of files that are looked for. */
-#define TD_FILES_MATCHES 8
 /* The longest path that the program builds. */
 #define TD_FILES_PATH 1024
 /*
@@ -107,7 +101,7 @@ struct td_files_walk {
 	__u32 deleted; /* 1: only files without a name */
 	__u32 matches_count;
 	__u32 has_advanced; /* 1: this run has read something. Set by the program */
-	struct td_file_match matches[TD_FILES_MATCHES];
+	struct td_file_match matches[TD_FILE_MATCHES];
 	/* Where to continue. */
 	__u32 next; /* the process, an index of `list` */
 	__u32 fd;   /* its next descriptor */
@@ -135,6 +129,12 @@ struct td_files_walk {
 	 * instead of the caller (Linux 6.2)
 	 */
 	__u64 as_task;
+	/*
+	 * Of a word of open_fds: the slots, and the inodes that they lead to. And an inode that is
+	 * none of `matches`: this run has looked at it
+	 */
+	__u64 word_slots[64], word_again[64], word_inodes[64];
+	__u64 other_inode;
 	char path[TD_FILES_PATH + 256];
 	__u32 list[TD_FILES_LISTED];
 	char records[TD_FILES_RECORDS];

@@ -74,8 +74,13 @@ static __always_inline bool begin_process(__u32 index)
 	struct task_struct *task = found_task(index);
 	__u64 mm = address(*(struct mm_struct *volatile *)&task->mm);
 
-	if (task->flags & PF_KTHREAD)
+	if (task->flags & PF_KTHREAD) {
+		if (pass.matches_count) {
+			pass.pid = walk.pids[index & (TD_VMA_BLOCK - 1)];
+			put_about_process(TD_VMA_NO_OTHER);
+		}
 		return false;
+	}
 	/* The process that was not read to its end has ended or executed a program. */
 	if (walk.from && (walk.task != address(task) || walk.mm != mm || walk.start_ns != task->start_boottime ||
 			  walk.exec_id != task->self_exec_id)) {
@@ -138,6 +143,8 @@ static long visit(__u32 index, void *nothing)
 		walk.from = 0;
 		walk.filled = walk.process_start;
 		put_deferred();
+	} else if (pass.matches_count) {
+		put_about_process(TD_VMA_NO_OTHER);
 	}
 	walk.cursor = pass.pid;
 	walk.state = TD_VMA_ENDED;

@@ -6,6 +6,8 @@
 #ifndef TASKDIAG_VMA_H
 #define TASKDIAG_VMA_H
 
+#include "match.h"
+
 /* Flags of a mapping. The first four are those of PROCMAP_QUERY. */
 #define TD_VMA_READ (1u << 0)
 #define TD_VMA_WRITE (1u << 1)
@@ -14,6 +16,8 @@
 #define TD_VMA_FILE (1u << 5)
 /* Only the text has the right values: read it for all mappings of the process */
 #define TD_VMA_DEFER (1u << 9)
+/* No mapping: the process maps none of `matches` besides those that have records */
+#define TD_VMA_NO_OTHER (1u << 10)
 
 struct td_vma {
 	__u32 len; /* of the whole record, a multiple of eight */
@@ -43,6 +47,13 @@ struct td_vma_pass {
 	__u32 saw_init; /* 1: the pass found process 1 */
 	__u32 next_name;
 	__u32 pid; /* the process that is read */
+	/*
+	 * Set by the library. If there are some, mappings of other files have no records, and each
+	 * process that was read has one with TD_VMA_NO_OTHER at its end.
+	 */
+	__u32 matches_count;
+	__u32 reserved;
+	struct td_file_match matches[TD_FILE_MATCHES];
 };
 
 /* What the program shall do. */

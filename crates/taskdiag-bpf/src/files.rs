@@ -140,7 +140,7 @@ pub struct Match {
     pub inode: u64,
 }
 
-/// The maximum number of files that are looked for: `TD_FILES_MATCHES`.
+/// The maximum number of files that are looked for: `TD_FILE_MATCHES`.
 pub const MATCHES: usize = 8;
 
 /// What to read, and which files.
@@ -227,7 +227,7 @@ pub const LISTED: usize = 1024;
 pub const RECORDS: usize = 512 << 10;
 
 /// The offset of `list` in `struct td_files_walk`.
-pub const LIST_AT: usize = size_of::<Position>() + 1024 + 256;
+pub const LIST_AT: usize = size_of::<Position>() + (3 * 64 + 1) * size_of::<u64>() + 1024 + 256;
 /// The offset of `records` there.
 pub const RECORDS_AT: usize = LIST_AT + LISTED * size_of::<u32>();
 /// The size of that structure.

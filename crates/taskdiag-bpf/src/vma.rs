@@ -8,6 +8,7 @@ use taskdiag_sys::bpf::{MapFlags, MapKind, MapSpec, SharedMemory};
 use taskdiag_sys::host;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::files::{Match, MATCHES};
 use crate::load::load_sharing;
 use crate::{recipe, records};
 
@@ -15,6 +16,9 @@ use crate::{recipe, records};
 pub const FILE: u16 = 1 << 5;
 /// A flag of a [`Record`]: only the text of the maps file has the right values.
 pub const DEFER: u16 = 1 << 9;
+/// A flag of a [`Record`]: it is no mapping; the process maps none of the files that are looked for
+/// besides those that have records.
+pub const NO_OTHER: u16 = 1 << 10;
 
 /// `struct td_vma`: a mapping, followed by its name.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -60,6 +64,9 @@ pub struct Settings {
     pub saw_init: u32,
     pub next_name: u32,
     pub pid: u32,
+    pub matches_count: u32,
+    pub reserved: u32,
+    pub matches: [Match; MATCHES],
 }
 
 impl Settings {
@@ -77,6 +84,7 @@ impl Settings {
     pub fn begin(&mut self, filter: u32, names: bool) {
         self.filter = filter;
         self.names = names.into();
+        self.matches_count = 0;
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 }

@@ -13,6 +13,7 @@ use taskdiag_sys::host;
 use taskdiag_sys::owner::Owner;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::files::{Match, MATCHES};
 use crate::records;
 use crate::vma::{self, Record, Settings};
 
@@ -151,6 +152,17 @@ impl VmaWalk {
     /// Begins a pass. The ids of names from earlier passes become invalid.
     pub fn begin_pass(&mut self, filter: u32, names: bool) {
         self.settings.begin(filter, names);
+        self.write(0, self.settings);
+    }
+
+    /// Begins a pass that looks for mappings of some files, at most [`MATCHES`]. Mappings of others
+    /// have no records. At the end of each process that was read there is one with
+    /// [`vma::NO_OTHER`].
+    pub fn begin_search(&mut self, files: &[Match]) {
+        self.settings.begin(vma::FILE.into(), false);
+        let count = files.len().min(MATCHES);
+        self.settings.matches_count = count as u32;
+        self.settings.matches[..count].copy_from_slice(&files[..count]);
         self.write(0, self.settings);
     }
 

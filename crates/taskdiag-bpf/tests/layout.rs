@@ -172,10 +172,14 @@ fn mapping_layout() -> Vec<(String, usize)> {
 
     let mut layout = structures! {
         record:
-        Settings "td_vma_pass": filter, epoch, names, page_shift, backing_mode, saw_init, next_name, pid;
+        Settings "td_vma_pass": filter, epoch, names, page_shift, backing_mode, saw_init, next_name, pid, matches_count, reserved, matches;
         Record "td_vma": len, pid, name_id, flags, name_len, start, end, offset, inode, dev_major, dev_minor, page_size;
     };
-    let constants = [("TD_VMA_FILE", record::FILE), ("TD_VMA_DEFER", record::DEFER)];
+    let constants = [
+        ("TD_VMA_FILE", record::FILE),
+        ("TD_VMA_DEFER", record::DEFER),
+        ("TD_VMA_NO_OTHER", record::NO_OTHER),
+    ];
     layout.extend(constants.map(|(name, value)| (name.to_owned(), value.into())));
     layout.push(("sizeof(struct td_vma_name_key)".to_owned(), record::KEY_SIZE as usize));
     layout.push(("sizeof(struct td_vma_name)".to_owned(), record::NAME_SIZE as usize));
@@ -241,7 +245,7 @@ fn open_files_have_the_same_layout() {
         number("offsetof(struct td_files_walk, list)", files::LIST_AT),
         number("offsetof(struct td_files_walk, records)", files::RECORDS_AT),
         number("TD_FILES_LISTED", files::LISTED),
-        number("TD_FILES_MATCHES", files::MATCHES),
+        number("TD_FILE_MATCHES", files::MATCHES),
         number("TD_FILES_RECORDS", files::RECORDS),
         number("TD_FILE_FD", files::used_as::FD.into()),
         number("TD_FILE_CWD", files::used_as::CWD.into()),

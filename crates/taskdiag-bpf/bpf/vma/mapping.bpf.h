@@ -101,6 +101,24 @@ static __always_inline bool passes_filter(struct vm_area_struct *vma, unsigned l
 	return !(pass.filter & ~*flags);
 }
 
+/* Whether a file is one of those that are looked for. */
+static __always_inline bool is_looked_for(struct file *file)
+{
+	struct inode *inode = file->f_inode;
+	__u32 count = pass.matches_count, device, i;
+	__u64 number = inode->i_ino;
+
+#pragma nounroll
+	for (i = 0; i < TD_FILE_MATCHES && i < count; i++) {
+		if (pass.matches[i].inode != number)
+			continue;
+		device = inode->i_sb->s_dev;
+		if (pass.matches[i].dev_major == device >> 20 && pass.matches[i].dev_minor == (device & 0xfffff))
+			return true;
+	}
+	return false;
+}
+
 /* Fills in a record, except pid, len, flags and name. */
 static __always_inline void fill_mapping(struct td_vma *record, struct vm_area_struct *vma, struct file *file, unsigned long vm_flags)
 {
@@ -162,11 +180,8 @@ static __always_inline struct td_vma *next_record(void)
 	return (void *)(walk.records + filled);
 }
 
-/*
- * Appends a record that defers a process to the text of its maps file. There is always room for
- * one.
- */
-static __always_inline void put_deferred(void)
+/* Appends a record about a process. There is always room for one. */
+static __always_inline void put_about_process(__u16 flags)
 {
 	struct td_vma *record = next_record();
 
@@ -175,8 +190,14 @@ static __always_inline void put_deferred(void)
 	__builtin_memset(record, 0, sizeof(*record));
 	record->len = sizeof(*record);
 	record->pid = pass.pid;
-	record->flags = TD_VMA_DEFER;
+	record->flags = flags;
 	walk.filled += sizeof(*record);
+}
+
+/* Defers a process to the text of its maps file. */
+static __always_inline void put_deferred(void)
+{
+	put_about_process(TD_VMA_DEFER);
 }
 
 /* The id of a file's name in this pass. */
@@ -218,6 +239,8 @@ static __always_inline bool put_mapping(__u64 at)
 	long n = 0;
 
 	if (!passes_filter(vma, vm_flags, &file, &flags))
+		return true;
+	if (pass.matches_count && (!file || (!(file->f_mode & pass.backing_mode) && !is_looked_for(file))))
 		return true;
 	record = next_record();
 	if (!record)
