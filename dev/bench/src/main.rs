@@ -121,6 +121,9 @@ struct Cli {
     /// Be so many processes with open files
     #[arg(long, hide = true)]
     file_holders: Option<usize>,
+    /// Be so many processes with many open files
+    #[arg(long, hide = true)]
+    many_file_holders: Option<usize>,
     /// Be so many processes with sockets
     #[arg(long, hide = true)]
     socket_holders: Option<usize>,
@@ -171,6 +174,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     if let Some(processes) = cli.file_holders {
         return files::holders::serve(processes, files::holders::open);
+    }
+    if let Some(processes) = cli.many_file_holders {
+        return files::holders::serve(processes, files::holders::open_many);
     }
     if let Some(processes) = cli.socket_holders {
         return files::holders::serve(processes, sockets::open);

@@ -64,6 +64,19 @@ pub fn open() -> Result<()> {
     Ok(())
 }
 
+/// How many times as many [`open_many`] opens.
+pub const MANY: usize = 10;
+
+/// Opens the same, and files besides: of sockets there are not so many.
+pub fn open_many() -> Result<()> {
+    open()?;
+    let paths = ["/etc/group", "/dev/null", "/dev/urandom"].into_iter().cycle();
+    for path in paths.take((MANY - 1) * EACH) {
+        std::mem::forget(File::open(path)?);
+    }
+    Ok(())
+}
+
 /// The life of their parent. Each process does `open` and waits.
 pub fn serve(processes: usize, open: fn() -> Result<()>) -> Result<()> {
     let parent = std::process::id();

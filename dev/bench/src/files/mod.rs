@@ -16,7 +16,7 @@ use crate::measure::{median, Effort};
 use crate::report::{number, Table};
 use crate::tools::{self, Tools};
 use crate::{Report, Result};
-use holders::{Holders, EACH};
+use holders::{Holders, EACH, MANY};
 
 /// Processes with open files.
 const PROCESSES: usize = 5_000;
@@ -42,12 +42,7 @@ pub fn entry(name: &'static str, run: impl FnMut() -> Result<()> + 'static) -> E
 
 /// Measures all cases.
 pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
-    let holders = Holders::start("--file-holders", PROCESSES)?;
-    let walked = walk(None)?;
-    if walked < PROCESSES * EACH {
-        return Err(format!("only {walked} descriptors are open").into());
-    }
-    let title = format!("{PROCESSES} processes with {EACH} descriptors each, {walked} descriptors in all");
+    let (holders, title) = begin("--file-holders", EACH)?;
     let mut all = contenders(tools)?;
     measure(&mut all, effort)?;
     report.heading(&format!("Open files: {title}"));
@@ -61,6 +56,12 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     drop(holders);
     report.heading("Open files of one process");
     report.table(&table(&one));
+    let (holders, title) = begin("--many-file-holders", MANY * EACH)?;
+    let mut many = path_contenders(tools)?;
+    measure(&mut many, effort)?;
+    drop(holders);
+    report.heading(&format!("Who has one file open: {title}"));
+    report.table(&table(&many));
     report.heading("Targets for open files");
     report.line("Median of the ratios of each round.");
     let targets: [Target<'_>; 6] = [
@@ -74,15 +75,15 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
             4.0,
         ),
         (
-            "one file, times as fast as fuser",
-            &path,
+            "one file among many, times as fast as fuser",
+            &many,
             "fuser FILE",
             PATH_COMMAND,
             50.0,
         ),
         (
-            "one file, times as fast as lsof",
-            &path,
+            "one file among many, times as fast as lsof",
+            &many,
             "lsof FILE",
             PATH_COMMAND,
             50.0,
@@ -129,6 +130,17 @@ pub fn targets_table(targets: &[Target<'_>]) -> Table {
         ]);
     }
     table
+}
+
+/// Starts processes with so many descriptors each, and says what there is.
+fn begin(option: &str, each: usize) -> Result<(Holders, String)> {
+    let holders = Holders::start(option, PROCESSES)?;
+    let walked = walk(None)?;
+    if walked < PROCESSES * each {
+        return Err(format!("only {walked} descriptors are open").into());
+    }
+    let title = format!("{PROCESSES} processes with {each} descriptors each, {walked} descriptors in all");
+    Ok((holders, title))
 }
 
 const COMMAND: &str = "command: taskdiag files --jsonl";
