@@ -65,7 +65,7 @@ impl Contender {
     }
 
     fn start(self, tools: &Tools, config: &str) -> Result<Exporter> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
         let mut command = match self {
             Contender::Theirs | Contender::TheirsLight => {
@@ -113,6 +113,14 @@ impl Contender {
         exporter.scrape()?;
         Ok(exporter)
     }
+}
+
+/// A port that nobody has. Not one of those that the kernel gives to clients: who tries to connect to
+/// such a port before anybody listens may get a connection to itself.
+fn free_port() -> Result<u16> {
+    let mut ports = 20_000..30_000;
+    let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    Ok(free.ok_or("no port is free")?)
 }
 
 /// A running exporter, until it is dropped.

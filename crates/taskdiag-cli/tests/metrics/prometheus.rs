@@ -21,9 +21,12 @@ fn debians(name: &str) -> PathBuf {
     Path::new(&directory).join(name)
 }
 
+/// A port that nobody has. Not one of those that the kernel gives to clients: who tries to connect to
+/// such a port before anybody listens may get a connection to itself.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    let mut ports = 20_000..30_000;
+    let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    free.expect("a port")
 }
 
 /// A server that is killed in the end.
