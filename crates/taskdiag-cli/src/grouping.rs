@@ -35,7 +35,7 @@ pub static PROGRAM: Grouping = Grouping {
     fields: &[Field::Exe, Field::Comm],
 };
 
-/// [`unit`].
+/// [`unit()`].
 pub static UNIT: Grouping = Grouping {
     name: "unit",
     keys: &["unit"],
