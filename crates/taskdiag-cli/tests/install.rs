@@ -76,7 +76,10 @@ fn everything_is_installed_and_removed() {
     copy_program(command, &programs.join("taskdiag")).expect("a copy");
     // Tests of this package do not build these. Any file does.
     fs::write(programs.join("LICENSE-CRATES"), "MIT\n").expect("a file");
-    copy_program(Path::new("/bin/true"), &programs.join("taskdiagd")).expect("a copy");
+    let library = format!("libtaskdiag.so.{}", env!("CARGO_PKG_VERSION"));
+    for name in ["taskdiagd", "libtaskdiag.so.0", &library] {
+        copy_program(Path::new("/bin/true"), &programs.join(name)).expect("a copy");
+    }
     make("install", &programs, &root);
 
     let installed = files(&root);
@@ -84,6 +87,10 @@ fn everything_is_installed_and_removed() {
     let mut expect = |path: &str, mode: u32| expected.insert((format!("usr/{path}"), mode));
     expect("bin/taskdiag", 0o755);
     expect("sbin/taskdiagd", 0o755);
+    expect(&format!("lib/{library}"), 0o755);
+    // Links to it.
+    expect("lib/libtaskdiag.so.0", 0o777);
+    expect("lib/libtaskdiag.so", 0o777);
     for page in run(&["man"]).complete().lines() {
         expect(&format!("share/man/man1/{page}"), 0o644);
     }
@@ -92,6 +99,8 @@ fn everything_is_installed_and_removed() {
         "share/bash-completion/completions/taskdiag",
         "share/zsh/site-functions/_taskdiag",
         "share/fish/vendor_completions.d/taskdiag.fish",
+        "include/taskdiag.h",
+        "lib/pkgconfig/taskdiag.pc",
         "lib/systemd/system/taskdiag-metrics.service",
         "lib/systemd/system/taskdiag-record.service",
         "lib/systemd/system/taskdiagd.service",

@@ -111,7 +111,7 @@ fn open_files() {
         // The process is beside the file in the library.
         for row in command.as_array_mut().expect("rows") {
             let row = row.as_object_mut().expect("an object");
-            assert!(row.remove("pid").is_some() && row.remove("comm").is_some());
+            assert!(["pid", "comm", "user"].iter().all(|&key| row.remove(key).is_some()));
         }
         [Value::Array(library), command]
     });
