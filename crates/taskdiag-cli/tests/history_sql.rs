@@ -71,7 +71,10 @@ fn questions_have_answers() {
     let program = directory.join("newprogram");
     copy_program("/bin/sleep".as_ref(), &program).expect("it is there");
     let sleeper = Sleeper::start(&mut Command::new(&program));
-    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do /bin/true; done"]));
+    let busy = Sleeper::run(Command::new("sh").args([
+        "-c",
+        "while :; do /bin/true; i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; done",
+    ]));
     record("6");
     let args = ["history", "export", history, "--parquet", out.to_str().expect("a path")];
     let exported = run(&args);

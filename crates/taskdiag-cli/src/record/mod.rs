@@ -204,10 +204,16 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         if is_last {
             break;
         }
-        let now = now_ns(ClockId::Monotonic);
-        next_ns = (next_ns + args.every.as_nanos() as u64).max(now);
+        next_ns = next(next_ns, args.every.as_nanos() as u64, now_ns(ClockId::Monotonic));
     }
     Ok(outcome)
+}
+
+/// When the next sample is due. Those whose time has passed are left out, so that a machine that is too
+/// slow for them is not kept busy.
+fn next(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
+    let late_ns = now_ns.saturating_sub(due_ns);
+    due_ns.saturating_add(every_ns.saturating_mul(late_ns / every_ns + 1))
 }
 
 impl Recording {
@@ -316,5 +322,18 @@ fn about(args: &Args, query: &Query) -> About {
             .map(|field| field.name().to_owned())
             .collect(),
         notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that samples keep their rhythm, and that those that are too late are left out.
+    #[test]
+    fn late_samples_are_left_out() {
+        for (now, then) in [(100, 110), (109, 110), (110, 120), (135, 140), (90, 110)] {
+            assert_eq!(next(100, 10, now), then, "{now}");
+        }
     }
 }
