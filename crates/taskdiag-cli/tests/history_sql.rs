@@ -93,6 +93,11 @@ fn questions_have_answers() {
         &format!("SELECT comm, cmdline, uid, host FROM 'processes/*/*/*.parquet' WHERE pid = {pid} ORDER BY time"),
     );
     assert_eq!(row.len(), 6);
+    // It is the same process in all of them.
+    let which = format!(
+        "SELECT count(DISTINCT start_ns || boot_id) AS processes FROM 'processes/*/*/*.parquet' WHERE pid = {pid}"
+    );
+    assert_eq!(query(&out, &which)[0]["processes"], 1);
     let host = run(&["ps", "--json", "-p", &pid]).json()["host"].clone();
     assert_eq!(
         row[5],

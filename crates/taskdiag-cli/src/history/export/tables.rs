@@ -55,6 +55,14 @@ pub const MEMORY_AT: usize = 4;
 
 const TIME: Heading = heading("time", Type::Time, "when the sample was taken");
 
+/// `start_time` depends on what the clock said at the sample, and so differs a little between samples.
+const START_NS: Heading = heading(
+    "start_ns",
+    Type::Number,
+    "when the process started, since the machine booted: with pid and boot_id, which it is",
+);
+const BOOT_ID: Heading = heading("boot_id", Type::Text, "which boot of the machine it was");
+
 const PROCESSES: TableInfo = TableInfo {
     name: "processes",
     rows: "each process in a sample",
@@ -62,11 +70,7 @@ const PROCESSES: TableInfo = TableInfo {
         TIME,
         heading("pid", Type::Number, "process id"),
         heading("ppid", Type::Number, "process id of the parent"),
-        heading(
-            "start_time",
-            Type::Time,
-            "when it started: with pid, which process it is",
-        ),
+        heading("start_time", Type::Time, "when it started"),
         heading("comm", Type::Text, "name"),
         heading("cmdline", Type::Text, "arguments, with spaces between them"),
         heading("exe", Type::Text, "path of the executable"),
@@ -114,8 +118,10 @@ const PROCESSES: TableInfo = TableInfo {
         ),
         heading("fd_count", Type::Number, "open file descriptors"),
         heading("oom_score_adj", Type::Number, "adjustment of the OOM killer's score"),
+        START_NS,
+        BOOT_ID,
     ],
-    order: &[1, 3, 0],
+    order: &[1, 27, 0],
 };
 
 const EVENTS: TableInfo = TableInfo {
@@ -147,6 +153,8 @@ const EVENTS: TableInfo = TableInfo {
             "for an exit: the peak of resident memory",
         ),
         heading("cgroup_id", Type::Number, "id of the cgroup"),
+        START_NS,
+        BOOT_ID,
     ],
     order: &[0],
 };
@@ -277,7 +285,12 @@ pub fn process(task: &Task<'_>, moment: &Moment) -> Cells {
         (_, Err(_)) => Cell::None,
     };
     let time = micros(moment.time.wall_ns);
-    std::iter::once(time).chain(FIELDS.iter().map(value)).collect()
+    let start = task.value(Field::StartNs).map_or(Cell::None, cell);
+    let which = [start, text(moment.about.boot_id.as_bytes())];
+    std::iter::once(time)
+        .chain(FIELDS.iter().map(value))
+        .chain(which)
+        .collect()
 }
 
 /// The rows of events.
@@ -303,8 +316,14 @@ pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
             (_, Some(Ok(value))) => cell(value),
             _ => Cell::None,
         };
+        let start = match event.value(EventField::StartNs) {
+            Some(Ok(value)) => cell(value),
+            _ => Cell::None,
+        };
+        let which = [start, text(moment.about.boot_id.as_bytes())];
         std::iter::once(since_boot(event.time_ns()))
             .chain(AFTER_TIME.map(value))
+            .chain(which)
             .collect()
     };
     happened
@@ -362,6 +381,8 @@ mod tests {
             Field::StartNs => "start_time",
             field => field.name(),
         });
-        assert_eq!(names, fields);
+        let (first, which) = names.split_at(fields.len());
+        assert_eq!((first, which), (&fields[..], &["start_ns", "boot_id"][..]));
+        assert_eq!(PROCESSES.headings[PROCESSES.order[1]].name, "start_ns");
     }
 }
