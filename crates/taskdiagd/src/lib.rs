@@ -76,6 +76,8 @@ fn print(text: &str) -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     sys::name_refused_calls();
+    // Once clients can connect, the end is an orderly one.
+    sys::block_termination(true);
     let notify = Notify::connect();
     let listener = listen::listen(&options.socket)?;
     let limits = fit_descriptors(options.limits)?;
@@ -88,6 +90,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::low_level::pipe::register(signal, stopping.try_clone()?)?;
     }
+    sys::block_termination(false);
     let mut passes = Passes::load().map_err(|error| format!("{error:#}: see what `taskdiag doctor` says"))?;
     let modules = security_modules(&mut passes);
     let finder = Finder::new(&mut passes, modules, options.observers)?

@@ -267,6 +267,19 @@ pub fn name_refused_calls() {
     }
 }
 
+/// Keeps back signals that ask this process to end, until it can handle them.
+pub fn block_termination(blocked: bool) {
+    // SAFETY: the set is of this function, and the old one is not asked for.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            libc::sigaddset(&mut signals, signal);
+        }
+        let how = if blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+        libc::pthread_sigmask(how, &signals, std::ptr::null_mut());
+    }
+}
+
 /// Makes this process, and those that it starts, ignore signals that ask it to end: the loop, which
 /// handles them, ends the others.
 pub fn ignore_termination() {

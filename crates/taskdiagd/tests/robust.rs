@@ -348,6 +348,18 @@ fn handles_find_a_later_broker() {
     assert_eq!(handle.query(&query).expect("an answer of the broker").len(), 1);
 }
 
+/// Check that a broker that is asked to end as soon as clients can connect ends as it does later.
+#[test]
+fn an_early_end_is_orderly() {
+    for _ in 0..scaled(20) {
+        let mut broker = Broker::spawn(&[]);
+        while try_connect(&broker.socket).is_err() {
+            std::hint::spin_loop();
+        }
+        assert!(broker.terminate().success());
+    }
+}
+
 /// Check that each of many clients at once gets its own answers: with the sequence number and the
 /// task that it asked for, and nothing else.
 #[test]

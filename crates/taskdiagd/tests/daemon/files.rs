@@ -154,9 +154,10 @@ fn agrees(ours: &Result<Process, i32>, theirs: &Option<Process>) -> bool {
     }
 }
 
-/// Check that the broker shows the files that `/proc` shows, and no others. Returns of how many
-/// descriptors the name was compared.
-pub fn same_files(pids: impl IntoIterator<Item = u32>) -> usize {
+/// Check that the broker shows the files that `/proc` shows, and no others, and that the names of at
+/// least so many descriptors are compared. Linux 6.1 builds no names from the root of a client in
+/// another place than the broker's: there all names are left to the client.
+pub fn same_files(pids: impl IntoIterator<Item = u32>, least: usize) {
     let connection = connect(&super::socket());
     let asked = wire::Files::default();
     let own = std::process::id();
@@ -196,13 +197,13 @@ pub fn same_files(pids: impl IntoIterator<Item = u32>) -> usize {
         }
     }
     let itself = ask_one(&connection, own, &asked).expect("this process");
-    let sockets = itself
-        .files
-        .values()
-        .flatten()
-        .filter(|name| name.starts_with(b"socket:["));
-    assert!(itself.is_whole && sockets.count() > 0, "{itself:?}");
-    compared
+    assert!(itself.is_whole, "{itself:?}");
+    let mut names = itself.files.values().flatten();
+    if super::is_too_old() && names.clone().count() == 0 {
+        return assert_eq!(compared, 0);
+    }
+    assert!(names.any(|name| name.starts_with(b"socket:[")), "{itself:?}");
+    assert!(compared >= least, "{compared} names");
 }
 
 fn ask_one(connection: &Connection, pid: u32, asked: &wire::Files) -> Result<Process, i32> {

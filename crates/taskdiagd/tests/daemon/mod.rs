@@ -24,6 +24,12 @@ use taskdiag_protocol::wire::{self, Message, Messages, Request, Strategy};
 /// The environment variable that names the broker's socket to the clients of a test.
 const SOCKET: &str = "TASKDIAG_TEST_SOCKET";
 
+/// Whether this kernel can't make records for clients in other pid or time namespaces, nor build
+/// names from the roots of clients.
+pub fn is_too_old() -> bool {
+    taskdiag_testkit::kernel() < (6, 2)
+}
+
 /// A running broker. It is killed when this is dropped.
 pub struct Broker {
     pub child: Child,
@@ -56,6 +62,17 @@ impl Broker {
 
     /// The same with limits.
     pub fn start_within(limits: Limits, args: &[&str]) -> Broker {
+        let mut broker = Broker::spawn_within(limits, args);
+        broker.wait();
+        broker
+    }
+
+    /// Starts a broker, and does not wait.
+    pub fn spawn(args: &[&str]) -> Broker {
+        Broker::spawn_within(Limits::default(), args)
+    }
+
+    fn spawn_within(limits: Limits, args: &[&str]) -> Broker {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -63,14 +80,12 @@ impl Broker {
         std::fs::create_dir_all(&directory).expect("a directory");
         let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
         let socket = directory.join("socket");
-        let mut broker = Broker {
+        Broker {
             child: spawn(&socket, &args, &limits),
             socket,
             args,
             limits,
-        };
-        broker.wait();
-        broker
+        }
     }
 
     fn wait(&mut self) {

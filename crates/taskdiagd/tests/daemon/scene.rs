@@ -322,7 +322,7 @@ pub fn check(broker: &mut Handle, expected: usize) {
     assert!(seen >= expected, "{seen} tasks are too few");
     let read = same_maps(broker);
     assert!(read + 1 >= expected.min(8), "maps of {read} processes are too few");
-    same_files(targets());
+    same_files(targets(), 0);
     let mut compared = 0;
     for pid in targets().into_iter().chain([std::process::id()]) {
         let is_shown = std::fs::metadata(format!("/proc/{pid}")).is_ok();
