@@ -135,13 +135,18 @@ impl Peers {
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
         let (kinds, wants) = (files::Kinds::SOCKET | files::Kinds::FIFO, files::Wants::FLAGS);
         let mut sockets = Vec::new();
-        let unseen = read_descriptors(handle, &processes, kinds, wants, |file, inode, owner| {
-            match (file.kind, file.device, file.access()) {
+        let unseen = read_descriptors(
+            handle,
+            &processes,
+            kinds,
+            Vec::new(),
+            wants,
+            |file, inode, owner| match (file.kind, file.device, file.access()) {
                 (Ok(Kind::Socket), ..) => sockets.push((inode, owner)),
                 (Ok(Kind::Fifo), Ok(device), Ok(Some(access))) => peers.add_pipe((device, inode), access, owner),
                 _ => {}
-            }
-        })?;
+            },
+        )?;
         peers.owners = Owners::new(sockets, unseen.is_partial);
         peers.read_lists(handle, Where::Everywhere)?;
         Ok(peers)
@@ -165,7 +170,7 @@ impl Peers {
         // About nobody another source may answer, which does not show everybody.
         if !processes.is_empty() || known.is_none() {
             let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
-            let unseen = read_descriptors(handle, &processes, kinds, wants, |_, inode, owner| {
+            let unseen = read_descriptors(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 sockets.push((inode, owner));
             })?;
             is_partial |= unseen.is_partial;

@@ -1,6 +1,7 @@
 //! Open files by BPF, and by procfs what the program can't tell exactly.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -247,8 +248,8 @@ fn used(as_what: u16) -> Option<Use> {
 fn put_name(record: &Record, text: &[u8], out: &mut Vec<u8>) {
     match record.name {
         name::WHOLE => out.extend_from_slice(text),
-        name::SOCKET => out.extend_from_slice(format!("socket:[{}]", record.inode).as_bytes()),
-        name::PIPE => out.extend_from_slice(format!("pipe:[{}]", record.inode).as_bytes()),
+        name::SOCKET => put_number(out, "socket", record.inode),
+        name::PIPE => put_number(out, "pipe", record.inode),
         name::ANON => {
             out.extend_from_slice(b"anon_inode:");
             out.extend_from_slice(text);
@@ -260,6 +261,11 @@ fn put_name(record: &Record, text: &[u8], out: &mut Vec<u8>) {
         }
         _ => {}
     }
+}
+
+fn put_number(out: &mut Vec<u8>, what: &str, inode: u64) {
+    // Writing to memory does not fail.
+    let _ = write!(out, "{what}:[{inode}]");
 }
 
 /// What procfs says of the deferred files of a process.

@@ -41,11 +41,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bitflags::bitflags;
+use rustix::fs::fstat;
 use rustix::io::Errno;
+use rustix::net::{socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{capabilities, CapabilitySet};
 use taskdiag_core::absent::Absent;
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
+use taskdiag_core::identity::Identity;
 use taskdiag_core::query::Query;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::socket::diag::List;
@@ -59,7 +62,8 @@ use crate::source::procfs::is_exhausted;
 use crate::Handle;
 use dump::{Dumper, End, Interfaces};
 use info::Infos;
-use namespaces::{Namespace, Namespaces};
+use namespaces::{Mounts, Namespace, Namespaces};
+use owners::Unseen;
 pub(crate) use owners::{read_descriptors, Owners};
 
 pub use taskdiag_core::filter::SocketFilter as Filter;
@@ -208,12 +212,15 @@ pub(crate) fn answer(
     check(source)?;
     let mut answer = Answer::default();
     let needs = request.needs();
+    let mut namespaces = Namespaces::own();
+    let mut seen = Seen::default();
     let owners = if needs.contains(Wants::OWNERS) {
-        Some(find_owners(handle, processes, &mut answer)?)
+        let has_others = request.place == Where::Everywhere && may_enter();
+        let others = has_others.then_some((&namespaces, &mut seen));
+        Some(find_owners(handle, processes, others, &mut answer)?)
     } else {
         None
     };
-    let mut namespaces = Namespaces::own();
     let other_ends = if request.wants.contains(Wants::PEERS) {
         let known = owners.as_ref().map(|owners| (processes, owners));
         Some(Peers::for_sockets(handle, known, request.place)?)
@@ -232,7 +239,7 @@ pub(crate) fn answer(
     let mut dumper = Dumper::new(patience);
     for round in 0..ROUNDS {
         if request.place == Where::Everywhere {
-            find_namespaces(handle, &mut namespaces, patience)?;
+            find_namespaces(handle, &mut namespaces, std::mem::take(&mut seen), patience)?;
             pass.answer.processes_hidden = namespaces.hidden.len() as u64;
         }
         let is_last = round + 1 == ROUNDS;
@@ -273,45 +280,109 @@ fn is_ours(socket: &Socket<'_>, own: &[u64]) -> bool {
     is_own(socket.inode) || is_own(socket.peer_inode)
 }
 
-/// Finds the descriptors of sockets that processes have.
-fn find_owners(handle: &mut Handle, processes: &Snapshot, answer: &mut Answer) -> Result<Owners> {
-    let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
+/// Processes whose descriptors of namespaces were read already.
+#[derive(Debug, Default)]
+struct Seen {
+    processes: HashSet<Identity>,
+    /// What they have: process, descriptor, name.
+    descriptors: Vec<(u32, u32, Vec<u8>)>,
+}
+
+impl Seen {
+    /// Reads the descriptors of processes: keeps those of files on the file system of namespaces, and
+    /// passes on those of sockets, if there is a closure for them.
+    fn read(
+        &mut self,
+        handle: &mut Handle,
+        processes: &Snapshot,
+        namespaces: &Namespaces,
+        each_socket: Option<&mut dyn FnMut(u64, Owner)>,
+    ) -> Result<Unseen> {
+        self.processes
+            .extend(processes.tasks().filter_map(|task| task.identity().ok()));
+        // What leads to a namespace is a regular file.
+        let mut kinds = files::Kinds::FILE;
+        let mut file_systems = vec![PathMatch::file_system(namespaces.device())];
+        if each_socket.is_some() {
+            kinds |= files::Kinds::SOCKET;
+            file_systems.push(PathMatch::file_system(sockets_device()?));
+        }
+        let wants = files::Wants::NAMES;
+        let mut each_socket = each_socket;
+        read_descriptors(
+            handle,
+            processes,
+            kinds,
+            file_systems,
+            wants,
+            |file, inode, owner| match (file.kind, file.name, &mut each_socket) {
+                (Ok(files::Kind::Socket), _, Some(each)) => each(inode, owner),
+                (_, Ok(name), _) => self.descriptors.push((owner.pid, owner.fd, name.to_vec())),
+                _ => {}
+            },
+        )
+    }
+}
+
+/// Finds the descriptors of sockets that processes have. If other namespaces are looked for, finds
+/// the descriptors of these, too.
+fn find_owners(
+    handle: &mut Handle,
+    processes: &Snapshot,
+    namespaces: Option<(&Namespaces, &mut Seen)>,
+    answer: &mut Answer,
+) -> Result<Owners> {
     let mut found = Vec::new();
-    let unseen = read_descriptors(handle, processes, kinds, wants, |_, inode, owner| {
-        found.push((inode, owner));
-    })?;
+    let mut each = |inode, owner| found.push((inode, owner));
+    let unseen = match namespaces {
+        Some((namespaces, seen)) => seen.read(handle, processes, namespaces, Some(&mut each))?,
+        None => {
+            let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
+            read_descriptors(handle, processes, kinds, Vec::new(), wants, |_, inode, owner| {
+                each(inode, owner)
+            })?
+        }
+    };
     answer.processes_denied = unseen.denied;
     answer.malformed += unseen.malformed;
     Ok(Owners::new(found, unseen.is_partial))
 }
 
-/// Finds the network namespaces that tasks, mounts and descriptors keep alive.
-fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, patience: Duration) -> Result<()> {
-    let tasks = handle.query(&Query::threads().fields(Field::NsNet | Field::NsMnt))?;
-    namespaces.add_of_tasks(&tasks);
-    // Looking for those of descriptors would only count what can't be entered.
-    if capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN)) {
-        find_descriptors(handle, namespaces)?;
-    }
-    // The paths of these lead through file systems, which may not answer.
-    namespaces.add_of_mounts(&tasks, patience);
-    Ok(())
+/// Whether other namespaces may be entered. If not, nobody looks for descriptors of them, which would
+/// only count what can't be entered.
+fn may_enter() -> bool {
+    capabilities(None).is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Finds the network namespaces that processes have descriptors of.
-fn find_descriptors(handle: &mut Handle, namespaces: &mut Namespaces) -> Result<()> {
-    let processes = handle.query(&Query::processes().fields(Field::StartNs))?;
-    let mut request = files::Request::default();
-    request.filter.uses = files::Uses::FD;
-    request.filter.kinds = Some(files::Kinds::FILE);
-    request.filter.paths = vec![PathMatch::file_system(namespaces.device())];
-    request.wants = files::Wants::NAMES;
-    handle.files(&processes, &request, |task, file| {
-        if let (Ok(pid), Some(fd), Ok(name)) = (task.pid(), file.fd, file.name) {
-            namespaces.add_of_descriptor(pid, fd, name);
+/// The device of the file system that all sockets are on.
+fn sockets_device() -> Result<u64> {
+    let device = || -> rustix::io::Result<u64> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        Ok(fstat(socket)?.st_dev)
+    };
+    device().map_err(|errno| Error::io("can't make a socket", errno))
+}
+
+/// Finds the network namespaces that tasks, mounts and descriptors keep alive. The descriptors of
+/// processes that were `seen` are not read again.
+fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: Seen, patience: Duration) -> Result<()> {
+    let mut tasks = handle.query(&Query::threads().fields(Field::StartNs | Field::NsNet | Field::NsMnt))?;
+    namespaces.add_of_tasks(&tasks);
+    let mounts = Mounts::of_tasks(&tasks);
+    if may_enter() {
+        tasks.retain(|task| {
+            let is_seen = task.identity().is_ok_and(|identity| seen.processes.contains(&identity));
+            task.tid() == task.pid() && !is_seen
+        });
+        if !tasks.is_empty() {
+            seen.read(handle, &tasks, namespaces, None)?;
         }
-        ControlFlow::Continue(())
-    })?;
+        for (pid, fd, name) in &seen.descriptors {
+            namespaces.add_of_descriptor(*pid, *fd, name);
+        }
+    }
+    // The paths of these lead through file systems, which may not answer.
+    namespaces.add_of_mounts(mounts, patience);
     Ok(())
 }
 

@@ -42,6 +42,28 @@ pub(super) struct Namespaces {
     pub(super) hidden: HashSet<u32>,
 }
 
+/// Tasks that show what is mounted, by the mount namespace that they are in. Without that of the
+/// caller.
+#[derive(Debug, Default)]
+pub(super) struct Mounts(HashMap<u64, Vec<(u32, u32)>>);
+
+impl Mounts {
+    pub(super) fn of_tasks(tasks: &Snapshot) -> Mounts {
+        let own = stat("/proc/thread-self/ns/mnt").map_or(0, |own| own.st_ino);
+        let mut by_mount_namespace: HashMap<u64, Vec<(u32, u32)>> = HashMap::new();
+        for task in tasks.tasks() {
+            if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
+                let tasks = by_mount_namespace.entry(inode).or_default();
+                let is_other = tasks.last().is_none_or(|&(last, _)| last != pid);
+                if inode != own && is_other && tasks.len() < MOST_TASKS {
+                    tasks.push((pid, tid));
+                }
+            }
+        }
+        Mounts(by_mount_namespace)
+    }
+}
+
 impl Namespaces {
     /// The caller's own.
     pub(super) fn own() -> Namespaces {
@@ -107,22 +129,11 @@ impl Namespaces {
         }
     }
 
-    /// Adds those that are mounted, in the mount namespace of any of these tasks.
-    pub(super) fn add_of_mounts(&mut self, tasks: &Snapshot, patience: Duration) {
-        let own = stat("/proc/thread-self/ns/mnt").map_or(0, |own| own.st_ino);
+    /// Adds those that are mounted.
+    pub(super) fn add_of_mounts(&mut self, mounts: Mounts, patience: Duration) {
         // Of this thread, not of a reader.
         self.add_mounted("", &std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default());
-        let mut by_mount_namespace: HashMap<u64, Vec<(u32, u32)>> = HashMap::new();
-        for task in tasks.tasks() {
-            if let (Ok(pid), Ok(tid), Ok(inode)) = (task.pid(), task.tid(), task.ns_mnt()) {
-                let tasks = by_mount_namespace.entry(inode).or_default();
-                let is_other = tasks.last().is_none_or(|&(last, _)| last != pid);
-                if inode != own && is_other && tasks.len() < MOST_TASKS {
-                    tasks.push((pid, tid));
-                }
-            }
-        }
-        for (inode, tasks) in by_mount_namespace {
+        for (inode, tasks) in mounts.0 {
             for (pid, tid) in tasks {
                 let task = format!("/proc/{pid}/task/{tid}");
                 let path = task.clone();

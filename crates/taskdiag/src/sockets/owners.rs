@@ -7,7 +7,7 @@ use taskdiag_core::error::Result;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
 
-use crate::files::{self, OpenFile};
+use crate::files::{self, OpenFile, PathMatch};
 use crate::Handle;
 
 /// The descriptors of sockets that processes have, to be found by inode number: there is one
@@ -32,17 +32,19 @@ pub(crate) struct Unseen {
 }
 
 /// Passes on the descriptors that processes have of files of these kinds, each with its inode
-/// number.
+/// number. If `file_systems` has some, only of files on these.
 pub(crate) fn read_descriptors(
     handle: &mut Handle,
     processes: &Snapshot,
     kinds: files::Kinds,
+    file_systems: Vec<PathMatch>,
     wants: files::Wants,
     mut each: impl FnMut(&OpenFile<'_>, u64, Owner),
 ) -> Result<Unseen> {
     let mut request = files::Request::default();
     request.filter.uses = files::Uses::FD;
     request.filter.kinds = Some(kinds);
+    request.filter.paths = file_systems;
     request.wants = files::Wants::STAT | wants;
     let answer = handle.files(processes, &request, |task, file| {
         if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
