@@ -47,6 +47,7 @@ struct TableColumn {
     /// The width of the widest cell so far.
     width: usize,
     style: fn(&[u8]) -> Style,
+    is_hidden: bool,
 }
 
 /// The first row, if it is a heading.
@@ -71,6 +72,7 @@ impl Table {
             align,
             width: 0,
             style: |_| Style::Plain,
+            is_hidden: false,
         };
         let columns: Vec<TableColumn> = aligns.into_iter().map(column).collect();
         Table {
@@ -92,6 +94,11 @@ impl Table {
     /// Gives the cells of a column the style that `style` says for their text.
     pub fn style(&mut self, column: usize, style: fn(&[u8]) -> Style) {
         self.columns[column].style = style;
+    }
+
+    /// Leaves a column out.
+    pub fn hide(&mut self, column: usize) {
+        self.columns[column].is_hidden = true;
     }
 
     /// Makes a column at least so wide, for tables that are written before all rows are known.
@@ -192,7 +199,8 @@ struct Layout {
 
 impl Layout {
     fn new(columns: &[TableColumn], limit: Option<usize>, wraps: bool) -> Layout {
-        let all = || columns.iter().map(|column| Some(column.width)).collect();
+        let width = |column: &TableColumn| (!column.is_hidden).then_some(column.width);
+        let all = || columns.iter().map(width).collect();
         let widths = limit.map_or_else(all, |limit| fitting(columns, limit, wraps));
         Layout {
             last: widths.iter().rposition(Option::is_some).unwrap_or(0),
@@ -279,7 +287,7 @@ fn fitting(columns: &[TableColumn], limit: usize, wraps: bool) -> Vec<Option<usi
         Align::Left => columns[index].width.min(LEAST),
         Align::Right => columns[index].width,
     };
-    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    let mut shown: Vec<usize> = (0..columns.len()).filter(|&index| !columns[index].is_hidden).collect();
     while let [.., before, last] = shown[..] {
         let narrowest = shown.iter().map(|&index| least(index, last) + 1).sum::<usize>() - 1;
         if narrowest <= limit {
@@ -396,6 +404,16 @@ mod tests {
 
     const RIGHT: Align = Align::Right;
     const LEFT: Align = Align::Left;
+
+    /// Check that a hidden column takes no room, on a terminal and elsewhere.
+    #[test]
+    fn columns_can_be_hidden() {
+        for limit in [None, Some(80)] {
+            let mut table = filled(&[RIGHT, LEFT, LEFT], &["1", "long", "x", "12", "b", "y"]);
+            table.hide(1);
+            assert_eq!(text(&mut table, limit), " 1 x\n12 y\n");
+        }
+    }
 
     /// Check that columns are as wide as their widest cell, in columns of a terminal, and that no
     /// line ends in spaces.

@@ -21,6 +21,31 @@ use crate::output::{people, Output};
 /// What a row is sorted by.
 type Keys = Vec<Result<Kept, &'static str>>;
 
+/// What is written of a socket: the cells of a table, or one with the whole row.
+#[derive(Default)]
+struct Cells {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Cells {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    /// Appends a cell: `write` appends its text.
+    fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.text);
+        self.ends.push(self.text.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.text[start..end])
+    }
+}
+
 /// Writes an answer.
 pub(super) struct Report<'a> {
     args: &'a Args,
@@ -41,29 +66,35 @@ impl<'a> Report<'a> {
     }
 
     /// Passes on what `render` makes of each socket: as they come, or sorted.
-    fn each_row<T>(
+    fn each_row(
         &mut self,
         handle: &mut Handle,
         sort: &[SortBy<usize>],
-        render: impl Fn(&Row<'_>, &Socket<'_>) -> T,
-        mut each: impl FnMut(T) -> std::io::Result<()>,
+        render: impl Fn(&Row<'_>, &Socket<'_>, &mut Cells),
+        mut each: impl FnMut(&Cells) -> std::io::Result<()>,
     ) -> Result<Answer, Failure> {
-        let mut rows = InOrder::<(Keys, T)>::new(!sort.is_empty(), self.args.limit);
+        let mut rows = InOrder::<(Keys, Cells)>::new(!sort.is_empty(), self.args.limit);
+        let mut one = Cells::default();
         let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
             self.without_info += u64::from(socket.info.is_err() && self.request.wants.contains(Wants::INFO));
             let row = Row::new(socket);
-            let keys = || {
-                sort.iter()
-                    .map(|by| row::sorted_by(&row, SocketField::ALL[by.key]))
-                    .collect()
+            let keep = || {
+                let mut cells = Cells::default();
+                render(&row, socket, &mut cells);
+                let keys = sort.iter().map(|by| row::sorted_by(&row, SocketField::ALL[by.key]));
+                (keys.collect(), cells)
             };
-            rows.take(|| (keys(), render(&row, socket)), || each(render(&row, socket)))
+            rows.take(keep, || {
+                one.clear();
+                render(&row, socket, &mut one);
+                each(&one)
+            })
         })?;
         // The keys of a row are in the order of the sort.
         let by: Vec<SortBy<usize>> = sort.iter().enumerate().map(|(key, by)| SortBy { key, ..*by }).collect();
         rows.finish(
             |a, b| named::compare(&by, a, b, |(keys, _), key| row::cell(&keys[key])),
-            |(_, row)| each(row),
+            |(_, cells)| each(&cells),
         )?;
         Ok(answer)
     }
@@ -75,33 +106,29 @@ impl<'a> Report<'a> {
         sort: &[SortBy<usize>],
     ) -> Result<Answer, Failure> {
         let exact = self.args.output.bytes;
-        let mut rows = Vec::new();
+        let mut table = Table::new(columns.iter().map(Column::align), 0);
+        if !self.args.output.no_header {
+            table.headings(columns.iter().map(|column| column.heading));
+        }
         let answer = self.each_row(
             handle,
             sort,
-            |row, socket| {
-                let cell = |column: &Column| {
-                    let mut cell = Vec::new();
-                    column.write(&mut cell, row, socket, exact);
-                    cell
-                };
-                columns.iter().map(cell).collect::<Vec<Vec<u8>>>()
+            |row, socket, cells| {
+                for column in columns {
+                    cells.add(|out| column.write(out, row, socket, exact));
+                }
             },
-            |row| {
-                rows.push(row);
+            |cells| {
+                for text in cells.iter() {
+                    table.cell(|out| out.extend_from_slice(text));
+                }
                 Ok(())
             },
         )?;
         // Where there is only one network namespace, nobody needs to know its number.
-        let is_shown = |column: &Column| !column.is_for_many || answer.namespaces > 1;
-        let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_shown(&columns[at])).collect();
-        let mut table = Table::new(shown.iter().map(|&at| columns[at].align()), rows.len());
-        if !self.args.output.no_header {
-            table.headings(shown.iter().map(|&at| columns[at].heading));
-        }
-        for row in &rows {
-            for &at in &shown {
-                table.cell(|out| out.extend_from_slice(&row[at]));
+        for (index, _) in columns.iter().enumerate().filter(|(_, column)| column.is_for_many) {
+            if answer.namespaces <= 1 {
+                table.hide(index);
             }
         }
         let mut output = Output::new();
@@ -123,14 +150,12 @@ impl<'a> Report<'a> {
         let answer = self.each_row(
             handle,
             sort,
-            |row, _| {
+            |row, _, cells| {
                 let item = |&key: &usize| row::item(row, SocketField::ALL[key]);
                 let items: Vec<Item<'_>> = keys.iter().map(item).collect();
-                let mut bytes = Vec::new();
-                write_row(&mut bytes, machine, &names, &items);
-                bytes
+                cells.add(|out| write_row(out, machine, &names, &items));
             },
-            |bytes| output.written_row(&bytes),
+            |cells| output.written_row(&cells.text),
         )?;
         output.finish_with(|out| document::counters(out, &counters(&answer)))?;
         Ok(answer)
