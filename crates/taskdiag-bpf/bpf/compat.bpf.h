@@ -665,6 +665,28 @@ static __always_inline struct task_struct *untrusted(struct task_struct *task)
 	return task;
 }
 
+/*
+ * smp_rmb(). BPF has no barriers, but atomic operations that return a value are fully ordered: this one
+ * adds to `scratch`, which may be any memory of ours. x86 does not reorder loads.
+ */
+static __always_inline void order_reads(__u64 *scratch)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier();
+#else
+	asm volatile("" : : "r"(__sync_fetch_and_add(scratch, 1)));
+#endif
+}
+
+/*
+ * __exit_signal() adds the values of a thread to the signal struct in a write section of
+ * stats_lock. So an unchanged even sequence means that no thread was released meanwhile.
+ */
+static __always_inline __u32 stats_sequence(struct signal_struct *signal)
+{
+	return *(volatile __u32 *)&signal->stats_lock.seqcount.seqcount.sequence;
+}
+
 #define EXIT_DEAD 0x10
 #define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000

@@ -23,6 +23,7 @@ enum td_event_kind {
 #define TD_EVENT_CONNECTOR (1u << 3)	 /* from the proc connector, which sends fewer fields */
 /* The process ended before the other fields were read from /proc */
 #define TD_EVENT_GONE (1u << 4)
+#define TD_EVENT_NO_RUNTIME (1u << 5)	 /* the times of its threads could not be added up */
 
 struct td_event {
 	__u32 len; /* of the whole event; its ring record may be longer */
@@ -50,7 +51,7 @@ struct td_event_exit {
 	struct td_event event;
 	__s32 status; /* as wait(2) reports it */
 	__u32 reserved;
-	__u64 runtime_ns;
+	__u64 runtime_ns; /* of all threads of a process, also of those that ended before */
 	__u64 peak_rss_pages;
 };
 

@@ -188,7 +188,7 @@ int on_exec(__u64 *ctx)
 static __always_inline bool is_first_exit_event(struct task_struct *leader, struct signal_struct *signal)
 {
 	int threads = *(volatile int *)&signal->nr_threads;
-	__u32 sequence = *(volatile __u32 *)&signal->stats_lock.seqcount.seqcount.sequence;
+	__u32 sequence = stats_sequence(signal);
 	struct process process = {};
 	__u64 value = 1;
 
@@ -203,13 +203,72 @@ static __always_inline bool is_first_exit_event(struct task_struct *leader, stru
 	return (int)bpf_map_update_elem(&ended, &process, &value, BPF_NOEXIST) != -EEXIST;
 }
 
+/* ---- processor time ---- */
+
+/* More threads than this, of those that have not been released yet, are not added up. */
+#define THREADS_MAX 4096
+/* How often it is tried again if a thread is released meanwhile. */
+#define ATTEMPTS 4
+
+struct runtime {
+	__u64 ns;
+	__u64 scratch;
+	struct list_head *node, *head;
+};
+
+static long add_thread(__u32 index, struct runtime *runtime)
+{
+	struct list_head *node = runtime->node, *next = 0;
+	struct task_struct *thread = (void *)node - bpf_core_field_offset(struct task_struct, thread_node);
+
+	if (node == runtime->head || bpf_core_read(&next, sizeof(next), &node->next))
+		return 1;
+	runtime->ns += BPF_CORE_READ(thread, se.sum_exec_runtime);
+	runtime->node = next;
+	return 0;
+}
+
+/*
+ * The processor time of a process whose last thread ends, as thread_group_cputime() adds it up: that
+ * of released threads is in the signal struct, and the others are in its list: the leader, until its
+ * parent waits for it, and threads that end at the same time.
+ */
+static __always_inline bool add_threads(struct signal_struct *signal, struct runtime *runtime)
+{
+	__u32 sequence = stats_sequence(signal);
+
+	order_reads(&runtime->scratch);
+	runtime->ns = 0;
+	runtime->head = (void *)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	runtime->node = signal->thread_head.next;
+	bpf_loop(THREADS_MAX + 1, add_thread, runtime, 0);
+	if (runtime->node != runtime->head)
+		return false;
+	runtime->ns += signal->sum_sched_runtime;
+	order_reads(&runtime->scratch);
+	return !(sequence & 1) && stats_sequence(signal) == sequence;
+}
+
+static __always_inline bool process_runtime(struct signal_struct *signal, struct runtime *runtime)
+{
+	for (int attempt = 0; attempt < ATTEMPTS; attempt++)
+		if (add_threads(signal, runtime))
+			return true;
+	return false;
+}
+
 static __always_inline void put_exit(struct task_struct *task, struct signal_struct *signal, __u16 flags)
 {
 	__u32 pid = task_tgid_nr(task);
+	struct runtime runtime = {};
 	struct td_event_exit *exit;
 
 	if (!pid)
 		return;
+	if (flags & TD_EVENT_THREAD)
+		runtime.ns = task->se.sum_exec_runtime;
+	else if (!process_runtime(signal, &runtime))
+		flags |= TD_EVENT_NO_RUNTIME;
 	exit = reserve_event(sizeof(*exit));
 	if (!exit)
 		return;
@@ -218,7 +277,7 @@ static __always_inline void put_exit(struct task_struct *task, struct signal_str
 	if (!(flags & TD_EVENT_THREAD) && signal->flags & SIGNAL_GROUP_EXIT)
 		exit->status = signal->group_exit_code;
 	exit->reserved = 0;
-	exit->runtime_ns = task->se.sum_exec_runtime;
+	exit->runtime_ns = flags & TD_EVENT_NO_RUNTIME ? 0 : runtime.ns;
 	exit->peak_rss_pages = signal->maxrss;
 	bpf_ringbuf_submit(exit, 0);
 }

@@ -311,6 +311,7 @@ fn event_layout() -> Vec<(String, usize)> {
         number("TD_EVENT_CUT", wire::CUT.into()),
         number("TD_EVENT_CONNECTOR", wire::CONNECTOR.into()),
         number("TD_EVENT_GONE", wire::GONE.into()),
+        number("TD_EVENT_NO_RUNTIME", wire::NO_RUNTIME.into()),
         number("offsetof(struct td_event_state, lost)", tracing::LOST),
         number("sizeof(struct td_event_state)", tracing::STATE_SIZE),
     ]);

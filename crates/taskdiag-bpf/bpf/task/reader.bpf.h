@@ -116,17 +116,9 @@ static __always_inline __u64 address(struct td_reader *reader, const void *point
 	return *(volatile __u64 *)&reader->address;
 }
 
-/*
- * smp_rmb(). BPF has no barriers, but atomic operations that return a value are fully ordered. x86
- * does not reorder loads.
- */
 static __always_inline void read_barrier(struct td_reader *reader)
 {
-#ifdef __TARGET_ARCH_x86
-	barrier();
-#else
-	asm volatile("" : : "r"(__sync_fetch_and_add(&reader->address, 1)));
-#endif
+	order_reads(&reader->address);
 }
 
 /* Adds to the work of a visit, for what it iterates over. */

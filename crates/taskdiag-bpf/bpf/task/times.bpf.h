@@ -57,15 +57,6 @@ static __always_inline void own_sums(struct sums *sums, struct task_struct *task
 }
 
 /*
- * __exit_signal() adds the values of a thread to the signal struct in a write section of
- * stats_lock. So an unchanged even sequence means that no thread was released meanwhile.
- */
-static __always_inline __u32 stats_sequence(struct signal_struct *signal)
-{
-	return *(volatile __u32 *)&signal->stats_lock.seqcount.seqcount.sequence;
-}
-
-/*
  * thread_group_cputime(), and the fault counts of do_task_stat(). False if a thread was released
  * meanwhile, or if there are too many.
  */

@@ -29,7 +29,7 @@ pub struct Ended {
     pub name: Vec<u8>,
     /// How many.
     pub count: u64,
-    /// The processor time of their first threads, as far as it is known.
+    /// The processor time, as far as it is known.
     pub runtime_ns: u64,
 }
 

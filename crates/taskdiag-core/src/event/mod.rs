@@ -332,12 +332,22 @@ impl<'a> Event<'a> {
         (status & 0x7f != 0).then_some(status & 0x80 != 0)
     }
 
-    /// For an exit: the time that this thread (for a process, its leader) spent on a processor, in
-    /// nanoseconds. Other threads do not count. The time since the kernel last updated the value,
-    /// at most a clock tick, is missing.
+    /// For an exit: the time that this thread, or all threads of this process, spent on a
+    /// processor, in nanoseconds. It is the one that wait4(2) reports of a process, without its
+    /// children and without the time since the kernel last updated the value, at most a clock
+    /// tick for each thread that ends last.
+    ///
+    /// [`Absent::Truncated`] if it could not be added up: of more than 4096 threads that end at
+    /// the same time, or that their tracer has not waited for.
     pub fn runtime_ns(&self) -> Option<Result<u64, Absent>> {
         let exit = self.exit()?;
-        Some(self.traced().map(|()| exit.runtime_ns.get()))
+        Some(self.traced().and_then(|()| {
+            if self.has(wire::NO_RUNTIME) {
+                Err(Absent::Truncated)
+            } else {
+                Ok(exit.runtime_ns.get())
+            }
+        }))
     }
 
     /// For the exit of a process: its peak resident memory in bytes, as in `ru_maxrss` of
@@ -440,7 +450,7 @@ fields! {
     TermSignal term_signal: Id, "For an exit: the signal that killed the process, if one did.", |e| of_some(e.term_signal().map(Ok));
     CoreDumped core_dumped: Flag, "For an exit by a signal: whether the kernel wrote a core file.", |e| of_some(e.core_dumped().map(Ok));
     RuntimeNs runtime_ns: Nanoseconds,
-        "For an exit: the time that this thread (for a process, its leader) spent on a processor. The time since the kernel last \
+        "For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last \
          updated the value, at most a clock tick, is missing.", |e| of_some(e.runtime_ns());
     PeakRssBytes peak_rss_bytes: Bytes, "For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec.",
         |e| of_some(e.peak_rss_bytes());
@@ -556,6 +566,9 @@ mod tests {
         let fork = bytes(wire::FORK, 0, &[1; 8]);
         let fork = Event::decode(&fork).expect("an event");
         assert_eq!((fork.caller_pid(), fork.filename()), (Some(Ok(0x0101_0101)), None));
+        let partly = bytes(wire::EXIT, wire::NO_RUNTIME, exit(0).as_bytes());
+        let of_part = Event::decode(&partly).expect("an event").runtime_ns();
+        assert_eq!(of_part, Some(Err(Absent::Truncated)));
         let thread = bytes(wire::EXIT, wire::THREAD, exit(0).as_bytes());
         assert_eq!(Event::decode(&thread).expect("an event").peak_rss_bytes(), None);
         let kernel = bytes(wire::EXIT, wire::KERNEL_THREAD, exit(0).as_bytes());

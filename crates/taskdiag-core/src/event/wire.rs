@@ -18,6 +18,8 @@ pub const CUT: u16 = 1 << 2;
 pub const CONNECTOR: u16 = 1 << 3;
 /// The process had ended before the fields that the connector does not send were read from `/proc`.
 pub const GONE: u16 = 1 << 4;
+/// The processor time of an exit is left out: those of its threads could not be added up.
+pub const NO_RUNTIME: u16 = 1 << 5;
 
 /// The event is a fork.
 pub const FORK: u16 = 1;

@@ -5,6 +5,7 @@
 
 mod connector;
 
+use rustix::time::ClockId;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, CStr, CString};
 use std::fs;
@@ -352,6 +353,11 @@ fn end_together<T>(threads: u32) -> T {
     while READY.load(Ordering::SeqCst) < threads {
         std::hint::spin_loop();
     }
+    end_thread()
+}
+
+/// Ends this thread alone.
+fn end_thread<T>() -> T {
     // SAFETY: the thread ends without cleaning up. The end of its process does that.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("the thread has ended")
@@ -434,6 +440,99 @@ fn an_exec_of_a_thread_is_of_its_process() {
     });
 }
 
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What each busy thread takes of a processor.
+const WORK_NS: u64 = 60_000_000;
+
+fn work(ns: u64) {
+    while clock_ns(ClockId::ThreadCPUTime) < ns {
+        std::hint::spin_loop();
+    }
+}
+
+extern "C" fn work_and_end(_: *mut libc::c_void) -> *mut libc::c_void {
+    work(WORK_NS);
+    end_thread()
+}
+
+extern "C" fn work_until_killed(_: *mut libc::c_void) -> *mut libc::c_void {
+    work(u64::MAX);
+    ptr::null_mut()
+}
+
+extern "C" fn exec_when_worked(threads: *mut libc::c_void) -> *mut libc::c_void {
+    wait_for_work(threads as u64);
+    exec_true(ptr::null_mut())
+}
+
+/// Waits until this process took what so many busy threads take.
+fn wait_for_work(threads: u64) {
+    while clock_ns(ClockId::ProcessCPUTime) < threads * WORK_NS {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Check that an exit has the processor time of all threads, as wait4(2) reports it: of threads that
+/// ended before, of a first thread that ended first, of threads that are killed by the exit or by an
+/// exec of one of them.
+#[test]
+fn exits_have_the_time_of_all_threads() {
+    const THREADS: usize = 4;
+    let busy = |thread: Start| (1..THREADS).for_each(|_| start(thread, 0));
+    let first_ends_first = || {
+        busy(work_and_end);
+        end_thread()
+    };
+    let first_ends_last = || {
+        busy(work_and_end);
+        work(WORK_NS);
+        wait_for_work(THREADS as u64);
+        thread::sleep(Duration::from_millis(20));
+    };
+    let first_ends_all = || {
+        busy(work_until_killed);
+        wait_for_work(THREADS as u64);
+    };
+    let other_execs = || {
+        busy(work_until_killed);
+        start(exec_when_worked, THREADS);
+        thread::sleep(Duration::from_secs(1000));
+    };
+    let cases: [(&str, &dyn Fn()); 4] = [
+        ("the first thread ends first", &first_ends_first),
+        ("the first thread ends last", &first_ends_last),
+        ("the first thread ends all", &first_ends_all),
+        ("another thread executes a program", &other_execs),
+    ];
+    for threads in [false, true] {
+        let mut events = open(&by(EventSource::Bpf).threads(threads));
+        for (name, case) in cases {
+            let (pid, ended) = in_child(case);
+            let is_end = |seen: &Seen| seen.kind == EventKind::Exit && seen.pid == pid && !seen.is_thread;
+            let seen = read_until(&mut events, |seen| seen.iter().any(is_end));
+            let runtime = |seen: &Seen| seen.runtime_ns.and_then(Result::ok).expect("a processor time");
+            let end = seen.iter().find(|seen| is_end(seen)).map(runtime).expect("an end");
+            // wait4(2) rounds twice, to microseconds, and has what the last thread did at its end.
+            assert!(end <= ended.cpu_ns + 2000, "{name}: {end} ns of {}", ended.cpu_ns);
+            let least = ended.cpu_ns - ended.cpu_ns / 4;
+            assert!(end >= least, "{name}: {end} ns of {}", ended.cpu_ns);
+            assert!(end >= (THREADS as u64 - 1) * WORK_NS * 3 / 4, "{name}: {end}");
+            let is_thread = |seen: &&Seen| seen.kind == EventKind::Exit && seen.pid == pid && seen.is_thread;
+            let of_threads: Vec<u64> = seen.iter().filter(is_thread).map(runtime).collect();
+            // Before Linux 6.16 they may come later.
+            assert!(threads || of_threads.is_empty(), "{name}");
+            assert!(
+                of_threads.iter().all(|&ns| ns <= end),
+                "{name}: {of_threads:?} of {end}"
+            );
+        }
+    }
+}
+
 /// Check that each of several programs that a process executes is reported.
 #[test]
 fn every_exec_is_reported() {
@@ -513,8 +612,7 @@ fn identities_are_those_of_snapshots() {
 }
 
 fn boottime_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    clock_ns(ClockId::Boottime)
 }
 
 /// Check that two capabilities are enough, and that they can be dropped once the stream is open.

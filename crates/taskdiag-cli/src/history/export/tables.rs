@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use taskdiag::{Event, EventField, Field, Task, Value};
+use taskdiag_history::decode;
 use taskdiag_history::events::Happened;
 use taskdiag_history::figures::Figure;
 
@@ -145,7 +146,7 @@ const EVENTS: TableInfo = TableInfo {
         heading(
             "runtime_ns",
             Type::Number,
-            "for an exit: processor time of the first thread",
+            "for an exit: processor time of all its threads",
         ),
         heading(
             "peak_rss_bytes",
@@ -182,12 +183,12 @@ const PROGRAMS: TableInfo = TableInfo {
         heading(
             "runtime_ns",
             Type::Number,
-            "processor time of those that ended, of their first threads",
+            "processor time of those that ended; NULL if the events did not tell",
         ),
         heading(
             "peak_rss_bytes",
             Type::Number,
-            "the largest peak of resident memory among them",
+            "the largest peak of resident memory among them; NULL if the events did not tell",
         ),
     ],
     order: &[1, 2, 0],
@@ -336,6 +337,9 @@ pub fn events(happened: &Happened, moment: &Moment) -> Vec<Cells> {
 
 /// The rows of what began and ended.
 pub fn programs(happened: &Happened, moment: &Moment) -> Vec<Cells> {
+    // The proc connector does not know either of what ended.
+    let is_told = decode::text(&moment.figures, b"sources", b"events") != Some(b"connector");
+    let told = |number: u64| if is_told { number.into() } else { Cell::None };
     let row = |((unit, program), sum): (&(Vec<u8>, Vec<u8>), &taskdiag_history::events::Sum)| {
         vec![
             micros(moment.time.wall_ns),
@@ -346,8 +350,8 @@ pub fn programs(happened: &Happened, moment: &Moment) -> Vec<Cells> {
             sum.ended_count.into(),
             sum.unseen_count.into(),
             sum.failed_count.into(),
-            sum.runtime_ns.into(),
-            sum.peak_rss_bytes.into(),
+            told(sum.runtime_ns),
+            told(sum.peak_rss_bytes),
         ]
     };
     happened.sums.iter().map(row).collect()
