@@ -68,8 +68,9 @@ pub fn file_name(tier: &str, wall_ns: i64, attempt: u32) -> String {
 /// no segment.
 pub fn parse(name: &str) -> Option<(&str, i64)> {
     let (tier, rest) = name.strip_suffix(".tdh")?.split_once('-')?;
-    let ms = rest.split('-').next()?;
-    if ms.is_empty() || !ms.bytes().all(|byte| byte.is_ascii_digit()) {
+    let (ms, attempt) = rest.split_once('-').unwrap_or((rest, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(ms) || !is_number(attempt) {
         return None;
     }
     Some((tier, ms.parse::<i64>().ok()?.checked_mul(1_000_000)?))
@@ -131,6 +132,9 @@ mod tests {
             "lock",
             "full-.tdh",
             "full-12x.tdh",
+            "full-12-.tdh",
+            "full-12-\x1b[2J.tdh",
+            "full-12-3-4.tdh",
             "full-12",
             "full-99999999999999999999.tdh",
             "12.tdh",

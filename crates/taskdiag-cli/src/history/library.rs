@@ -1,6 +1,5 @@
 //! Finding and reading the segments of a recording.
 
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -42,9 +41,6 @@ pub enum Rest {
     /// Something is damaged.
     Broken(Broken),
 }
-
-/// No segment that is written is as large: one that is was not written by a recorder.
-const MOST_SEGMENT_BYTES: u64 = 1 << 30;
 
 impl Library {
     /// Looks at a directory.
@@ -106,10 +102,7 @@ impl Library {
 
     /// Begins to read a segment. `None` if it ends before its first sample.
     pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, String> {
-        if segment.bytes > MOST_SEGMENT_BYTES {
-            return Err(format!("{}: it is larger than any that is written", segment.name));
-        }
-        let bytes = fs::read(self.path.join(&segment.name)).map_err(|error| format!("{}: {error}", segment.name))?;
+        let bytes = disk::read(&self.path.join(&segment.name)).map_err(|error| format!("{}: {error}", segment.name))?;
         Decoder::open(bytes).map_err(|broken| format!("{}: {broken}", segment.name))
     }
 

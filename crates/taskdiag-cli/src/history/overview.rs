@@ -1,7 +1,6 @@
 //! `taskdiag history`: what a recording has.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -14,7 +13,9 @@ use super::time;
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
+use crate::output::text::escape;
 use crate::output::{json, people, Output};
+use crate::record::disk;
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
 ///
@@ -103,7 +104,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 
 fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
     let mut contents = Contents::default();
-    let bytes = match fs::read(library.path().join(&segment.name)) {
+    let bytes = match disk::read(&library.path().join(&segment.name)) {
         Ok(bytes) => bytes,
         Err(error) => {
             contents.damage = Some(error.to_string());
@@ -118,7 +119,9 @@ fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
         Err(broken) => contents.damage = Some(broken.to_string()),
     }
     let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
-    contents.gaps.retain(|(before, after)| after - before > far);
+    contents
+        .gaps
+        .retain(|(before, after)| after.saturating_sub(*before) > far);
     contents
 }
 
@@ -184,6 +187,13 @@ fn torn(bytes: usize) -> String {
     format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
 }
 
+/// A text of a recording, which can be of anyone, for a terminal.
+fn plain(text: &str) -> String {
+    let mut plain = Vec::new();
+    escape(&mut plain, text.as_bytes());
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
 /// What people want to know first.
 fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     let mut text = String::new();
@@ -200,7 +210,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     let _ = writeln!(
         text,
         "host      {} ({})",
-        hosts.join(", "),
+        plain(&hosts.join(", ")),
         counted(boots.len() as u64, "boot")
     );
     let mut tiers: Vec<&str> = looked_at.iter().map(|(segment, _)| segment.tier.name).collect();
@@ -231,7 +241,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
         );
     }
     for (before, after) in gaps(looked_at) {
-        let seconds = (after - before) / 1_000_000_000;
+        let seconds = after.saturating_sub(before) / 1_000_000_000;
         let _ = writeln!(
             text,
             "gap       {} to {} ({seconds} s)",
@@ -243,7 +253,7 @@ fn overview(looked_at: &[(&Segment, Contents)]) -> String {
     notes.sort_unstable();
     notes.dedup();
     for note in notes {
-        let _ = writeln!(text, "note      {note}");
+        let _ = writeln!(text, "note      {}", plain(note));
     }
     text
 }
@@ -260,7 +270,7 @@ fn gaps(looked_at: &[(&Segment, Contents)]) -> Vec<(i64, i64)> {
         let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
         gaps.extend(
             before
-                .filter(|before| first - before > far)
+                .filter(|&before| first.saturating_sub(before) > far)
                 .map(|before| (before, first)),
         );
         gaps.extend(&contents.gaps);

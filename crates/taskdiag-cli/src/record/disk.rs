@@ -1,21 +1,25 @@
 //! The directory of a recording.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::ffi::CStr;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::path::Path;
 
-use rustix::fs::{flock, fstatvfs, FlockOperation};
+use rustix::fs::{
+    flock, fstatvfs, openat, statat, unlinkat, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, CWD,
+};
 use rustix::io::Errno;
 use taskdiag_history::directory::LOCK;
+use taskdiag_history::piece::MAGIC;
 use taskdiag_history::store::{Listed, Space, Store};
 
 use crate::outcome::Failure;
 
-/// A directory that this process alone records to.
+/// A directory that this process alone records to. It is the same one even if another gets its path.
 #[derive(Debug)]
 pub struct Disk {
-    path: PathBuf,
     directory: File,
     /// The lock is held as long as this is open.
     _lock: File,
@@ -23,45 +27,53 @@ pub struct Disk {
 
 /// Only the owner may look at what processes did.
 const DIRECTORY_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Nothing but what has the name itself, and no wait for the other end of a FIFO.
+const CAREFUL: OFlags = OFlags::CLOEXEC
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
 
 impl Disk {
     /// Makes the directory if there is none, and locks it.
     pub fn open(path: &Path) -> Result<Disk, Failure> {
-        let wrong = |what: &str, error: io::Error| Failure::Unanswered(format!("{}: {what}: {error}", path.display()));
+        let unusable = |what: &str| Failure::Unanswered(format!("{}: {what}", path.display()));
+        let wrong = |what: &str, error: io::Error| unusable(&format!("{what}: {error}"));
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(wrong("making it", error)),
             _ => {}
         }
-        let directory = File::open(path).map_err(|error| wrong("opening it", error))?;
+        let directory = match open_directory(path) {
+            Ok(directory) => File::from(directory),
+            Err(Errno::NOTDIR) => return Err(unusable("it is no directory")),
+            Err(errno) => return Err(wrong("opening it", errno.into())),
+        };
         let metadata = directory.metadata().map_err(|error| wrong("looking at it", error))?;
-        if !metadata.is_dir() {
-            return Err(Failure::Unanswered(format!("{}: it is no directory", path.display())));
-        }
         if metadata.mode() & 0o077 != 0 {
-            return Err(Failure::Unanswered(format!(
-                "{0}: others may look into it (mode {1:04o}), and a recording says what all processes did: chmod 700 {0}",
+            return Err(unusable(&format!(
+                "others may look into it (mode {1:04o}), and a recording says what all processes did: chmod 700 {0}",
                 path.display(),
                 metadata.mode() & 0o7777
             )));
         }
-        let mut options = OpenOptions::new();
-        let options = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(FILE_MODE);
-        let lock = options
-            .open(path.join(LOCK))
-            .map_err(|error| wrong("opening its lock", error))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(unusable(&format!(
+                "it belongs to another user ({}), who may look into it and change it: record to a directory of your own",
+                metadata.uid()
+            )));
+        }
+        let flags = CAREFUL | OFlags::RDWR | OFlags::CREATE;
+        let lock =
+            openat(&directory, LOCK, flags, FILE_MODE).map_err(|errno| wrong("opening its lock", errno.into()))?;
+        let mut lock = File::from(lock);
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let holder = fs::read_to_string(path.join(LOCK)).unwrap_or_default();
-                return Err(Failure::Unanswered(format!(
-                    "{}: another recorder writes here (process {}): stop it, or record to another directory",
-                    path.display(),
+                let mut holder = String::new();
+                let _ = (&mut lock).take(32).read_to_string(&mut holder);
+                return Err(unusable(&format!(
+                    "another recorder writes here (process {}): stop it, or record to another directory",
                     holder.trim()
                 )));
             }
@@ -70,30 +82,27 @@ impl Disk {
         // Who it is helps people only.
         let _ = lock.set_len(0);
         let _ = lock.write_at(format!("{}\n", std::process::id()).as_bytes(), 0);
-        Ok(Disk {
-            path: path.to_owned(),
-            directory,
-            _lock: lock,
-        })
+        Ok(Disk { directory, _lock: lock })
     }
+}
+
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
 }
 
 impl Store for Disk {
     type File = File;
 
     fn list(&self) -> io::Result<Vec<Listed>> {
-        list(&self.path)
+        list_in(&self.directory)
     }
 
     fn create(&mut self, name: &str) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        let file = options
-            .append(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(self.path.join(name))?;
+        let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let file = openat(&self.directory, name, flags, FILE_MODE)?;
         self.directory.sync_all()?;
-        Ok(file)
+        Ok(file.into())
     }
 
     fn append(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
@@ -109,7 +118,7 @@ impl Store for Disk {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(unlinkat(&self.directory, name, AtFlags::empty())?)
     }
 
     fn space(&self) -> io::Result<Space> {
@@ -123,18 +132,147 @@ impl Store for Disk {
 
 /// The files in a directory, in the order of their names.
 pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
+    list_in(open_directory(path)?)
+}
+
+fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
+    for entry in Dir::read_from(&directory)? {
         let entry = entry?;
+        let name: &CStr = entry.file_name();
         // One that was removed meanwhile is none.
-        let Ok(metadata) = entry.metadata() else { continue };
-        if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+        let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        if let (FileType::RegularFile, Ok(name)) = (FileType::from_raw_mode(stat.st_mode), name.to_str()) {
             files.push(Listed {
-                name,
-                bytes: metadata.len(),
+                name: name.to_owned(),
+                bytes: stat.st_size as u64,
             });
         }
     }
     files.sort();
     Ok(files)
+}
+
+/// No file that is written is as large.
+const MOST_FILE_BYTES: u64 = 1 << 30;
+
+/// The bytes of a file of a recording. Of what is no such file, the first ones: it may be anything.
+///
+/// # Errors
+///
+/// If it is no file, or larger than any that is written.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if metadata.len() > MOST_FILE_BYTES {
+        return Err(io::Error::other("it is larger than any that is written"));
+    }
+    let mut bytes = Vec::new();
+    (&mut file).take(MAGIC.len() as u64).read_to_end(&mut bytes)?;
+    if bytes == MAGIC {
+        // It may grow meanwhile.
+        file.take(MOST_FILE_BYTES).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use rustix::fs::mknodat;
+
+    use super::*;
+
+    /// A directory that is removed at the end.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let path = std::env::temp_dir().join(format!("taskdiag-disk-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).expect("a directory");
+            Place(path)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn make_fifo(path: &Path) {
+        mknodat(CWD, path, FileType::Fifo, FILE_MODE, 0).expect("a FIFO");
+    }
+
+    /// Check that a directory that is moved is still the one that is recorded to, whatever gets its path.
+    #[test]
+    fn a_moved_directory_stays_the_same() {
+        let place = Place::new("moved");
+        let (path, moved) = (place.0.join("here"), place.0.join("there"));
+        let mut disk = Disk::open(&path).expect("a directory");
+        fs::rename(&path, &moved).expect("it is ours");
+        symlink("/proc", &path).expect("it is ours");
+        let mut file = disk.create("full-1.tdh").expect("a file");
+        disk.append(&mut file, b"bytes").expect("room");
+        assert_eq!(fs::read(moved.join("full-1.tdh")).expect("it is there"), b"bytes");
+        let listed = disk.list().expect("a list");
+        let names: Vec<&str> = listed.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!((names, listed[0].bytes), (vec!["full-1.tdh", LOCK], 5));
+        disk.remove("full-1.tdh").expect("it is ours");
+        assert!(!moved.join("full-1.tdh").exists());
+    }
+
+    /// Check that a directory of another user is refused, and so is a lock that is a link or a FIFO.
+    #[test]
+    fn what_others_made_is_refused() {
+        let place = Place::new("others");
+        let refused = |path: &Path| match Disk::open(path) {
+            Err(failure) => format!("{failure:?}"),
+            Ok(_) => panic!("{} is recorded to", path.display()),
+        };
+        let path = place.0.join("lock-is-a-link");
+        drop(Disk::open(&path).expect("a directory"));
+        fs::remove_file(path.join(LOCK)).expect("it is ours");
+        symlink(place.0.join("elsewhere"), path.join(LOCK)).expect("it is ours");
+        assert!(refused(&path).contains("opening its lock"));
+        assert!(!place.0.join("elsewhere").exists());
+        let fifo = place.0.join("fifo");
+        make_fifo(&fifo);
+        assert!(refused(&fifo).contains("no directory"));
+        if rustix::process::geteuid().is_root() {
+            let path = place.0.join("of-nobody");
+            drop(Disk::open(&path).expect("a directory"));
+            std::os::unix::fs::chown(&path, Some(65534), None).expect("as root");
+            assert!(refused(&path).contains("another user (65534)"));
+        }
+    }
+
+    /// Check that files that are something else, or far too long, hold nobody who reads them.
+    #[test]
+    fn strange_files_are_not_read() {
+        let place = Place::new("strange");
+        let path = |name: &str| place.0.join(name);
+        make_fifo(&path("fifo"));
+        symlink("/proc/self/stat", path("link")).expect("it is ours");
+        for name in ["fifo", "link", "."] {
+            read(&path(name)).expect_err(name);
+        }
+        for (name, bytes) in [("long", 1 << 40), ("zeros", MOST_FILE_BYTES)] {
+            let file = File::create(path(name)).expect("a file");
+            file.set_len(bytes).expect("a hole");
+        }
+        assert!(read(&path("long")).is_err_and(|error| error.to_string().contains("larger")));
+        assert_eq!(read(&path("zeros")).expect("it is a file"), [0; 8]);
+        fs::write(path("real"), [&MAGIC[..], b"rest"].concat()).expect("room");
+        assert_eq!(read(&path("real")).expect("it is a file").len(), 12);
+    }
 }
