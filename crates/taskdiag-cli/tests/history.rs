@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,107 @@ fn check_values(source: &str) {
         assert_eq!(now[key], then[key], "{key}");
     }
     assert!(then["time"].as_str() < now["time"].as_str());
+}
+
+/// Check that samples between those that have everything have all of what ran, and of what did not run
+/// what others changed of it: here its OOM score adjustment, and that it has a child no more.
+#[test]
+fn idle_processes_are_as_they_are() {
+    let directory = Directory::new("idle");
+    let sleeper = Sleeper::new("idle");
+    let adjust = format!("/proc/{}/oom_score_adj", sleeper.pid());
+    let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.1"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let until_sampled = |count: u64| {
+        while (!directory.0.exists() || samples_count(&directory) < count) && Instant::now() < deadline {
+            sleep(Duration::from_millis(10));
+        }
+    };
+    until_sampled(3);
+    fs::write(&adjust, "77").expect("it is ours");
+    let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+    let busy = Killed(busy.expect("sh exists"));
+    until_sampled(samples_count(&directory) + 4);
+    let at = |pid: &str, fields: &str| {
+        let args = ["ps", "--history", directory.path(), "--json", "-p", pid, "-o", fields];
+        let run = run(&args);
+        rows(&run).first().cloned().unwrap_or_else(|| panic!("{run:?}"))
+    };
+    let busy_pid = busy.0.id().to_string();
+    let (idle, then) = (
+        at(&sleeper.pid(), "oom_score_adj,cmdline,limits,exe"),
+        at(&busy_pid, "utime_ns,cmdline"),
+    );
+    assert_eq!(
+        (&idle["oom_score_adj"], &idle["cmdline"][1]),
+        (&Value::from(77), &Value::from("1000"))
+    );
+    assert!(idle["limits"].is_object() && idle["exe"].is_string(), "{idle}");
+    until_sampled(samples_count(&directory) + 3);
+    let later = at(&busy_pid, "utime_ns,cmdline");
+    assert!(later["utime_ns"].as_u64() > then["utime_ns"].as_u64(), "{then} {later}");
+    assert_eq!(
+        (&then["cmdline"], later["cmdline"][0].as_str()),
+        (&later["cmdline"], Some("sh"))
+    );
+    drop(busy);
+    until_sampled(samples_count(&directory) + 2);
+    let gone = run(&["ps", "--history", directory.path(), "-p", &busy_pid]);
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Check that PSS is recorded if it has a budget, and that what was beyond it is absent with that reason.
+#[test]
+fn pss_has_a_budget() {
+    let sleeper = Sleeper::new("proportional");
+    let fields = "rss_bytes,pss_bytes,uss_bytes,cmdline";
+    let args = ["ps", "--json", "-p", &sleeper.pid(), "-o", fields];
+    let now = rows(&run(&args))[0].clone();
+    for (budget, is_enough) in [("100%", true), ("0.0001%", false)] {
+        let directory = Directory::new(if is_enough { "pss" } else { "no-pss" });
+        let recorded = run(&[
+            "record",
+            "--dir",
+            directory.path(),
+            "-n",
+            "1",
+            "--every",
+            "20s",
+            "--pss-budget",
+            budget,
+        ]);
+        assert!(
+            recorded.code == Some(0) || recorded.stderr.contains("no events"),
+            "{recorded:?}"
+        );
+        let then = rows(&run(&[&args[..], &["--history", directory.path()]].concat()))[0].clone();
+        assert_eq!(then["cmdline"], now["cmdline"], "{budget}");
+        if is_enough {
+            // Others map the same program, and come and go.
+            let bytes = |field: &str| then[field].as_u64().unwrap_or_else(|| panic!("{then}"));
+            let pss = bytes("pss_bytes");
+            assert!(
+                pss > 0 && bytes("uss_bytes") <= pss && pss <= bytes("rss_bytes"),
+                "{then}"
+            );
+        } else {
+            for field in ["pss_bytes", "uss_bytes"] {
+                assert_eq!(then["absent"][field], "over budget", "{then}");
+            }
+        }
+    }
 }
 
 /// Check that a process is there while it lived, and not before or after.

@@ -285,3 +285,83 @@ fn decompress(
     done.map_err(|_| Damage("a sample can't be decompressed"))?;
     Ok(std::mem::take(&mut decompressor.get_mut().0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::Encoder;
+    use crate::tasks::Layout;
+    use crate::{varint, MOST_VALUES};
+
+    /// A segment with a sample of these bytes.
+    fn segment(body: &[u8]) -> Decoder {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::begin(&About::default(), Time::default(), &mut bytes).expect("memory");
+        encoder.append_body(Time::default(), body, &mut bytes).expect("memory");
+        Decoder::open(bytes).expect("a segment").expect("its first piece")
+    }
+
+    /// The number of rows that ended, changed and began: none.
+    const NO_ROWS: [u8; 4] = [0; 4];
+
+    /// A text of 1 MiB, and 300 short ones behind it.
+    fn texts() -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::number(&mut out, 301);
+        varint::text(&mut out, &vec![b'x'; 1 << 20]);
+        (0..300).for_each(|_| varint::text(&mut out, b"y"));
+        out
+    }
+
+    #[track_caller]
+    fn check_damage<T>(result: Result<T, Damage>, said: &str) {
+        match result {
+            Err(Damage(damage)) => assert!(damage.contains(said), "{damage}"),
+            Ok(_) => panic!("it is read"),
+        }
+    }
+
+    /// Check that a short sample that names a long text very often is not made of it.
+    #[test]
+    fn long_texts_are_not_named_often() {
+        // Figures, all of the object with the long name.
+        let mut body = [&texts()[..], &NO_ROWS].concat();
+        body.push(0);
+        varint::number(&mut body, 300);
+        (0..300).for_each(|_| body.extend_from_slice(&[0, 1]));
+        (0..300).for_each(|_| body.extend_from_slice(&[0, 2]));
+        body.extend_from_slice(&[0; 3]);
+        let mut decoder = segment(&body);
+        assert_eq!(decoder.advance(), Ok(None));
+        check_damage(decoder.figures(), "named more often");
+        // Sums of programs in the unit with the long name.
+        let mut body = [&texts()[..], &NO_ROWS].concat();
+        body.extend_from_slice(&[0, 0, 0]);
+        varint::number(&mut body, 300);
+        (1..=300_u64).for_each(|program| {
+            body.push(0);
+            varint::number(&mut body, program);
+            body.extend_from_slice(&[0; 7]);
+        });
+        body.push(0);
+        let read = segment(&body).advance();
+        check_damage(read.map_err(|broken| broken.damage), "named more often");
+    }
+
+    /// Check that no sample is read that has more than any recorder writes.
+    #[test]
+    fn samples_are_bounded() {
+        let mut events = vec![0];
+        events.extend_from_slice(&NO_ROWS);
+        events.extend_from_slice(&[0, 0, 0, 0]);
+        varint::number(&mut events, 1 << 21);
+        events.resize(events.len() + (1 << 21), 0);
+        let mut rows = vec![0, 0, 0, 0];
+        let count = MOST_VALUES / Layout::new().schema().columns.len() + 1;
+        varint::number(&mut rows, count as u64);
+        rows.resize(rows.len() + count + MOST_VALUES + count, 0);
+        for (body, said) in [(events, "more events"), (rows, "more processes")] {
+            check_damage(segment(&body).advance().map_err(|broken| broken.damage), said);
+        }
+    }
+}

@@ -8,26 +8,31 @@ use taskdiag_core::snapshot::Snapshot;
 
 use crate::about::{self, About};
 use crate::events::{self, Happened};
-use crate::figures::{self, Figure, Figures, Written};
+use crate::figures::{self, Figure, Figures, Part, Written};
 use crate::piece::{self, Time};
 use crate::table::{Changes, Table};
 use crate::tasks::Layout;
 use crate::texts::Interned;
-use crate::Damage;
-use crate::MOST_BYTES;
+use crate::{Damage, MOST_BYTES, MOST_VALUES};
 
 /// The compression level of zstd. Higher ones save a few percent and take twice the time.
 const LEVEL: i32 = 3;
+
+const TOO_MUCH: Damage = Damage("there is more in a sample than can be recorded");
 
 /// What a machine was like at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
     /// The moment.
     pub time: Time,
-    /// The processes.
+    /// The processes; if there is `others`, those that ran since the sample before, or are new.
     pub tasks: &'a Snapshot,
+    /// All processes, with those values that can change while a process does not run. A process that
+    /// is in neither has ended; one that is here alone and was not there before is new, and in no
+    /// sample until it is in `tasks`.
+    pub others: Option<&'a Snapshot>,
     /// Figures of the machine and of cgroups, and names.
-    pub figures: &'a Figures,
+    pub figures: &'a [Part<'a>],
     /// What happened since the sample before.
     pub happened: &'a Happened,
 }
@@ -98,6 +103,9 @@ impl Encoder {
     /// If zstd has no memory, or the sample is larger than [`MOST_BYTES`].
     pub fn sample(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let changes = self.changes(sample);
+        if self.slots.len() * self.expected.len() > MOST_VALUES {
+            return Err(io::Error::other(TOO_MUCH));
+        }
         let mut rows = Vec::new();
         self.table.encode(changes, &self.expected, &mut rows);
         let mut figures = Vec::new();
@@ -132,9 +140,7 @@ impl Encoder {
 
     fn append(&mut self, time: Time, out: &mut Vec<u8>) -> io::Result<()> {
         if self.body.len() > MOST_BYTES {
-            return Err(io::Error::other(Damage(
-                "there is more in a sample than can be recorded",
-            )));
+            return Err(io::Error::other(TOO_MUCH));
         }
         self.compressor.write_all(&self.body)?;
         self.compressor.flush()?;
@@ -150,12 +156,9 @@ impl Encoder {
         let mut new = Vec::new();
         for task in sample.tasks.tasks() {
             let identity = Identity::of(task.record().header());
-            let known = self.slots.get_mut(&identity);
-            let before = match known {
-                Some(known) => {
-                    known.seen = self.generation;
-                    self.table.row(known.slot).map(|row| (known.slot, row))
-                }
+            let before = match self.meet(identity) {
+                Some((slot, true)) => self.table.row(slot).map(|row| (slot, row)),
+                Some((_, false)) => continue,
                 None => None,
             };
             let row_before = before.map(|(_, row)| row);
@@ -167,22 +170,21 @@ impl Encoder {
                 None => new.push((identity, self.row.as_slice().into())),
             }
         }
-        let generation = self.generation;
-        self.slots.retain(|_, slot| {
-            let is_there = slot.seen == generation;
-            if !is_there {
-                changes.ended.push(slot.slot);
+        for task in sample.others.iter().flat_map(|others| others.tasks()) {
+            let met = self.meet(Identity::of(task.record().header()));
+            let Some((slot, true)) = met else { continue };
+            let Some(row) = self.table.row(slot) else { continue };
+            if self.layout.update(&task, row, &mut self.texts, &mut self.row) {
+                changes.changed.push((slot, self.row.as_slice().into()));
             }
-            is_there
-        });
-        changes.ended.sort_unstable();
-        self.free.extend(&changes.ended);
+        }
+        self.end_others(&mut changes.ended);
         for (identity, row) in new {
             let slot = self.free.pop_first().unwrap_or_else(|| {
                 self.next_slot += 1;
                 self.next_slot - 1
             });
-            let seen = generation;
+            let seen = self.generation;
             // A second task with the same identity is no task: ids are in a snapshot once.
             if self.slots.insert(identity, Slot { slot, seen }).is_none() {
                 changes.new.push((slot, row));
@@ -191,6 +193,27 @@ impl Encoder {
         changes.new.sort_unstable_by_key(|&(slot, _)| slot);
         changes.changed.sort_unstable_by_key(|&(slot, _)| slot);
         changes
+    }
+
+    /// The slot of a task that was in the sample before, and whether it was not met in this one yet.
+    fn meet(&mut self, task: Identity) -> Option<(u32, bool)> {
+        let known = self.slots.get_mut(&task)?;
+        let before = std::mem::replace(&mut known.seen, self.generation);
+        Some((known.slot, before != self.generation))
+    }
+
+    /// Gives the slots of tasks that are not in this sample free.
+    fn end_others(&mut self, ended: &mut Vec<u32>) {
+        let generation = self.generation;
+        self.slots.retain(|_, slot| {
+            let is_there = slot.seen == generation;
+            if !is_there {
+                ended.push(slot.slot);
+            }
+            is_there
+        });
+        ended.sort_unstable();
+        self.free.extend(ended.iter());
     }
 }
 

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::texts::{Interned, Texts};
 use crate::varint::{self, Input};
-use crate::Damage;
+use crate::{Damage, Named};
 
 /// Processes of one program in one unit that ended between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Sum {
     pub forks_count: u64,
     /// How many programs were executed.
     pub execs_count: u64,
-    /// The processor time of those that ended, in nanoseconds, of their first threads.
+    /// The processor time of those that ended, in nanoseconds.
     pub runtime_ns: u64,
     /// The largest peak of resident memory among them, in bytes.
     pub peak_rss_bytes: u64,
@@ -51,6 +51,9 @@ impl Sum {
     }
 }
 
+/// Sums that a sample of a coarse tier has at most.
+const MOST_SUMS: usize = 4096;
+
 /// Sums by unit and program.
 pub type Sums = BTreeMap<(Vec<u8>, Vec<u8>), Sum>;
 
@@ -69,9 +72,17 @@ impl Happened {
     /// Adds what happened later, without its single events.
     pub fn add(&mut self, other: &Happened) {
         for (of, &sum) in &other.sums {
-            self.sums.entry(of.clone()).or_default().add(sum);
+            self.add_sum(of.clone(), sum, MOST_SUMS);
         }
         self.left_out = self.left_out.saturating_add(other.left_out);
+    }
+
+    /// Adds to the sum of a program of a unit. Once there are so many, others are in one sum without a
+    /// name: processes choose their names.
+    pub fn add_sum(&mut self, of: (Vec<u8>, Vec<u8>), sum: Sum, most: usize) {
+        let has_room = self.sums.len() < most || self.sums.contains_key(&of);
+        let of = if has_room { of } else { Default::default() };
+        self.sums.entry(of).or_default().add(sum);
     }
 }
 
@@ -122,8 +133,10 @@ pub(crate) fn decode(input: &mut Input<'_>, texts: &Texts) -> Result<Happened, D
         left_out: input.number()?,
         ..Happened::default()
     };
+    let mut named = Named::default();
     for _ in 0..input.count()? {
-        let (unit, program) = (texts.get(input.number()?)?, texts.get(input.number()?)?);
+        let unit = named.add(texts.get(input.number()?)?)?;
+        let program = named.add(texts.get(input.number()?)?)?;
         let mut sum = Sum::default();
         for part in sum.parts() {
             *part = input.number()?;
@@ -131,6 +144,9 @@ pub(crate) fn decode(input: &mut Input<'_>, texts: &Texts) -> Result<Happened, D
         happened.sums.insert((unit.to_vec(), program.to_vec()), sum);
     }
     let count = input.count()?;
+    if count > MOST_EVENTS {
+        return Err(Damage("there are more events than any recorder writes"));
+    }
     let mut all = vec![[0_u64; MEMBERS]; count];
     for member in 0..MEMBERS {
         let mut before = [0; MEMBERS];
@@ -152,7 +168,7 @@ pub(crate) fn decode(input: &mut Input<'_>, texts: &Texts) -> Result<Happened, D
     let mut words = vec![0_u64; count];
     for ((header, rest), words) in events.iter_mut().zip(&mut words) {
         if header.kind.get() == wire::EXEC {
-            rest.extend_from_slice(texts.get(input.number()?)?);
+            rest.extend_from_slice(named.add(texts.get(input.number()?)?)?);
         } else {
             *words = input.number()?;
             if *words > MOST_WORDS {
@@ -175,6 +191,9 @@ pub(crate) fn decode(input: &mut Input<'_>, texts: &Texts) -> Result<Happened, D
 
 /// The bytes of a number in what follows the header of an event.
 const WORD: usize = 4;
+
+/// More events than a sample has.
+const MOST_EVENTS: usize = 1 << 20;
 
 /// More words than events of any kind have.
 const MOST_WORDS: u64 = 64;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::texts::{Interned, Texts};
 use crate::varint::{self, Input};
-use crate::Damage;
+use crate::{Damage, Named};
 
 /// The value of a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,41 +30,66 @@ pub fn set(figures: &mut Figures, object: &[u8], key: &[u8], figure: Figure) {
 /// Figures by the numbers of their texts: whether the value is a text, and the value.
 type Numbered = BTreeMap<(u32, u32), (bool, u64)>;
 
-/// The figures of a segment that is being written.
+/// Some of the figures of a moment. No figure is in two parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// They.
+    pub figures: &'a Figures,
+    /// Another number whenever they may have changed: what has not is not looked at. There can be very
+    /// many, and most are read seldom.
+    pub version: u64,
+}
+
+/// The figures of a segment that is being written: of each part, and which version of it that is.
 #[derive(Debug, Default)]
-pub(crate) struct Written(Numbered);
+pub(crate) struct Written(Vec<(u64, Numbered)>);
 
 impl Written {
-    /// Appends what has changed since the last call.
-    pub(crate) fn encode(&mut self, figures: &Figures, texts: &mut Interned, out: &mut Vec<u8>) {
-        let mut now = Numbered::new();
-        for ((object, key), figure) in figures {
-            let value = match figure {
-                Figure::Number(number) => (false, *number),
-                Figure::Text(text) => (true, texts.number(text).into()),
-            };
-            now.insert((texts.number(object), texts.number(key)), value);
+    /// Appends what has changed since the last call, which had as many parts.
+    pub(crate) fn encode(&mut self, parts: &[Part<'_>], texts: &mut Interned, out: &mut Vec<u8>) {
+        let mut gone: Vec<(u32, u32)> = Vec::new();
+        let mut changed: Vec<((u32, u32), (bool, u64), u64)> = Vec::new();
+        self.0.resize_with(parts.len().max(self.0.len()), Default::default);
+        for (part, (version, before)) in parts.iter().zip(&mut self.0) {
+            if part.version == *version && !before.is_empty() {
+                continue;
+            }
+            let now = numbered(part.figures, texts);
+            gone.extend(before.keys().filter(|key| !now.contains_key(key)));
+            changed.extend(now.iter().filter_map(|(&key, &value)| {
+                let known = before.get(&key).copied();
+                (known != Some(value)).then(|| (key, value, known.unwrap_or_default().1))
+            }));
+            (*version, *before) = (part.version, now);
         }
-        let gone: Vec<(u32, u32)> = self.0.keys().filter(|key| !now.contains_key(key)).copied().collect();
-        let changed: Vec<((u32, u32), (bool, u64))> = now
-            .iter()
-            .filter(|&(key, value)| self.0.get(key) != Some(value))
-            .map(|(&key, &value)| (key, value))
-            .collect();
+        gone.sort_unstable();
+        changed.sort_unstable_by_key(|&(key, ..)| key);
         let mut keys = Keys::default();
         varint::number(out, gone.len() as u64);
         gone.iter().for_each(|&key| keys.put(key, out));
         let mut keys = Keys::default();
         varint::number(out, changed.len() as u64);
-        changed.iter().for_each(|&(key, _)| keys.put(key, out));
-        for (key, (is_text, value)) in changed {
-            let (_, before) = self.0.get(&key).copied().unwrap_or_default();
+        changed.iter().for_each(|&(key, ..)| keys.put(key, out));
+        for (_, (is_text, value), before) in changed {
             out.push(is_text.into());
             varint::signed(out, value.wrapping_sub(before) as i64);
         }
-        self.0 = now;
     }
 }
+
+fn numbered(figures: &Figures, texts: &mut Interned) -> Numbered {
+    let number = |((object, key), figure): (&(Arc<[u8]>, Arc<[u8]>), &Figure)| {
+        let value = match figure {
+            Figure::Number(number) => (false, *number),
+            Figure::Text(text) => (true, texts.number(text).into()),
+        };
+        ((texts.number(object), texts.number(key)), value)
+    };
+    figures.iter().map(number).collect()
+}
+
+/// More figures than a sample has.
+const MOST_FIGURES: usize = 1 << 20;
 
 /// The figures of a segment that is being read.
 #[derive(Debug, Default)]
@@ -88,19 +113,25 @@ impl Read {
             let (_, before) = self.0.get(&key).copied().unwrap_or_default();
             let value = before.wrapping_add(input.signed()? as u64);
             self.0.insert(key, (is_text, value));
+            if self.0.len() > MOST_FIGURES {
+                return Err(Damage("there are more figures than any recorder writes"));
+            }
         }
         Ok(())
     }
 
     pub(crate) fn all(&self, texts: &Texts) -> Result<Figures, Damage> {
         let mut figures = Figures::new();
+        let mut named = Named::default();
         for (&(object, key), &(is_text, value)) in &self.0 {
             let value = if is_text {
-                Figure::Text(texts.get(value)?.into())
+                Figure::Text(named.add(texts.get(value)?)?.into())
             } else {
                 Figure::Number(value)
             };
-            set(&mut figures, texts.get(object.into())?, texts.get(key.into())?, value);
+            let object = named.add(texts.get(object.into())?)?;
+            let key = named.add(texts.get(key.into())?)?;
+            set(&mut figures, object, key, value);
         }
         Ok(figures)
     }

@@ -49,3 +49,23 @@ impl std::error::Error for Damage {}
 /// The largest sample, in bytes before compression. A sample of 100,000 processes has less than a
 /// tenth of it.
 pub const MOST_BYTES: usize = 256 << 20;
+
+/// The largest number of values that the processes of a sample have, and so of columns times processes.
+/// With it, 300,000 processes are too many.
+pub const MOST_VALUES: usize = 1 << 26;
+
+/// The bytes that texts take which are named in a sample, each time that they are named: a short sample
+/// can name a long text very often.
+#[derive(Debug, Default)]
+pub(crate) struct Named(usize);
+
+impl Named {
+    /// Adds a text, unless there are too many.
+    pub(crate) fn add<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Damage> {
+        self.0 = self.0.saturating_add(text.len());
+        if self.0 > MOST_BYTES {
+            return Err(Damage("the same texts are named more often than any recorder does"));
+        }
+        Ok(text)
+    }
+}

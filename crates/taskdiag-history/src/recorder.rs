@@ -2,13 +2,10 @@
 
 use std::io;
 
-use taskdiag_core::snapshot::Snapshot;
-
 use crate::about::About;
 use crate::directory::{file_name, to_remove, Keep, Tier, TIERS};
 use crate::encode::{Encoder, Sample};
 use crate::events::Happened;
-use crate::figures::Figures;
 use crate::piece::Time;
 use crate::store::{Space, Store};
 
@@ -69,6 +66,29 @@ struct Open<F> {
     began_ns: u64,
 }
 
+impl<F> InTier<F> {
+    /// The tier of all samples.
+    fn is_first(&self) -> bool {
+        self.tier.every_ns == 0
+    }
+
+    /// Whether it gets the sample of this time, by that of the sample before.
+    fn is_due(&self, before: Option<Time>, now: Time) -> bool {
+        let number = |time: Time| time.boot_ns.checked_div(self.tier.every_ns);
+        self.is_first() || before.map(number) != Some(number(now))
+    }
+
+    /// Whether a sample of this time goes into a new segment.
+    fn begins_anew(&self, now: Time) -> bool {
+        let is_over = |open: &Open<F>| {
+            now.boot_ns.saturating_sub(open.began_ns) >= self.tier.segment_ns
+                || open.bytes > MOST_SEGMENT_BYTES
+                || open.encoder.text_bytes() > MOST_TEXT_BYTES
+        };
+        self.open.as_ref().is_none_or(is_over)
+    }
+}
+
 impl<S: Store> Recorder<S> {
     /// A recorder that has written nothing yet. `about` is what all segments say of themselves.
     pub fn new(store: S, about: About, keep: Keep) -> Recorder<S> {
@@ -105,15 +125,20 @@ impl<S: Store> Recorder<S> {
         self.about.notes = notes;
     }
 
+    /// Whether a sample of this time needs all values of all processes: a segment begins, or a tier gets
+    /// it that did not get the sample before. If not, [`Sample::others`] may be there.
+    pub fn needs_all(&self, now: Time, is_last: bool) -> bool {
+        let before = self.last;
+        let is_needed =
+            |tier: &InTier<S::File>| tier.is_due(before, now) && (!tier.is_first() || tier.begins_anew(now));
+        let is_jump = before.is_none_or(|before| jump_ns(before, now).is_some());
+        // What the samples had that were not written is in no other.
+        is_last || is_jump || self.stopped.is_some() || self.tiers.iter().any(is_needed)
+    }
+
     /// Writes a sample to the tiers whose time has come; to all, if it is the last.
-    pub fn record(
-        &mut self,
-        time: Time,
-        tasks: &Snapshot,
-        figures: &Figures,
-        happened: &Happened,
-        is_last: bool,
-    ) -> Vec<Notice> {
+    pub fn record(&mut self, sample: &Sample<'_>, is_last: bool) -> Vec<Notice> {
+        let Sample { time, happened, .. } = *sample;
         let mut notices = Vec::new();
         let before = self.last.replace(time);
         if let Some(jump) = before.and_then(|before| jump_ns(before, time)) {
@@ -125,10 +150,8 @@ impl<S: Store> Recorder<S> {
         for index in 0..self.tiers.len() {
             let in_tier = &mut self.tiers[index];
             in_tier.happened.add(happened);
-            let every_ns = in_tier.tier.every_ns;
-            let is_first = every_ns == 0;
-            let number = |time: Time| time.boot_ns.checked_div(every_ns);
-            let is_due = is_first || is_last || before.map(number) != Some(number(time));
+            let is_first = in_tier.is_first();
+            let is_due = is_last || in_tier.is_due(before, time);
             if !is_due || failed.is_some() {
                 if is_first {
                     in_tier.happened.left_out += happened.events.len() as u64;
@@ -140,10 +163,8 @@ impl<S: Store> Recorder<S> {
                 all.events.clone_from(&happened.events);
             }
             let sample = Sample {
-                time,
-                tasks,
-                figures,
                 happened: &all,
+                ..*sample
             };
             let began = match self.write(index, &sample) {
                 Ok(began) => began,
@@ -196,14 +217,9 @@ impl<S: Store> Recorder<S> {
     /// Writes a sample to a tier. Returns whether a segment began.
     fn write(&mut self, index: usize, sample: &Sample<'_>) -> io::Result<bool> {
         let in_tier = &mut self.tiers[index];
-        let segment_ns = in_tier.tier.segment_ns;
-        let is_over = |open: &Open<S::File>| {
-            sample.time.boot_ns.saturating_sub(open.began_ns) >= segment_ns
-                || open.bytes > MOST_SEGMENT_BYTES
-                || open.encoder.text_bytes() > MOST_TEXT_BYTES
-        };
         let mut bytes = Vec::new();
-        let open = in_tier.open.take().filter(|open| !is_over(open));
+        let is_over = in_tier.begins_anew(sample.time);
+        let open = in_tier.open.take().filter(|_| !is_over);
         let began = open.is_none();
         let mut open = match open {
             Some(open) => open,

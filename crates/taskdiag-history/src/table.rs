@@ -1,7 +1,7 @@
 //! Rows that change over time: what has changed between two samples, by column.
 
 use crate::varint::{self, Input};
-use crate::Damage;
+use crate::{Damage, MOST_VALUES};
 
 /// A row: a number for each column.
 pub type Row = Box<[u64]>;
@@ -127,8 +127,12 @@ impl Table {
         let changed = taken_slots(input)?;
         self.decode_changed(&changed, input, expected)?;
         let new = taken_slots(input)?;
-        if new.len().saturating_mul(expected.len()) > input.0.len() {
+        let new_values = new.len().saturating_mul(expected.len());
+        if new_values > input.0.len() {
             return Err(Damage("there are more new processes than bytes"));
+        }
+        if new_values + self.rows().count() * expected.len() > MOST_VALUES {
+            return Err(Damage("there are more processes than are recorded"));
         }
         let mut rows: Vec<Row> = vec![vec![0; expected.len()].into(); new.len()];
         for column in 0..expected.len() {

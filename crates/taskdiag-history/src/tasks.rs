@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use taskdiag_core::absent::Absent;
 use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::record::{self, attr, AbsentField, Header, Writer};
 use taskdiag_core::snapshot::Task;
@@ -77,6 +78,9 @@ parts! {
         ABSENT "absent",
     }
 }
+
+/// The records of all processes of a sample are shorter: those of 300,000 with all fields.
+const MOST_RECORD_BYTES: usize = 1 << 30;
 
 /// Members that are always 0, or made of others when they are read.
 fn is_recorded(part: &str, member: &str) -> bool {
@@ -230,13 +234,15 @@ impl Layout {
             let (part, columns) = (&PARTS[usize::from(index)], &self.parts[usize::from(index)]);
             if attribute.kind == attr::ABSENT {
                 absent.extend_from_slice(attribute.payload);
+            } else if attribute.kind == attr::ARGS && !texts.has_room_for(attribute.payload) {
+                absent.extend_from_slice(absent_field(Field::Cmdline, Absent::Truncated as u16).as_bytes());
             } else if row[ATTRIBUTES] >> index & 1 == 0 {
                 row[ATTRIBUTES] |= 1 << index;
                 if part.members.is_none() {
                     let before = before.map(|row| row[columns.text]);
                     row[columns.text] = texts.number_like(attribute.payload, before).into();
                 } else {
-                    columns.take(attribute.payload, row);
+                    columns.each(attribute.payload, |column, value| row[column] = value);
                 }
             }
             match attribute.kind {
@@ -263,16 +269,47 @@ impl Layout {
             row[column] = texts.number_like(&absent, before.map(|row| row[column])).into();
         }
     }
+
+    /// Makes the row of a task of which only some attributes were read: what it does not have is as
+    /// in the sample before. Returns whether something has changed; if not, there is no row.
+    pub(crate) fn update(&self, task: &Task<'_>, before: &Row, texts: &mut Interned, row: &mut Vec<u64>) -> bool {
+        row.clear();
+        let mut set = |column: usize, value: u64| {
+            if row.is_empty() && before[column] != value {
+                row.extend_from_slice(before);
+            }
+            if let Some(cell) = row.get_mut(column) {
+                *cell = value;
+            }
+        };
+        let mut attributes = before[ATTRIBUTES];
+        for attribute in task.attributes() {
+            let index = self.by_kind.get(usize::from(attribute.kind)).copied().flatten();
+            let Some(index) = index.filter(|_| attribute.kind != attr::ABSENT) else {
+                continue;
+            };
+            let columns = &self.parts[usize::from(index)];
+            attributes |= 1 << index;
+            if PARTS[usize::from(index)].members.is_none() {
+                let number = texts.number_like(attribute.payload, Some(before[columns.text]));
+                set(columns.text, number.into());
+            } else {
+                columns.each(attribute.payload, &mut set);
+            }
+        }
+        set(ATTRIBUTES, attributes);
+        !row.is_empty()
+    }
 }
 
 impl Columns {
-    /// Takes the numbers out of an attribute. What a shorter one does not have stays 0.
-    fn take(&self, payload: &[u8], row: &mut [u64]) {
+    /// Passes each number of an attribute with its column. A shorter one does not have all.
+    fn each(&self, payload: &[u8], mut set: impl FnMut(usize, u64)) {
         for number in &self.numbers {
             if let Some(bytes) = payload.get(number.offset..number.offset + number.bytes) {
                 let mut word = [0; 8];
                 word[..bytes.len()].copy_from_slice(bytes);
-                row[number.column] = u64::from_ne_bytes(word);
+                set(number.column, u64::from_ne_bytes(word));
             }
         }
     }
@@ -347,6 +384,7 @@ impl Reading {
             |flags, &(bit, flag)| if flag_bits & bit != 0 { flags | flag } else { flags },
         );
         let mut absent: Vec<AbsentField> = missing.iter().map(|field| absent_field(field, 2)).collect();
+        let mut bytes = records.len();
         let mut writer = Writer::new(records);
         let mut payload = Vec::new();
         for ((part, columns), bit) in PARTS.iter().zip(&self.layout.parts).zip(&self.bits) {
@@ -359,6 +397,10 @@ impl Reading {
                 if part.kind == attr::ABSENT {
                     self.read_absent(text, &mut absent);
                 } else {
+                    bytes += text.len();
+                    if bytes > MOST_RECORD_BYTES {
+                        return Err(Damage("the processes have longer texts than any that are recorded"));
+                    }
                     writer.put(part.kind, 0, text);
                 }
                 continue;

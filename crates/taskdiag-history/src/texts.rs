@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::varint::{self, Input};
-use crate::Damage;
+use crate::{Damage, MOST_BYTES};
 
 /// The texts of a segment that is being written.
 #[derive(Debug, Default)]
@@ -15,7 +15,15 @@ pub(crate) struct Interned {
     written: usize,
     /// Their bytes, all together.
     pub(crate) bytes: usize,
+    /// The bytes of those that are not written yet.
+    new_bytes: usize,
 }
+
+/// Command lines that a sample has at most, in bytes, and the longest: that of an execve(2) can have
+/// megabytes, and a process can write another one for each sample. Nobody may fill the disk that way, or
+/// make samples too large to be recorded.
+const MOST_ARGUMENT_BYTES: usize = 32 << 20;
+const LONGEST_ARGUMENTS: usize = 128 << 10;
 
 impl Interned {
     pub(crate) fn number(&mut self, text: &[u8]) -> u32 {
@@ -24,9 +32,16 @@ impl Interned {
         }
         let (text, number) = (Arc::<[u8]>::from(text), self.list.len() as u32);
         self.bytes += text.len();
+        self.new_bytes += text.len();
         self.list.push(text.clone());
         self.numbers.insert(text, number);
         number
+    }
+
+    /// Whether there is room for these arguments in the next sample.
+    pub(crate) fn has_room_for(&self, arguments: &[u8]) -> bool {
+        let is_short = arguments.len() <= LONGEST_ARGUMENTS;
+        is_short && self.new_bytes + arguments.len() <= MOST_ARGUMENT_BYTES || self.numbers.contains_key(arguments)
     }
 
     /// The number of a text that was probably `before`: an idle process's texts are compared, not
@@ -44,23 +59,36 @@ impl Interned {
         varint::number(out, new.len() as u64);
         new.iter().for_each(|text| varint::text(out, text));
         self.written = self.list.len();
+        self.new_bytes = 0;
     }
 }
 
 /// The texts of a segment that is being read.
 #[derive(Debug, Default)]
-pub(crate) struct Texts(Vec<Box<[u8]>>);
+pub(crate) struct Texts {
+    list: Vec<Box<[u8]>>,
+    bytes: usize,
+}
+
+/// More than a recorder puts into a segment: it begins another one long before.
+const MOST_TEXTS: usize = 1 << 24;
+const MOST_TEXT_BYTES: usize = MOST_BYTES + MOST_BYTES / 2;
 
 impl Texts {
     pub(crate) fn decode(&mut self, input: &mut Input<'_>) -> Result<(), Damage> {
         for _ in 0..input.count()? {
-            self.0.push(input.text()?.into());
+            let text = input.text()?;
+            self.bytes += text.len();
+            if self.list.len() >= MOST_TEXTS || self.bytes > MOST_TEXT_BYTES {
+                return Err(Damage("there are more texts than any recorder writes"));
+            }
+            self.list.push(text.into());
         }
         Ok(())
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<&[u8], Damage> {
-        let text = usize::try_from(number).ok().and_then(|number| self.0.get(number));
+        let text = usize::try_from(number).ok().and_then(|number| self.list.get(number));
         text.map(|text| &**text)
             .ok_or(Damage("a text is named that is not there"))
     }

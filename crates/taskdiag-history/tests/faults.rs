@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::io;
 
 use proptest::prelude::*;
+use taskdiag_core::absent::Absent;
 use taskdiag_core::field::{Field, Fields};
 use taskdiag_core::query::Query;
 use taskdiag_core::record::{attr, Base, Cpu, Header, Writer};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_history::decode::{Decoder, End};
 use taskdiag_history::directory::Keep;
+use taskdiag_history::encode::Sample;
 use taskdiag_history::events::Happened;
-use taskdiag_history::figures::{self, Figure, Figures};
+use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
 use taskdiag_history::store::{Listed, Space, Store};
@@ -134,6 +136,18 @@ fn fields() -> Fields {
 }
 
 fn snapshot(made: &[Made]) -> Snapshot {
+    snapshot_of(made, true)
+}
+
+/// The processes that ran or are new, and all processes without what changes only when they run.
+fn light(before: &[Made], made: &[Made]) -> (Snapshot, Snapshot) {
+    let used = |made: &Made| (made.0, made.1, made.2);
+    let is_idle = |made: &Made| before.iter().any(|before| used(before) == used(made));
+    let ran: Vec<Made> = made.iter().copied().filter(|made| !is_idle(made)).collect();
+    (snapshot(&ran), snapshot_of(made, false))
+}
+
+fn snapshot_of(made: &[Made], has_times: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     snapshot.clear(Query::processes().fields(fields()).fields_read());
     let (records, mut indexer) = Indexer::split(&mut snapshot);
@@ -148,7 +162,9 @@ fn snapshot(made: &[Made]) -> Snapshot {
         };
         let mut writer = Writer::new(records);
         writer.put(attr::BASE, 0, base.as_bytes());
-        writer.put(attr::CPU, 0, cpu.as_bytes());
+        if has_times {
+            writer.put(attr::CPU, 0, cpu.as_bytes());
+        }
         writer.put(attr::ARGS, 0, &[b'x', name, 0]);
         writer.finish(Header {
             pid: U32::new(pid),
@@ -212,11 +228,23 @@ fn record(all: &[Vec<Made>], fates: Vec<Fate>) -> (Faulty, Vec<bool>) {
     };
     let mut recorder = Recorder::new(store, about, Keep::Usual);
     let mut is_stopped = false;
+    let mut before = Vec::new();
     let mut recorded = Vec::new();
     for (index, made) in all.iter().enumerate() {
         let mut figures = Figures::new();
         figures::set(&mut figures, b"", b"index", Figure::Number(index as u64));
-        let notices = recorder.record(time(index), &snapshot(made), &figures, &Happened::default(), false);
+        let parts = [part(&figures, 1 + index as u64)];
+        let all = snapshot(made);
+        let light = (!recorder.needs_all(time(index), false)).then(|| light(&before, made));
+        let sample = Sample {
+            time: time(index),
+            tasks: light.as_ref().map_or(&all, |(ran, _)| ran),
+            others: light.as_ref().map(|(_, others)| others),
+            figures: &parts,
+            happened: &Happened::default(),
+        };
+        let notices = recorder.record(&sample, false);
+        before.clone_from(made);
         for notice in notices {
             match notice {
                 Notice::Stopped(_) => is_stopped = true,
@@ -338,19 +366,34 @@ fn torn_ends_are_told() {
     );
 }
 
+fn part(figures: &Figures, version: u64) -> Part<'_> {
+    Part { figures, version }
+}
+
+fn whole<'a>(time: Time, tasks: &'a Snapshot, figures: &'a [Part<'a>], happened: &'a Happened) -> Sample<'a> {
+    Sample {
+        time,
+        tasks,
+        others: None,
+        figures,
+        happened,
+    }
+}
+
 /// Check that the last part of a file system is left alone, that it is said once, and that recording
 /// goes on when there is room.
 #[test]
 fn the_last_part_is_left_to_others() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
-    let (tasks, figures, happened) = (snapshot(&[(1, 1, 1, 1)]), Figures::new(), Happened::default());
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
     let sample =
-        |recorder: &mut Recorder<Faulty>, index| recorder.record(time(index), &tasks, &figures, &happened, false);
+        |recorder: &mut Recorder<Faulty>, index| recorder.record(&whole(time(index), &tasks, &[], &happened), false);
     assert_eq!(sample(&mut recorder, 0), []);
     recorder.store().is_full = true;
     let before = recorder.bytes_written();
     assert!(matches!(&sample(&mut recorder, 1)[..], [Notice::Stopped(reason)] if reason.contains("5 %")));
     assert_eq!((sample(&mut recorder, 2), recorder.bytes_written()), (vec![], before));
+    assert!(recorder.needs_all(time(3), false));
     recorder.store().is_full = false;
     assert_eq!(sample(&mut recorder, 3), [Notice::GoesOn(2)]);
     assert!(recorder.bytes_written() > before);
@@ -361,13 +404,14 @@ fn the_last_part_is_left_to_others() {
 #[test]
 fn clocks_may_be_set() {
     let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
-    let (tasks, figures, happened) = (snapshot(&[(1, 1, 1, 1)]), Figures::new(), Happened::default());
-    recorder.record(time(0), &tasks, &figures, &happened, false);
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    recorder.record(&whole(time(0), &tasks, &[], &happened), false);
     let set = Time {
         wall_ns: time(0).wall_ns,
         ..time(1)
     };
-    let notices = recorder.record(set, &tasks, &figures, &happened, false);
+    assert!(recorder.needs_all(set, false) && !recorder.needs_all(time(1), false));
+    let notices = recorder.record(&whole(set, &tasks, &[], &happened), false);
     assert_eq!(notices, [Notice::ClockSet(-5_000_000_000)]);
     let full = recorder
         .store()
@@ -376,4 +420,92 @@ fn clocks_may_be_set() {
         .filter(|name| name.starts_with("full"))
         .count();
     assert_eq!(full, 2);
+}
+
+/// Check that command lines that are too long, or too many, are absent with that reason, and that no
+/// process can make a sample so large that it is not recorded.
+#[test]
+fn command_lines_have_bounds() {
+    const PROCESSES: u32 = 400;
+    let mut tasks = Snapshot::default();
+    tasks.clear(Query::processes().fields(fields()).fields_read());
+    let (records, mut indexer) = Indexer::split(&mut tasks);
+    for pid in 1..=PROCESSES {
+        let mut arguments = vec![b'x'; if pid == 1 { 200_000 } else { 100_000 }];
+        arguments[..4].copy_from_slice(&pid.to_ne_bytes());
+        let mut writer = Writer::new(records);
+        writer.put(attr::BASE, 0, Base::default().as_bytes());
+        writer.put(attr::ARGS, 0, &arguments);
+        writer.finish(Header {
+            pid: U32::new(pid),
+            tid: U32::new(pid),
+            start_ns: U64::new(10_000_000),
+            ..Header::default()
+        });
+    }
+    indexer.index(records, 0).expect("they are records");
+    let about = About {
+        fields: fields().iter().map(|field| field.name().to_owned()).collect(),
+        ..About::default()
+    };
+    let mut recorder = Recorder::new(Faulty::default(), about, Keep::Usual);
+    let happened = Happened::default();
+    assert_eq!(recorder.record(&whole(time(0), &tasks, &[], &happened), false), []);
+    let store = std::mem::take(recorder.store());
+    let mut decoder = Decoder::open(full(&store).to_vec()).unwrap().unwrap();
+    assert_eq!(decoder.advance(), Ok(None));
+    let mut read = Snapshot::default();
+    read.clear(Query::processes().fields(fields()).fields_read());
+    decoder.tasks_into(&Figures::new(), &mut read).expect("a sample");
+    let lines: Vec<_> = read
+        .tasks()
+        .map(|task| task.value(Field::Cmdline).map(|_| ()))
+        .collect();
+    assert_eq!(lines.len(), PROCESSES as usize);
+    let is_there = |line: &&Result<(), Absent>| line.is_ok();
+    let there = lines.iter().filter(is_there).count();
+    assert_eq!((lines[0], there), (Err(Absent::Truncated), (32 << 20) / 100_000));
+    assert!(lines.iter().all(|line| matches!(line, Ok(()) | Err(Absent::Truncated))));
+}
+
+/// Check that figures are as they are: those that changed, those that are gone, and those of which it is
+/// said that they have not changed.
+#[test]
+fn parts_of_figures_have_versions() {
+    let mut recorder = Recorder::new(Faulty::default(), About::default(), Keep::Usual);
+    let (tasks, happened) = (snapshot(&[(1, 1, 1, 1)]), Happened::default());
+    let figures = |made: &[(&str, u64)]| {
+        let mut figures = Figures::new();
+        for (key, number) in made {
+            figures::set(&mut figures, b"of", key.as_bytes(), Figure::Number(*number));
+        }
+        figures
+    };
+    let fast = [
+        figures(&[("b", 1)]),
+        figures(&[("b", 2)]),
+        figures(&[("d", 2)]),
+        figures(&[("b", 4)]),
+    ];
+    let slow = [
+        figures(&[("a", 7), ("c", 8)]),
+        figures(&[]),
+        figures(&[("c", 9), ("e", 1)]),
+    ];
+    let versions = [(0, 1), (0, 1), (1, 2), (2, 3)];
+    for (index, (fast, (slow_index, version))) in fast.iter().zip(versions).enumerate() {
+        let parts = [part(fast, 1 + index as u64), part(&slow[slow_index], version)];
+        assert_eq!(
+            recorder.record(&whole(time(index), &tasks, &parts, &happened), false),
+            []
+        );
+    }
+    let store = std::mem::take(recorder.store());
+    let mut decoder = Decoder::open(full(&store).to_vec()).unwrap().unwrap();
+    for (fast, (slow_index, _)) in fast.iter().zip(versions) {
+        assert_eq!(decoder.advance(), Ok(None));
+        let mut all = fast.clone();
+        all.extend(slow[slow_index].clone());
+        assert_eq!(decoder.figures(), Ok(all));
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taskdiag::{Handle, Snapshot};
-use taskdiag_history::figures::{self, Figure, Figures};
+use taskdiag_history::figures::{self, Figure, Figures, Part};
 
 /// The files that are read of each (cgroup-v2 of the kernel's documentation).
 const FILES: [&str; 8] = [
@@ -31,8 +31,8 @@ pub struct CgroupFigures {
 }
 
 impl CgroupFigures {
-    /// Adds the figures, which are read again when it is time.
-    pub fn add(&mut self, snapshot: &Snapshot, handle: &Handle, now_ns: u64, into: &mut Figures) {
+    /// The figures, which are read again when it is time.
+    pub fn part(&mut self, snapshot: &Snapshot, handle: &Handle, now_ns: u64) -> Part<'_> {
         if self
             .read_ns
             .is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= EVERY_NS)
@@ -40,7 +40,10 @@ impl CgroupFigures {
             self.read(snapshot, handle);
             self.read_ns = Some(now_ns);
         }
-        into.extend(self.figures.iter().map(|(key, figure)| (key.clone(), figure.clone())));
+        Part {
+            figures: &self.figures,
+            version: self.read_ns.unwrap_or(0),
+        }
     }
 
     fn read(&mut self, snapshot: &Snapshot, handle: &Handle) {

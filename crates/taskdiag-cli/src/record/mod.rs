@@ -16,8 +16,8 @@ use rustix::time::{clock_gettime, ClockId};
 use taskdiag::{Budget, Field, Fields, Group, Handle, Query, Snapshot};
 use taskdiag_core::field::with_made_of;
 use taskdiag_history::directory::Keep;
-use taskdiag_history::encode::add_answers;
-use taskdiag_history::figures::{self, Figure, Figures};
+use taskdiag_history::encode::{add_answers, Sample};
+use taskdiag_history::figures::{self, Figure, Figures, Part};
 use taskdiag_history::piece::Time;
 use taskdiag_history::recorder::{Notice, Recorder};
 use taskdiag_history::About;
@@ -155,11 +155,50 @@ fn query(args: &Args) -> Result<Query, Failure> {
     Ok(query.fields(fields))
 }
 
+/// The groups that have values of a process which others change, or the kernel does, while it does not
+/// run: a parent ends, memory is reclaimed, signals come, it is moved to another cgroup.
+const CHANGED_BY_OTHERS: [Group; 6] = [
+    Group::Base,
+    Group::Tty,
+    Group::Mem,
+    Group::Oom,
+    Group::Cgroup,
+    Group::Signals,
+];
+
+/// What is asked between samples that have everything: all of the processes that ran, and of the others
+/// what may change all the same.
+struct Light {
+    ran: Query,
+    all: Query,
+    others: Snapshot,
+}
+
+impl Light {
+    /// `None` unless BPF says which processes ran: others read all values to find that out.
+    fn new(query: &Query, handle: &mut Handle) -> Option<Light> {
+        let fields = query.fields_read();
+        let has_rollup = fields.iter().any(|field| field.group() == Group::Rollup);
+        let all = CHANGED_BY_OTHERS.into_iter().map(Fields::of_group);
+        let all: Fields = all.fold(Fields::NONE, |all, group| all | group);
+        let all: Fields = fields.iter().filter(|field| all.contains(*field)).collect();
+        let light = Light {
+            ran: query.clone().only_changed(),
+            all: Query::processes().fields(all | Field::StartNs),
+            others: Snapshot::default(),
+        };
+        (!has_rollup && handle.knows_changes(&light.ran)).then_some(light)
+    }
+}
+
 /// What is recorded, and where.
 struct Recording {
     recorder: Recorder<Disk>,
     handle: Handle,
     query: Query,
+    light: Option<Light>,
+    /// Who answered, and what was counted, in the last sample that had everything.
+    answers: Figures,
     names: Names,
     cgroups: CgroupFigures,
     tally: Option<Tally>,
@@ -174,6 +213,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let mut handle = args.from.handle_for_many();
     // Worth it for more than one sample. Where it can't be done, another source answers.
     let _ = handle.prepare(query.fields_read());
+    let light = Light::new(&query, &mut handle);
     let mut about = about(&args, &query);
     let tally = match Tally::open() {
         Ok(tally) => Some(tally),
@@ -189,6 +229,8 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         recorder: Recorder::new(disk, about, args.keep.unwrap_or(Keep::Usual)),
         handle,
         query,
+        light,
+        answers: Figures::new(),
         names: Names::default(),
         cgroups: CgroupFigures::default(),
         tally,
@@ -218,26 +260,58 @@ fn next(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
 
 impl Recording {
     fn sample(&mut self, is_last: bool) -> Result<Outcome, Failure> {
-        self.handle.query_into(&self.query, &mut self.snapshot)?;
-        let time = now();
-        self.names.learn(&self.snapshot, &mut self.handle);
+        let (time, is_light) = self.ask(is_last)?;
+        let others = self.light.as_ref().map(|light| &light.others).filter(|_| is_light);
+        // Those that ran may be in other cgroups, and others may have been moved.
+        for tasks in [Some(&self.snapshot), others].into_iter().flatten() {
+            self.names.learn(tasks, &mut self.handle);
+        }
         let mut figures = Figures::new();
-        self.names.add_to(&mut figures);
         machine::add(&mut figures);
-        add_answers(&self.snapshot, &mut figures);
+        figures.extend(self.answers.clone());
         if let Some(tally) = &self.tally {
             let source = Figure::Text(tally.source().to_string().into_bytes().into());
             figures::set(&mut figures, b"sources", b"events", source);
         }
-        self.cgroups
-            .add(&self.snapshot, &self.handle, time.boot_ns, &mut figures);
+        let all = others.unwrap_or(&self.snapshot);
+        let machine = Part {
+            figures: &figures,
+            version: time.boot_ns,
+        };
+        let of_cgroups = self.cgroups.part(all, &self.handle, time.boot_ns);
+        let parts = [machine, self.names.part(), of_cgroups];
         let happened = self.tally.as_mut().map(Tally::take).unwrap_or_default();
-        let notices = self.recorder.record(time, &self.snapshot, &figures, &happened, is_last);
+        let sample = Sample {
+            time,
+            tasks: &self.snapshot,
+            others,
+            figures: &parts,
+            happened: &happened,
+        };
+        let notices = self.recorder.record(&sample, is_last);
         let mut outcome = Outcome::Complete;
         for notice in notices {
             outcome = outcome.and(tell(&notice));
         }
         Ok(outcome)
+    }
+
+    /// Asks for a sample. Returns when that was, and whether it has all values only of those processes
+    /// that ran.
+    fn ask(&mut self, is_last: bool) -> Result<(Time, bool), Failure> {
+        if let Some(light) = self.light.as_mut().filter(|_| !self.recorder.needs_all(now(), is_last)) {
+            self.handle.query_into(&light.ran, &mut self.snapshot)?;
+            self.handle.query_into(&light.all, &mut light.others)?;
+            let time = now();
+            // It may have become time for everything.
+            if !self.recorder.needs_all(time, is_last) {
+                return Ok((time, true));
+            }
+        }
+        self.handle.query_into(&self.query, &mut self.snapshot)?;
+        self.answers.clear();
+        add_answers(&self.snapshot, &mut self.answers);
+        Ok((now(), false))
     }
 
     /// Waits for a moment of the monotonic clock, and counts events meanwhile. Returns whether it is time

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use taskdiag::{Field, Fields, Handle, Query, Snapshot, Task};
 use taskdiag_core::field::Group;
-use taskdiag_history::figures::{self, Figure, Figures};
+use taskdiag_history::figures::{self, Figure, Figures, Part};
 
 /// The names that are known so far.
 #[derive(Debug, Default)]
 pub struct Names {
     figures: Figures,
+    version: u64,
     users: HashSet<u32>,
     groups: HashSet<u32>,
     terminals: HashSet<u32>,
@@ -23,7 +24,10 @@ impl Names {
     /// Looks up what is new in a snapshot. A name that can't be found out now is tried again.
     pub fn learn(&mut self, snapshot: &Snapshot, handle: &mut Handle) {
         if self.figures.len() > MOST {
-            *self = Names::default();
+            *self = Names {
+                version: self.version + 1,
+                ..Names::default()
+            };
         }
         let new: Vec<u32> = snapshot
             .tasks()
@@ -43,8 +47,11 @@ impl Names {
     }
 
     /// All names.
-    pub fn add_to(&self, figures: &mut Figures) {
-        figures.extend(self.figures.iter().map(|(key, figure)| (key.clone(), figure.clone())));
+    pub fn part(&self) -> Part<'_> {
+        Part {
+            figures: &self.figures,
+            version: self.version,
+        }
     }
 
     fn knows(&self, task: &Task<'_>) -> bool {
@@ -83,6 +90,7 @@ impl Names {
     }
 
     fn set(&mut self, object: &str, key: &[u8], name: &[u8]) {
+        self.version += 1;
         figures::set(&mut self.figures, object.as_bytes(), key, Figure::Text(name.into()));
     }
 }

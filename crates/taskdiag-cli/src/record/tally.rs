@@ -109,11 +109,8 @@ fn add(event: &Event<'_>, cgroups: &mut Cgroups, happened: &mut Happened, born: 
             happened.left_out += 1;
         }
     }
-    let mut of = (unit(event, cgroups), event.comm().unwrap_or_default().to_vec());
-    if happened.sums.len() >= MOST_SUMS && !happened.sums.contains_key(&of) {
-        of = (Vec::new(), Vec::new());
-    }
-    happened.sums.entry(of).or_default().add(sum);
+    let of = (unit(event, cgroups), event.comm().unwrap_or_default().to_vec());
+    happened.add_sum(of, sum, MOST_SUMS);
 }
 
 /// The unit of an event's process, or its cgroup if that is of no unit. Empty if it could not be

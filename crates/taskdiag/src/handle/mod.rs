@@ -188,6 +188,16 @@ impl Handle {
         Ok(())
     }
 
+    /// Whether BPF answers a query about changed tasks and leaves out the others, of which other sources
+    /// have to read all to find that out. Loads what that takes.
+    #[doc(hidden)]
+    pub fn knows_changes(&mut self, query: &Query) -> bool {
+        let is_by_bpf = self
+            .prepared_plan(query)
+            .is_ok_and(|plan| plan.first().0 == SourceId::Bpf);
+        is_by_bpf && self.sources.bpf.knows_changes()
+    }
+
     /// Connects to the broker, even if the planner would not choose it.
     ///
     /// # Errors
