@@ -2,7 +2,7 @@
 
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use taskdiag::sockets::Owner;
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::{Absent, Kind, Known, Value};
 
 /// What a column's values are in memory.
 #[derive(Clone, Debug)]
@@ -239,6 +239,16 @@ impl Builder {
             (owners, _) => self.put_absent(owners.err().unwrap_or(Absent::Unsupported.as_str())),
         }
         self.len += 1;
+    }
+
+    /// Appends what a row has under a field: descriptors, if its values are such lists, or a value.
+    pub fn push_found(&mut self, descriptors: Option<Known<Option<&[Owner]>>>, value: Known<Option<Value<'_>>>) {
+        /// What such a row does not have.
+        const NONE: &str = "none";
+        match descriptors {
+            Some(list) => self.push_owners(list.map_err(Absent::as_str).and_then(|list| list.ok_or(NONE))),
+            None => self.push(value.map_err(Absent::as_str).and_then(|value| value.ok_or(NONE))),
+        }
     }
 
     /// Appends a value, or the reason why it is missing.

@@ -6,32 +6,17 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use taskdiag::maps::{
-    Broker, BuildId, Filter, Mapping, Mappings, Maps, Normalized, Normalizer, Outcome, Reason, Source, Wants,
+    Broker, BuildId, Filter, MapField, Mappings, Maps, Normalized, Normalizer, Outcome, Reason, Row, Source, Wants,
 };
-use taskdiag::{Absent, Kind, Known, Value};
+use taskdiag::{Kind, Known, Value};
 
 use crate::errors;
 use crate::fork;
 use crate::query;
-use crate::rows::{key, Cell, Key, Rows};
+use crate::rows::{key, keys, Cell, Key, Rows};
 use crate::table::{About, Table};
 
-const KEYS: [Key; 14] = [
-    key("pid", Kind::Id),
-    key("start", Kind::Address),
-    key("end", Kind::Address),
-    key("size_bytes", Kind::Bytes),
-    key("perms", Kind::Text),
-    key("offset_bytes", Kind::Bytes),
-    key("dev_major", Kind::Id),
-    key("dev_minor", Kind::Id),
-    key("inode", Kind::Id),
-    key("name", Kind::Text),
-    key("build_id", Kind::Text),
-    key("page_size_bytes", Kind::Bytes),
-    key("rss_bytes", Kind::Bytes),
-    key("dirty_bytes", Kind::Bytes),
-];
+const KEYS: [Key; MapField::ALL.len()] = keys!(MapField);
 
 const ADDRESS_KEYS: [Key; 5] = [
     key("addr", Kind::Address),
@@ -116,18 +101,17 @@ pub fn maps(
 ) -> PyResult<Table> {
     let pid = query::pid(pid)?;
     let from = From::new(source, socket, patience)?;
-    let mut wants = Wants::NAMES;
+    let mut wants = Wants::NAMES | Wants::PAGE_SIZES;
     wants.set(Wants::BUILD_IDS, build_ids);
     wants.set(Wants::USAGE, usage);
-    // The text that has the usage has page sizes too; asking for them would only rule it out.
-    wants.set(Wants::PAGE_SIZES, !usage);
     let mut filter = Filter::empty();
     filter.set(Filter::EXECUTABLE, executable);
     filter.set(Filter::FILE_BACKED, file_backed);
-    let mut chosen = vec![0, 1, 2, 4, 5, 6, 7, 8, 9];
-    chosen.extend(build_ids.then_some(10));
-    chosen.push(11);
-    chosen.extend(if usage { &[12, 13][..] } else { &[] });
+    let is_usual = |&index: &usize| match MapField::ALL[index] {
+        MapField::SizeBytes => false,
+        field => wants.contains(field.into()),
+    };
+    let chosen: Vec<usize> = (0..KEYS.len()).filter(is_usual).collect();
     let answer = fork::ask(py, || {
         let mappings = from.open(pid)?.list(filter, wants)?;
         Ok(list(&mappings, pid, &chosen, from.name(mappings.source())))
@@ -138,8 +122,8 @@ pub fn maps(
 fn list(mappings: &Mappings, pid: u32, chosen: &[usize], source: &'static str) -> Table {
     let mut rows = Rows::new(&KEYS, chosen);
     for mapping in mappings {
-        let (perms, build_id) = (mapping.perms.to_string(), written(mapping.build_id));
-        rows.push(|key| cell(pid, &mapping, &perms, &build_id, key));
+        let row = Row::new(pid, mapping);
+        rows.push_with(|column, index| column.push_found(None, row.value(MapField::ALL[index])));
     }
     let about = About {
         sources: vec![("maps", source)],
@@ -147,27 +131,6 @@ fn list(mappings: &Mappings, pid: u32, chosen: &[usize], source: &'static str) -
         missing: Vec::new(),
     };
     rows.finish(about)
-}
-
-fn cell<'a>(pid: u32, mapping: &Mapping<'a>, perms: &'a str, build_id: &'a str, key: usize) -> Cell<'a> {
-    let number = |number: u64| Ok(Value::Unsigned(number));
-    let known = |value: Known<u64>| value.map(Value::Unsigned).map_err(Absent::as_str);
-    match key {
-        0 => number(pid.into()),
-        1 => Ok(Value::Mask(mapping.start)),
-        2 => Ok(Value::Mask(mapping.end)),
-        3 => number(mapping.end - mapping.start),
-        4 => Ok(Value::Text(perms.as_bytes())),
-        5 => number(mapping.offset_bytes),
-        6 => number(mapping.device.major.into()),
-        7 => number(mapping.device.minor.into()),
-        8 => number(mapping.inode),
-        9 => mapping.name.map(Value::Text).map_err(Absent::as_str),
-        10 => build_id_cell(mapping.build_id, build_id),
-        11 => known(mapping.page_size_bytes),
-        12 => known(mapping.usage.map(|usage| usage.rss_bytes)),
-        _ => known(mapping.usage.map(|usage| usage.dirty_bytes)),
-    }
 }
 
 fn written(id: Known<Option<BuildId>>) -> String {

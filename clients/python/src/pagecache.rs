@@ -89,18 +89,9 @@ fn table(files: &[File], totals: &Totals, source: Source) -> Table {
             }
         });
     }
-    let counters = vec![
-        ("files", rows.len() as u64),
-        ("directories", totals.directories),
-        ("gone", totals.gone),
-        ("failed", totals.failed),
-        ("linked", totals.linked),
-        ("again", totals.again),
-        ("other_file_systems", totals.other_file_systems),
-    ];
     rows.finish(About {
         sources: vec![("pagecache", source.name())],
-        counters,
+        counters: totals.named().collect(),
         missing: Vec::new(),
     })
 }

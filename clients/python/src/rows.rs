@@ -35,6 +35,24 @@ pub const fn descriptors(name: &'static str) -> Key {
     }
 }
 
+/// The keys of rows whose fields the library has in a table; some of them are lists of descriptors.
+macro_rules! keys {
+    ($fields:ident $(: $($list:ident)|+)?) => {{
+        let mut keys = [$crate::rows::key("", $fields::ALL[0].kind()); $fields::ALL.len()];
+        let mut index = 0;
+        while index < keys.len() {
+            let field = $fields::ALL[index];
+            keys[index] = match field {
+                $($($fields::$list)|+ => $crate::rows::descriptors(field.name()),)?
+                _ => $crate::rows::key(field.name(), field.kind()),
+            };
+            index += 1;
+        }
+        keys
+    }};
+}
+pub(crate) use keys;
+
 impl Key {
     fn builder(self) -> Builder {
         if self.is_descriptors {

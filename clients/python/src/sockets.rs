@@ -4,28 +4,15 @@ use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
 use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Wants, Where};
-use taskdiag::{Absent, Query};
+use taskdiag::Query;
 
-use crate::column::Builder;
 use crate::errors;
 use crate::query;
-use crate::rows::{descriptors, key, Key, Rows};
+use crate::rows::{keys, Key, Rows};
 use crate::table::{About, Table};
 
 /// What rows can have, as the command's.
-pub const KEYS: [Key; SocketField::ALL.len()] = {
-    let mut keys = [key("", SocketField::ALL[0].kind()); SocketField::ALL.len()];
-    let mut index = 0;
-    while index < keys.len() {
-        let field = SocketField::ALL[index];
-        keys[index] = match field {
-            SocketField::Owners | SocketField::Peers => descriptors(field.name()),
-            _ => key(field.name(), field.kind()),
-        };
-        index += 1;
-    }
-    keys
-};
+pub const KEYS: [Key; SocketField::ALL.len()] = keys!(SocketField: Owners | Peers);
 
 /// The columns of a call that names none: all but other ends and what TCP knows of connections.
 pub fn usual(info: bool) -> Vec<usize> {
@@ -138,7 +125,10 @@ impl Asked {
         let mut rows = Rows::new(&KEYS, &self.chosen);
         let answer = state.handle.sockets(&state.snapshot, &self.request, |socket| {
             let row = Row::new(socket);
-            rows.push_with(|column, index| put(column, &row, SocketField::ALL[index]));
+            rows.push_with(|column, index| {
+                let field = SocketField::ALL[index];
+                column.push_found(row.descriptors(field), row.value(field));
+            });
             ControlFlow::Continue(())
         })?;
         let missing = if self.request.has_owners() {
@@ -150,38 +140,10 @@ impl Asked {
     }
 }
 
-/// Appends the value of a field to its column.
-fn put(column: &mut Builder, row: &Row<'_>, field: SocketField) {
-    /// What such a socket does not have.
-    const NONE: &str = "none";
-    match row.descriptors(field) {
-        Some(descriptors) => {
-            let descriptors = descriptors.map_err(Absent::as_str);
-            column.push_owners(descriptors.and_then(|descriptors| descriptors.ok_or(NONE)));
-        }
-        None => {
-            let value = row.value(field).map_err(Absent::as_str);
-            column.push(value.and_then(|value| value.ok_or(NONE)));
-        }
-    }
-}
-
 fn about(answer: &Answer, missing: Vec<u32>) -> About {
-    let counters = vec![
-        ("sockets", answer.sockets),
-        ("namespaces", answer.namespaces),
-        ("namespaces_denied", answer.namespaces_denied),
-        ("processes_hidden", answer.processes_hidden),
-        ("processes_denied", answer.processes_denied),
-        ("undecided", answer.undecided),
-        ("interrupted", answer.interrupted),
-        ("failed", answer.failed),
-        ("no_answer", answer.silent),
-        ("malformed", answer.malformed),
-    ];
     About {
         sources: answer.unsupported.iter().map(|&list| (list, "unsupported")).collect(),
-        counters,
+        counters: answer.named().collect(),
         missing,
     }
 }

@@ -19,8 +19,8 @@ SHARED = ("pss_", "uss_", "shared_", "private_", "swap_pss_")
 STEADY = [name for name in taskdiag.FIELDS if name not in (*AGES, *OTHERS) and not name.startswith(SHARED)]
 
 
-def command(what: str, *args: str) -> list[dict[str, Any]]:
-    """The rows of the command's JSON. The file is opened first: who it runs as may not see it."""
+def document(what: str, *args: str) -> dict[str, Any]:
+    """The command's JSON. The file is opened first: who it runs as may not see it."""
     executable = os.open(COMMAND, os.O_RDONLY)
     try:
         run = subprocess.run(
@@ -33,7 +33,13 @@ def command(what: str, *args: str) -> list[dict[str, Any]]:
     finally:
         os.close(executable)
     assert run.returncode in (0, 1), run
-    rows: list[dict[str, Any]] = json.loads(run.stdout)["rows"]
+    made: dict[str, Any] = json.loads(run.stdout)
+    return made
+
+
+def command(what: str, *args: str) -> list[dict[str, Any]]:
+    """The rows of the command's JSON."""
+    rows: list[dict[str, Any]] = document(what, *args)["rows"]
     return rows
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import taskdiag
 from conftest import IS_ROOT, NOBODY, SOURCES, Stopped, a_broker, in_child
-from test_command import command
+from test_command import command, document
 
 
 @pytest.mark.parametrize("source", ["auto", "procmap", "procfs", *(["bpf"] if IS_ROOT else [])])
@@ -136,6 +136,11 @@ def test_sockets() -> None:
                                ({"where": "port == 1"}, "port")]:  # fmt: skip
         with pytest.raises(taskdiag.InvalidInput, match=message):
             taskdiag.sockets(**arguments)  # type: ignore[arg-type]
+
+
+def test_counters_are_those_of_the_command(stopped: Stopped) -> None:
+    for what, table in (("files", taskdiag.files(pids=stopped.pid)), ("sockets", taskdiag.sockets(pids=stopped.pid))):
+        assert list(table.counters) == list(document(what, "-p", str(stopped.pid))["counters"])
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="the broker takes root")

@@ -59,6 +59,20 @@ bitflags! {
     }
 }
 
+impl Uses {
+    /// The use with this name, or all of them for `all`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none: the names that are known.
+    pub fn named(name: &str) -> Result<Uses, Vec<&'static str>> {
+        let found = Use::ALL.into_iter().find(|one| one.name() == name).map(Uses::from);
+        found
+            .or((name == "all").then(Uses::all))
+            .ok_or_else(|| Use::ALL.iter().map(|one| one.name()).chain(["all"]).collect())
+    }
+}
+
 impl From<Use> for Uses {
     fn from(one: Use) -> Uses {
         match one {
@@ -261,6 +275,32 @@ bitflags! {
     }
 }
 
+impl Kinds {
+    /// The kind with this name, such as `socket`, `anon` or `epoll`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none: the names that are known.
+    pub fn named(name: &str) -> Result<Kinds, Vec<&'static str>> {
+        let plain = [
+            Kind::File,
+            Kind::Dir,
+            Kind::Char,
+            Kind::Block,
+            Kind::Fifo,
+            Kind::Socket,
+            Kind::Link,
+        ];
+        let plain = plain.map(|kind| (kind.name(), Kinds::from(kind)));
+        let anon = AnonKind::ALL.map(|kind| (kind.name(), Kinds::from(kind)));
+        let known = plain.into_iter().chain([("anon", Kinds::ANON)]).chain(anon);
+        let found = known.clone().find(|(known, _)| *known == name);
+        found
+            .map(|(_, kinds)| kinds)
+            .ok_or_else(|| known.map(|(name, _)| name).collect())
+    }
+}
+
 impl From<Kind> for Kinds {
     fn from(kind: Kind) -> Kinds {
         match kind {
@@ -383,6 +423,18 @@ mod tests {
             assert_eq!(Kinds::ANON.contains(bit), kind.anon().is_some());
             all |= bit;
         }
+    }
+
+    /// Check that kinds and uses have names, and that an error has those that are known.
+    #[test]
+    fn kinds_and_uses_have_names() {
+        assert_eq!(Kinds::named("socket"), Ok(Kinds::SOCKET));
+        assert_eq!(Kinds::named("anon"), Ok(Kinds::ANON));
+        assert_eq!(Kinds::named("epoll"), Ok(Kinds::from(AnonKind::Epoll)));
+        assert!(Kinds::named("sock").is_err_and(|known| known.len() == 20 && known.contains(&"eventfd")));
+        assert_eq!(Uses::named("cwd"), Ok(Uses::CWD));
+        assert_eq!(Uses::named("all"), Ok(Uses::all()));
+        assert!(Uses::named("mem").is_err_and(|known| known.contains(&"map")));
     }
 
     /// Check the access modes, and that `O_PATH` comes before them.

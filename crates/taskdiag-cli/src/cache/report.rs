@@ -10,7 +10,7 @@ use taskdiag::Value;
 use super::row::{compare, Column, Entry, OwnedEntry, SortKey};
 use crate::choice::Chosen;
 use crate::listing::{Format, Machine};
-use crate::output::document::{counters, Document, Head};
+use crate::output::document::{counts, Document, Head};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{csv, json, people, text, Absences, Key as _, Output};
 
@@ -220,11 +220,7 @@ impl Report {
         }
         self.write_table()?;
         if let Some(Writer::Machine(_, document, ..)) = self.writer.take() {
-            let counted: Vec<_> = counted
-                .iter()
-                .map(|&(name, count)| (name, Value::Unsigned(count)))
-                .collect();
-            document.end(self.output.buffer(), |out| counters(out, &counted));
+            document.end(self.output.buffer(), |out| counts(out, counted.iter().copied()));
         }
         self.output.flush()
     }

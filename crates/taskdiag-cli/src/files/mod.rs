@@ -7,7 +7,7 @@ mod sums;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{AnonKind, Filter, Kinds, PathMatch, Request, Uses, Wants};
+use taskdiag::files::{FileField, Filter, Kinds, PathMatch, Request, Uses, Wants};
 use taskdiag::{Field, Fields, Query, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
@@ -107,36 +107,12 @@ pub struct OutputOptions {
 
 /// Parses the name of a kind.
 fn kind(name: &str) -> Result<Kinds, String> {
-    const KINDS: [(&str, Kinds); 8] = [
-        ("file", Kinds::FILE),
-        ("dir", Kinds::DIR),
-        ("char", Kinds::CHAR),
-        ("block", Kinds::BLOCK),
-        ("fifo", Kinds::FIFO),
-        ("socket", Kinds::SOCKET),
-        ("link", Kinds::LINK),
-        ("anon", Kinds::ANON),
-    ];
-    let plain = KINDS.iter().find(|(known, _)| *known == name).map(|(_, kinds)| *kinds);
-    let anon = AnonKind::ALL.into_iter().find(|kind| kind.name() == name);
-    plain.or(anon.map(Kinds::from)).ok_or_else(|| {
-        let known = KINDS.iter().map(|(known, _)| *known);
-        let known: Vec<&str> = known.chain(AnonKind::ALL.iter().map(|kind| kind.name())).collect();
-        format!("known are {}", known.join(", "))
-    })
+    Kinds::named(name).map_err(|known| format!("known are {}", known.join(", ")))
 }
 
 /// Parses the name of a use.
 fn uses(name: &str) -> Result<Uses, String> {
-    if name == "all" {
-        return Ok(Uses::all());
-    }
-    let all = taskdiag::files::Use::ALL;
-    let found = all.into_iter().find(|one| one.name() == name);
-    found.map(Uses::from).ok_or_else(|| {
-        let known: Vec<&str> = all.iter().map(|one| one.name()).chain(["all"]).collect();
-        format!("known are {}", known.join(", "))
-    })
+    Uses::named(name).map_err(|known| format!("known are {}", known.join(", ")))
 }
 
 /// What is shown.
@@ -245,25 +221,11 @@ fn usual_columns(deleted: bool) -> Vec<Column> {
 
 /// The keys for programs without `-o`.
 fn usual_keys(deleted: bool) -> Vec<usize> {
-    let mut keys = row::USUAL_KEYS.to_vec();
-    if deleted {
-        let size = keys.iter().position(|&key| key == row::SIZE).unwrap_or(0);
-        keys.insert(size + 1, row::ALLOCATED);
-    }
-    keys
-}
-
-/// What has to be read for a key.
-fn wants_of(key: usize) -> Wants {
-    match key {
-        row::NAME => Wants::NAMES,
-        row::ACCESS | row::OPEN_FLAGS | row::OFFSET | row::MNT_ID => Wants::FLAGS,
-        row::DETAIL => Wants::DETAIL,
-        row::PEERS => Wants::PEERS,
-        row::ALLOCATED => Wants::SPACE,
-        row::PID | row::COMM | row::USE | row::FD | row::USER => Wants::empty(),
-        _ => Wants::STAT,
-    }
+    let mut usual = Request::default().wants;
+    usual.set(Wants::SPACE, deleted);
+    let is_usual = |&field: &&FileField| usual.contains(Wants::from(*field)) && *field != FileField::User;
+    let keys = FileField::ALL.iter().filter(is_usual);
+    keys.map(|&field| field as usize).collect()
 }
 
 impl Shown {
@@ -305,9 +267,8 @@ impl Shown {
             Shown::Sums(by, _) => fields | by.grouping().fields.iter().copied().collect::<Fields>(),
             Shown::Files { .. } => {
                 let keys = self.keys(format);
-                let of_process = [(row::COMM, Field::Comm), (row::USER, Field::User)];
-                let read = of_process.into_iter().filter(|(key, _)| keys.contains(key));
-                fields | read.map(|(_, field)| field).collect::<Fields>()
+                let of_tasks = |&key: &usize| FileField::ALL[key].of_tasks();
+                fields | keys.iter().filter_map(of_tasks).collect::<Fields>()
             }
         }
     }
@@ -325,7 +286,8 @@ impl Args {
     fn request(&self, shown: &Shown) -> Result<(Request, Outcome), Failure> {
         let format = self.output.formats.format();
         let mut request = Request::default();
-        request.wants = shown.keys(format).into_iter().map(wants_of).collect();
+        let fields = shown.keys(format).into_iter().map(|key| FileField::ALL[key]);
+        request.wants = fields.map(Wants::from).collect();
         if matches!(shown, Shown::Sums(By::Path, _)) {
             request.wants |= Wants::NAMES;
         }
@@ -389,27 +351,19 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
 
-    /// Check that kinds and uses have names, and that an unknown one is an error that has them.
+    /// Check which keys are shown without `-o`, and that each is a column.
     #[test]
-    fn kinds_and_uses_have_names() {
-        assert_eq!(kind("socket"), Ok(Kinds::SOCKET));
-        assert_eq!(kind("anon"), Ok(Kinds::ANON));
-        assert_eq!(kind("epoll"), Ok(Kinds::from(AnonKind::Epoll)));
-        assert!(kind("sock").is_err_and(|error| error.contains("socket") && error.contains("eventfd")));
-        assert_eq!(uses("cwd"), Ok(Uses::CWD));
-        assert_eq!(uses("all"), Ok(Uses::all()));
-        assert!(uses("mem").is_err_and(|error| error.contains("map")));
-    }
-
-    /// Check that only what is shown is read.
-    #[test]
-    fn only_what_is_shown_is_read() {
-        let wants = |keys: &[usize]| keys.iter().copied().map(wants_of).collect::<Wants>();
-        assert_eq!(wants(&[row::PID, row::FD, row::COMM, row::USE]), Wants::empty());
-        assert_eq!(wants(&[row::NAME, row::ACCESS]), Wants::NAMES | Wants::FLAGS);
-        assert_eq!(wants(&row::USUAL_KEYS), Wants::NAMES | Wants::FLAGS | Wants::STAT);
-        assert_eq!(wants(&[row::DETAIL]), Wants::DETAIL);
-        assert_eq!(wants(&[row::PID, row::PEERS]), Wants::PEERS);
+    fn usual_keys_are_what_is_cheap() {
+        let keys = usual_keys(false);
+        let without = [
+            FileField::AllocatedBytes,
+            FileField::Detail,
+            FileField::User,
+            FileField::Peers,
+        ];
+        assert_eq!(keys.len(), KEYS.len() - without.len());
+        assert!(without.iter().all(|&field| !keys.contains(&(field as usize))));
+        assert_eq!(usual_keys(true).len(), keys.len() + 1);
         for (key, known) in KEYS.iter().enumerate() {
             assert_eq!(Column::of(key).keys(), [key], "{}", known.name);
         }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use taskdiag::files::{Answer, OpenFile, Request};
-use taskdiag::{Absent, Handle, Value};
+use taskdiag::{Absent, Handle};
 
 use super::row::{self, Cells, Kept, KEYS};
 use super::sums::{By, Sum, Sums};
@@ -154,7 +154,7 @@ impl<'a> Report<'a> {
         let total = self.args.deleted.then(|| self.total.cells());
         let total: Total<'_> = total.as_ref().map(|cells| (&Sum::KEYS[..], &cells[..]));
         output.finish_with(|out| {
-            document::counters(out, &counters(&answer));
+            document::counts(out, answer.named());
             write_total(out, total);
         })?;
         Ok(answer)
@@ -195,7 +195,7 @@ impl<'a> Report<'a> {
                 }
                 let total = self.total.cells();
                 rows.finish_with(|out| {
-                    document::counters(out, &counters(&answer));
+                    document::counts(out, answer.named());
                     write_total(out, Some((&Sum::KEYS, &total)));
                 })?;
             }
@@ -309,21 +309,4 @@ impl<'a> Report<'a> {
         }
         outcome
     }
-}
-
-/// What was counted.
-fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 10] {
-    [
-        ("files", answer.files),
-        ("denied", answer.denied),
-        ("maps_denied", answer.maps_denied),
-        ("gone", answer.gone),
-        ("changed", answer.changed),
-        ("undecided", answer.undecided),
-        ("malformed", answer.malformed),
-        ("deferred", answer.deferred),
-        ("no_answer", answer.silent.len() as u64),
-        ("longest_run_ns", answer.longest_run_ns),
-    ]
-    .map(|(name, count)| (name, Value::Unsigned(count)))
 }

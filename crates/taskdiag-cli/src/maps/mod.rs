@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::builder::ArgPredicate;
 use clap::Args as ClapArgs;
-use taskdiag::maps::{Broker, Filter, Machine, Mapping, Mappings, Maps, Source, Wants};
+use taskdiag::maps::{Broker, Filter, Machine, Mapping, Mappings, Maps, Row, Source, Wants};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 
 use crate::choice::{Chosen, SortBy};
@@ -20,7 +20,7 @@ use crate::quantity;
 use crate::selection::Selection;
 use crate::source::{parser, BrokerOptions, Choices, Patience};
 pub use row::{build_id_cell, KEYS};
-use row::{write_machine, write_table, Row};
+use row::{write_machine, write_table};
 pub use sums::{by_file, FileSum};
 
 /// The options that select processes.
@@ -480,7 +480,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         write(&args, &source, &request, &answers, rows.take(limit))?;
     } else {
         let mut rows: Vec<Row<'_>> = rows.collect();
-        rows.sort_by(|a, b| named::compare(&request.sort, a, b, |row, key| row.cell(key)));
+        rows.sort_by(|a, b| named::compare(&request.sort, a, b, row::found));
         write(&args, &source, &request, &answers, rows.into_iter().take(limit))?;
     }
     answers.report_missing();

@@ -150,6 +150,13 @@ pub fn counters(out: &mut Vec<u8>, counters: &[(&str, Value<'_>)]) {
     });
 }
 
+/// Appends the counters of a document that are numbers.
+pub fn counts<'k>(out: &mut Vec<u8>, counted: impl IntoIterator<Item = (&'k str, u64)>) {
+    let value = |(name, count)| (name, Value::Unsigned(count));
+    let counted: Vec<_> = counted.into_iter().map(value).collect();
+    counters(out, &counted);
+}
+
 /// One of several samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {

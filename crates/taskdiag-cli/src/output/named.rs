@@ -89,6 +89,21 @@ pub const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> RowKe
     RowKey { name, kind, meaning }
 }
 
+/// The keys of rows whose fields the library has in a table.
+macro_rules! keys_of {
+    ($fields:ident) => {{
+        let mut keys = [$crate::output::named::key("", $fields::ALL[0].kind(), ""); $fields::ALL.len()];
+        let mut index = 0;
+        while index < keys.len() {
+            let field = $fields::ALL[index];
+            keys[index] = $crate::output::named::key(field.name(), field.kind(), field.meaning());
+            index += 1;
+        }
+        keys
+    }};
+}
+pub(crate) use keys_of;
+
 /// The keys, by their indices, that `-o` options name.
 pub fn chosen(lists: &[String], keys: &[RowKey]) -> Result<Chosen<usize>, Failure> {
     Chosen::parse(lists, |name| match name {

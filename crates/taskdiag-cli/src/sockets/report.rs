@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField, Wants};
-use taskdiag::{Handle, Value};
+use taskdiag::Handle;
 
 use super::row::{self, KEYS};
 use super::sums::{By, Name, Sum, Sums};
@@ -157,7 +157,7 @@ impl<'a> Report<'a> {
             },
             |cells| output.written_row(&cells.text),
         )?;
-        output.finish_with(|out| document::counters(out, &counters(&answer)))?;
+        output.finish_with(|out| document::counts(out, answer.named()))?;
         Ok(answer)
     }
 
@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
                 }
                 let total = total.cells();
                 rows.finish_with(|out| {
-                    document::counters(out, &counters(&answer));
+                    document::counts(out, answer.named());
                     write_total(out, Some((&Sum::KEYS, &total)));
                 })?;
             }
@@ -309,22 +309,4 @@ impl<'a> Report<'a> {
         }
         outcome
     }
-}
-
-/// What was counted.
-fn counters(answer: &Answer) -> [(&'static str, Value<'static>); 11] {
-    [
-        ("sockets", answer.sockets),
-        ("namespaces", answer.namespaces),
-        ("namespaces_denied", answer.namespaces_denied),
-        ("processes_hidden", answer.processes_hidden),
-        ("processes_denied", answer.processes_denied),
-        ("undecided", answer.undecided),
-        ("interrupted", answer.interrupted),
-        ("failed", answer.failed),
-        ("no_answer", answer.silent),
-        ("malformed", answer.malformed),
-        ("unsupported", answer.unsupported.len() as u64),
-    ]
-    .map(|(name, count)| (name, Value::Unsigned(count)))
 }

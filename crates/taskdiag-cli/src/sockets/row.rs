@@ -3,23 +3,14 @@
 use std::io::Write as _;
 
 use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField, State};
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::{Absent, Value};
 
 use crate::output::descriptors::{Item, Shown};
-use crate::output::named::{key, Cell, Kept, RowKey};
+use crate::output::named::{keys_of, Cell, Kept, RowKey};
 use crate::output::{people, text};
 
 /// What rows have: [`SocketField::ALL`].
-pub const KEYS: [RowKey; SocketField::ALL.len()] = {
-    let mut keys = [key("", Kind::Id, ""); SocketField::ALL.len()];
-    let mut index = 0;
-    while index < keys.len() {
-        let field = SocketField::ALL[index];
-        keys[index] = key(field.name(), field.kind(), field.meaning());
-        index += 1;
-    }
-    keys
-};
+pub const KEYS: [RowKey; SocketField::ALL.len()] = keys_of!(SocketField);
 
 /// The value of a row that has no such value.
 const NONE: &str = "none";

@@ -9,6 +9,7 @@ mod files;
 mod group;
 mod kind;
 mod near;
+mod rows;
 mod set;
 mod table;
 

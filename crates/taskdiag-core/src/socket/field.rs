@@ -5,48 +5,11 @@ use std::fmt::{self, Write as _};
 
 use super::{Owner, Queues, Socket, TcpInfo};
 use crate::absent::{Absent, Known};
-use crate::field::{near, Kind, UnknownField};
+use crate::field::{near, UnknownField};
 use crate::value::Value;
 
-macro_rules! fields {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $kind:ident $meaning:literal;)*) => {
-        /// A field of sockets: a key of a row.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum SocketField {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        /// Every field, in the order of the table, those of owners at the end.
-        const ALL: &[SocketField] = &[$(SocketField::$variant,)*];
-
-        impl SocketField {
-            /// The name: the key in JSON, the heading in CSV, the name for `-o`, `--sort` and
-            /// `--where`.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(SocketField::$variant => $name,)*
-                }
-            }
-
-            /// What its values are.
-            pub const fn kind(self) -> Kind {
-                match self {
-                    $(SocketField::$variant => Kind::$kind,)*
-                }
-            }
-
-            /// What it means.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(SocketField::$variant => $meaning,)*
-                }
-            }
-        }
-    };
-}
-
-fields! {
+crate::row_fields! {
+    SocketField: "A field of sockets: a key of a row.";
     Family "family" Text "The family of its addresses: inet, inet6, unix, netlink, packet, vsock.";
     Type "type" Text "stream, dgram, raw, seqpacket, packet (obsolete), other.";
     Protocol "protocol" Text "The protocol by its name, such as tcp, udp, icmp, or route of netlink, or by its number.";
@@ -96,24 +59,18 @@ fields! {
 
 impl SocketField {
     /// All fields of rows. Filters also have those of an owner.
-    pub const ALL: &'static [SocketField] = ALL.split_at(ALL.len() - 3).0;
+    pub const ALL: &'static [SocketField] = SocketField::EVERY.split_at(SocketField::EVERY.len() - 3).0;
 
     /// The field of a filter with this name.
     #[doc(hidden)]
     pub fn of_filter(name: &str) -> Result<SocketField, UnknownField> {
         // Owners are compared by what they have.
         let is_list = |field: &SocketField| matches!(field, SocketField::Owners | SocketField::Peers);
-        let fields = || ALL.iter().copied().filter(|field| !is_list(field));
+        let fields = || SocketField::EVERY.iter().copied().filter(|field| !is_list(field));
         fields().find(|field| field.name() == name).ok_or_else(|| UnknownField {
             name: name.to_owned(),
             near: near(name, fields().map(SocketField::name)),
         })
-    }
-}
-
-impl fmt::Display for SocketField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -298,11 +255,12 @@ mod tests {
     /// Check that names are unique, and which fields are of owners.
     #[test]
     fn fields_have_names() {
-        for (index, field) in ALL.iter().enumerate() {
-            assert!(ALL[..index].iter().all(|other| other.name() != field.name()), "{field}");
+        let all = SocketField::EVERY;
+        for (index, field) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| other.name() != field.name()), "{field}");
             assert!(!field.meaning().is_empty());
         }
-        let of_owner = &ALL[SocketField::ALL.len()..];
+        let of_owner = &all[SocketField::ALL.len()..];
         assert_eq!(of_owner, [SocketField::Pid, SocketField::Comm, SocketField::Fd]);
         assert_eq!(SocketField::ALL.last(), Some(&SocketField::Owners));
     }

@@ -31,9 +31,11 @@
 //! Threads that do not share the descriptors of their process (unshare(2), `CLONE_FILES`) are not
 //! looked at.
 
+mod answer;
 mod batch;
 mod bpf;
 mod broker;
+mod field;
 mod mapping;
 mod path;
 mod plan;
@@ -67,6 +69,8 @@ use crate::Handle;
 use batch::Batch;
 use plan::{plan, Facts};
 
+pub use answer::Answer;
+pub use field::{FileField, Row};
 pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
 pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Kinds, Use, Uses};
@@ -337,55 +341,6 @@ impl fmt::Debug for OpenFile<'_> {
             .field("detail", &self.detail.map(|detail| detail.map(text)))
             .field("peers", &self.peers)
             .finish()
-    }
-}
-
-/// Who answered about files, how many there were, and what is missing.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Answer {
-    /// Who answered.
-    pub source: SourceId,
-    /// How many files were passed on.
-    pub files: u64,
-    /// How many processes the caller may not see the files of.
-    pub denied: u64,
-    /// How many processes the caller may not see the mapped files of, but all others.
-    pub maps_denied: u64,
-    /// How many processes ended before or while their files were read.
-    pub gone: u64,
-    /// How many descriptors led to one file after the other while they were read, so that no
-    /// answer fitted together. They are left out.
-    pub changed: u64,
-    /// How many files are left out because a value that decides about the filter is not known.
-    pub undecided: u64,
-    /// How many answers of the kernel made no sense. Anything but 0 is a defect.
-    pub malformed: u64,
-    /// How many processes BPF could not answer about exactly. procfs was asked about some of their
-    /// files.
-    pub deferred: u64,
-    /// How long the longest run of the BPF program took, in nanoseconds. RCU waits for a run to end.
-    pub longest_run_ns: u64,
-    /// Processes of which something did not come within the patience, ascending: their mapped
-    /// files, or the sizes and kinds of some files.
-    pub silent: Vec<u32>,
-}
-
-impl Answer {
-    fn new(source: SourceId) -> Answer {
-        Answer {
-            source,
-            files: 0,
-            denied: 0,
-            maps_denied: 0,
-            gone: 0,
-            changed: 0,
-            undecided: 0,
-            malformed: 0,
-            deferred: 0,
-            longest_run_ns: 0,
-            silent: Vec::new(),
-        }
     }
 }
 

@@ -2,11 +2,11 @@
 //! process. What was not asked for is left out.
 
 use serde::ser::{Serialize, Serializer};
-use taskdiag_core::absent::{Absent, Known};
-use taskdiag_core::serialize::{row, Cell};
+use taskdiag_core::absent::Absent;
+use taskdiag_core::serialize::row;
 use taskdiag_core::value::Value;
 
-use super::{OpenFile, Owner};
+use super::{FileField, OpenFile, Owner};
 
 /// A value of a row.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,58 +26,21 @@ impl Serialize for Shown<'_> {
 
 impl Serialize for OpenFile<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let cells: [Cell<'_>; 17] = [
-            ("use", Ok(word(self.used_as.name()))),
-            ("fd", of_descriptor(Ok(self.fd), Value::from)),
-            ("kind", known(self.kind, |kind| word(kind.name()))),
-            (
-                "anon_kind",
-                of_descriptor(self.kind.map(|kind| kind.anon()), |kind| word(kind.name())),
-            ),
-            ("access", of_descriptor(self.access(), |access| word(access.name()))),
-            (
-                "open_flags",
-                of_descriptor(self.open_flags, |flags| Value::Mask(flags.into())),
-            ),
-            ("offset_bytes", of_descriptor(self.offset_bytes, Value::Signed)),
-            ("size_bytes", known(self.size_bytes, Value::from)),
-            ("allocated_bytes", known(self.allocated_bytes, Value::from)),
-            ("dev_major", known(self.device, |device| device.major.into())),
-            ("dev_minor", known(self.device, |device| device.minor.into())),
-            ("inode", known(self.inode, Value::from)),
-            ("nlink", known(self.nlink, Value::from)),
-            ("deleted", known(self.is_deleted(), Value::from)),
-            ("mnt_id", known(self.mnt_id, Value::from)),
-            ("name", known(self.name, Value::Text)),
-            ("detail", of_descriptor(self.detail, Value::Text)),
-        ];
-        let peers = match self.peers {
-            Ok(peers) => peers.map(Shown::Descriptors).ok_or("none"),
-            Err(reason) => Err(reason.as_str()),
+        let cell = |&field: &FileField| {
+            let found = match field {
+                field if field.of_tasks().is_some() => return None,
+                FileField::Peers => self.peers.map(|peers| peers.map(Shown::Descriptors)),
+                field => self.value(field).map(|value| value.map(Shown::Plain)),
+            };
+            match found {
+                Err(Absent::NotAsked) => None,
+                found => Some((
+                    field.name(),
+                    found.map_err(Absent::as_str).and_then(|found| found.ok_or("none")),
+                )),
+            }
         };
-        let cells = cells.iter().map(|(name, value)| (*name, value.map(Shown::Plain)));
-        let cells = cells.chain([("peers", peers)]);
-        row(
-            serializer,
-            cells.filter(|(_, value)| *value != Err(Absent::NotAsked.as_str())),
-        )
-    }
-}
-
-fn word(word: &'static str) -> Value<'static> {
-    Value::Text(word.as_bytes())
-}
-
-fn known<'a, T>(value: Known<T>, make: impl Fn(T) -> Value<'a>) -> Result<Value<'a>, &'static str> {
-    value.map(make).map_err(Absent::as_str)
-}
-
-/// A value that only descriptors, or objects of the kernel, have.
-fn of_descriptor<'a, T>(value: Known<Option<T>>, make: impl Fn(T) -> Value<'a>) -> Result<Value<'a>, &'static str> {
-    match value {
-        Ok(Some(value)) => Ok(make(value)),
-        Ok(None) => Err("none"),
-        Err(reason) => Err(reason.as_str()),
+        row(serializer, FileField::ALL.iter().filter_map(cell))
     }
 }
 

@@ -30,6 +30,7 @@ mod batch;
 mod bpf;
 mod build_id;
 mod elf;
+mod field;
 mod list;
 mod machine;
 mod normalize;
@@ -62,6 +63,7 @@ use opener::Opener;
 use space::{Asked, Space};
 
 pub use elf::BuildId;
+pub use field::{MapField, Row};
 pub use list::{Iter, Mappings};
 pub use machine::{Machine, MachineMappings};
 pub use normalize::{normalize, MappedFile, Normalized, Normalizer, Outcome, Reason};

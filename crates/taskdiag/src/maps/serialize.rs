@@ -2,11 +2,10 @@
 //! for is left out.
 
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
-use taskdiag_core::absent::{Absent, Known};
-use taskdiag_core::serialize::{row, Cell};
-use taskdiag_core::value::Value;
+use taskdiag_core::absent::Absent;
+use taskdiag_core::serialize::row;
 
-use super::{BuildId, Mapping, Mappings};
+use super::{BuildId, MapField, Mapping, Mappings, Row};
 
 impl Serialize for BuildId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -41,31 +40,17 @@ impl Serialize for Mappings {
 }
 
 fn serialize<S: Serializer>(serializer: S, pid: Option<u32>, mapping: &Mapping<'_>) -> Result<S::Ok, S::Error> {
-    let number = |number: Known<u64>| number.map(Value::Unsigned).map_err(Absent::as_str);
-    let perms = mapping.perms.to_string();
-    let id = mapping.build_id.ok().flatten().map(|id| id.to_string());
-    let build_id = match (mapping.build_id, &id) {
-        (Err(reason), _) => Err(reason.as_str()),
-        (Ok(_), Some(id)) => Ok(Value::Text(id.as_bytes())),
-        (Ok(_), None) => Err("none"),
+    let mapped = Row::new(pid.unwrap_or(0), *mapping);
+    let cell = |&field: &MapField| match (field, mapped.value(field)) {
+        (MapField::Pid, _) if pid.is_none() => None,
+        // The addresses say it, and the command shows it on request.
+        (MapField::SizeBytes, _) | (_, Err(Absent::NotAsked)) => None,
+        (field, found) => Some((
+            field.name(),
+            found.map_err(Absent::as_str).and_then(|found| found.ok_or("none")),
+        )),
     };
-    let cells: [Cell<'_>; 13] = [
-        ("pid", pid.map(Value::from).ok_or(Absent::NotAsked.as_str())),
-        ("start", Ok(Value::Mask(mapping.start))),
-        ("end", Ok(Value::Mask(mapping.end))),
-        ("perms", Ok(Value::Text(perms.as_bytes()))),
-        ("offset_bytes", Ok(mapping.offset_bytes.into())),
-        ("dev_major", Ok(mapping.device.major.into())),
-        ("dev_minor", Ok(mapping.device.minor.into())),
-        ("inode", Ok(mapping.inode.into())),
-        ("name", mapping.name.map(Value::Text).map_err(Absent::as_str)),
-        ("build_id", build_id),
-        ("page_size_bytes", number(mapping.page_size_bytes)),
-        ("rss_bytes", number(mapping.usage.map(|usage| usage.rss_bytes))),
-        ("dirty_bytes", number(mapping.usage.map(|usage| usage.dirty_bytes))),
-    ];
-    let is_asked = |(_, value): &Cell<'_>| *value != Err(Absent::NotAsked.as_str());
-    row(serializer, cells.iter().copied().filter(is_asked))
+    row(serializer, MapField::ALL.iter().filter_map(cell))
 }
 
 #[cfg(test)]

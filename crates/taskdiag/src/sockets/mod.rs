@@ -193,6 +193,26 @@ pub struct Answer {
     pub unsupported: Vec<&'static str>,
 }
 
+impl Answer {
+    /// The counters with their names, in the order of a report.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = [
+            ("sockets", self.sockets),
+            ("namespaces", self.namespaces),
+            ("namespaces_denied", self.namespaces_denied),
+            ("processes_hidden", self.processes_hidden),
+            ("processes_denied", self.processes_denied),
+            ("undecided", self.undecided),
+            ("interrupted", self.interrupted),
+            ("failed", self.failed),
+            ("no_answer", self.silent),
+            ("malformed", self.malformed),
+            ("unsupported", self.unsupported.len() as u64),
+        ];
+        named.into_iter()
+    }
+}
+
 /// How often namespaces are looked for, as long as some are found to which nothing leads when they
 /// are to be entered.
 const ROUNDS: usize = 4;

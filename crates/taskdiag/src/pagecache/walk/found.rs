@@ -139,6 +139,23 @@ pub struct Totals {
     pub other_file_systems: u64,
 }
 
+impl Totals {
+    /// The counters with their names, in the order of a report.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = [
+            ("files", self.sum.files),
+            ("directories", self.directories),
+            ("denied", self.sum.denied),
+            ("gone", self.gone),
+            ("failed", self.failed),
+            ("linked", self.linked),
+            ("again", self.again),
+            ("other_file_systems", self.other_file_systems),
+        ];
+        named.into_iter()
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Totals) {
         self.sum += other.sum;

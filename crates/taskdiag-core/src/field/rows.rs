@@ -1,0 +1,46 @@
+//! The macro for tables of the fields of rows that are not tasks: sockets, open files, mappings.
+
+/// Makes an enum of fields, in the order of the table: `Name: "What they are."; Variant "name" Kind
+/// "Meaning."; …`. `EVERY` has all of them, for the `ALL` of the type.
+#[macro_export]
+macro_rules! row_fields {
+    ($fields:ident: $doc:literal; $($variant:ident $name:literal $kind:ident $meaning:literal;)*) => {
+        #[doc = $doc]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $fields {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl $fields {
+            const EVERY: &'static [$fields] = &[$($fields::$variant,)*];
+
+            /// The name: the key in JSON, the heading in CSV, the name in options and filters.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($fields::$variant => $name,)*
+                }
+            }
+
+            /// What its values are.
+            pub const fn kind(self) -> $crate::field::Kind {
+                match self {
+                    $($fields::$variant => $crate::field::Kind::$kind,)*
+                }
+            }
+
+            /// What it means.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $($fields::$variant => $meaning,)*
+                }
+            }
+        }
+
+        impl ::std::fmt::Display for $fields {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}

@@ -1,0 +1,166 @@
+//! The table of the fields of open files: names, kinds and meanings, and how each is read.
+
+use taskdiag_core::absent::{Absent, Known};
+use taskdiag_core::field::Field;
+use taskdiag_core::snapshot::Task;
+use taskdiag_core::value::Value;
+
+use super::{OpenFile, Owner, Wants};
+
+taskdiag_core::row_fields! {
+    FileField: "A field of open files: a key of a row.";
+    Pid "pid" Id "The process.";
+    Comm "comm" Text "The name of the process.";
+    Use "use" Text "What it has the file for: fd, cwd, root, exe, map.";
+    Fd "fd" Id "The number of the descriptor.";
+    Kind "kind" Text "What the file is: file, dir, char, block, fifo, socket, link, anon.";
+    AnonKind "anon_kind" Text "What it is if it is anon: eventfd, epoll, timerfd, signalfd, inotify, pidfd, bpf, io_uring, userfaultfd, perf, dmabuf, other.";
+    Access "access" Text "What the descriptor was opened for: r, w, rw, path (O_PATH), ioctl (mode 3).";
+    OpenFlags "open_flags" Mask "The flags of open(2), with O_CLOEXEC if the descriptor is closed on execve(2).";
+    OffsetBytes "offset_bytes" Signed "Where the next read or write begins.";
+    SizeBytes "size_bytes" Bytes "The length of the file.";
+    AllocatedBytes "allocated_bytes" Bytes "What the file occupies.";
+    DevMajor "dev_major" Id "Major number of the device that the file is on, as stat(2) has it.";
+    DevMinor "dev_minor" Id "Minor number of that device.";
+    Inode "inode" Id "Inode number, as stat(2) has it.";
+    Nlink "nlink" Count "How many names the file has.";
+    Deleted "deleted" Flag "Whether it has no name: it was deleted, or never had one.";
+    MntId "mnt_id" Id "The mount that it was opened on, as in /proc/PID/mountinfo.";
+    Name "name" Text "What readlink(2) says of /proc/PID/fd/FD: a path, with \" (deleted)\" if it is gone, or the kernel's word.";
+    Detail "detail" Text "The lines of /proc/PID/fdinfo/FD that not all files have.";
+    User "user" Text "The effective user of the process, by name.";
+    Peers "peers" Texts "The descriptors at the other end of a pipe or a socket: pid, comm and fd of each.";
+}
+
+impl FileField {
+    /// All fields.
+    pub const ALL: &'static [FileField] = FileField::EVERY;
+
+    /// The field of the process that it is, if it is one. The query of the processes has to ask for
+    /// it.
+    pub fn of_tasks(self) -> Option<Field> {
+        match self {
+            FileField::Pid => Some(Field::Pid),
+            FileField::Comm => Some(Field::Comm),
+            FileField::User => Some(Field::User),
+            _ => None,
+        }
+    }
+}
+
+/// What has to be read for the value of a field.
+impl From<FileField> for Wants {
+    fn from(field: FileField) -> Wants {
+        match field {
+            FileField::Name => Wants::NAMES,
+            FileField::Access | FileField::OpenFlags | FileField::OffsetBytes | FileField::MntId => Wants::FLAGS,
+            FileField::Detail => Wants::DETAIL,
+            FileField::Peers => Wants::PEERS,
+            FileField::AllocatedBytes => Wants::SPACE,
+            FileField::Pid | FileField::Comm | FileField::Use | FileField::Fd | FileField::User => Wants::empty(),
+            _ => Wants::STAT,
+        }
+    }
+}
+
+/// A file of a process as a row: its values under their fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    task: Task<'a>,
+    file: OpenFile<'a>,
+}
+
+impl<'a> Row<'a> {
+    /// A file of a process as a row.
+    pub fn new(task: &Task<'a>, file: &OpenFile<'a>) -> Row<'a> {
+        Row {
+            task: *task,
+            file: *file,
+        }
+    }
+
+    /// The value of a field. `Ok(None)` if such a file has no such value: it is no descriptor, or no
+    /// object of the kernel. Lists of descriptors are [`Absent::Unsupported`] here:
+    /// [`Row::descriptors`] has them.
+    pub fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
+        match field.of_tasks() {
+            Some(field) => self.task.value(field).map(Some),
+            None => self.file.value(field),
+        }
+    }
+
+    /// The descriptors under a field, if its values are such lists.
+    pub fn descriptors(&self, field: FileField) -> Option<Known<Option<&'a [Owner]>>> {
+        (field == FileField::Peers).then_some(self.file.peers)
+    }
+}
+
+impl<'a> OpenFile<'a> {
+    /// The value of a field that is not the process's.
+    pub(super) fn value(&self, field: FileField) -> Known<Option<Value<'a>>> {
+        let word = |word: &'static str| Value::Text(word.as_bytes());
+        match field {
+            FileField::Use => Ok(Some(word(self.used_as.name()))),
+            FileField::Fd => Ok(self.fd.map(Value::from)),
+            FileField::Kind => Ok(Some(word(self.kind?.name()))),
+            FileField::AnonKind => Ok(self.kind?.anon().map(|kind| word(kind.name()))),
+            FileField::Access => Ok(self.access()?.map(|access| word(access.name()))),
+            FileField::OpenFlags => Ok(self.open_flags?.map(|flags| Value::Mask(flags.into()))),
+            FileField::OffsetBytes => Ok(self.offset_bytes?.map(Value::Signed)),
+            FileField::SizeBytes => Ok(Some(self.size_bytes?.into())),
+            FileField::AllocatedBytes => Ok(Some(self.allocated_bytes?.into())),
+            FileField::DevMajor => Ok(Some(self.device?.major.into())),
+            FileField::DevMinor => Ok(Some(self.device?.minor.into())),
+            FileField::Inode => Ok(Some(self.inode?.into())),
+            FileField::Nlink => Ok(Some(self.nlink?.into())),
+            FileField::Deleted => Ok(Some(self.is_deleted()?.into())),
+            FileField::MntId => Ok(Some(self.mnt_id?.into())),
+            FileField::Name => Ok(Some(Value::Text(self.name?))),
+            FileField::Detail => Ok(self.detail?.map(Value::Text)),
+            FileField::Pid | FileField::Comm | FileField::User | FileField::Peers => Err(Absent::Unsupported),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::file;
+    use super::*;
+
+    /// Check that names are unique, and that a field of processes has the same name there.
+    #[test]
+    fn fields_have_names() {
+        for (index, field) in FileField::ALL.iter().enumerate() {
+            assert_eq!(*field as usize, index);
+            let before = &FileField::ALL[..index];
+            assert!(before.iter().all(|other| other.name() != field.name()), "{field}");
+            assert!(field.of_tasks().is_none_or(|of| of.name() == field.name()));
+        }
+    }
+
+    /// Check that values are read only for fields that have them, and that all of them are there.
+    #[test]
+    fn values_are_read_for_their_fields() {
+        let wants = |fields: &[FileField]| fields.iter().copied().map(Wants::from).collect::<Wants>();
+        assert_eq!(
+            wants(&[FileField::Pid, FileField::Fd, FileField::Use, FileField::User]),
+            Wants::empty()
+        );
+        assert_eq!(
+            wants(&[FileField::Name, FileField::Access]),
+            Wants::NAMES | Wants::FLAGS
+        );
+        assert_eq!(wants(FileField::ALL), Wants::all());
+        for &field in FileField::ALL {
+            if field.of_tasks().is_some() || field == FileField::Peers {
+                continue;
+            }
+            let bare = file().only(Wants::empty()).value(field);
+            let is_read = !Wants::from(field).is_empty();
+            assert_eq!(bare == Err(Absent::NotAsked), is_read, "{field}");
+        }
+        assert_eq!(file().value(FileField::AnonKind), Ok(None));
+        assert_eq!(file().value(FileField::OpenFlags), Ok(Some(Value::Mask(0o100_001))));
+        assert_eq!(file().value(FileField::Deleted), Ok(Some(Value::Flag(false))));
+    }
+}

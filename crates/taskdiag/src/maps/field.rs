@@ -1,0 +1,124 @@
+//! The table of the fields of mappings: names, kinds and meanings, and how each is read.
+
+use taskdiag_core::absent::Known;
+use taskdiag_core::value::Value;
+
+use super::{Mapping, Wants};
+
+taskdiag_core::row_fields! {
+    MapField: "A field of mappings: a key of a row.";
+    Pid "pid" Id "The process.";
+    Start "start" Address "The first address.";
+    End "end" Address "The first address behind it.";
+    SizeBytes "size_bytes" Bytes "Its length.";
+    Perms "perms" Text "Permissions as /proc/PID/maps has them: r, w, x, and p (private) or s (shared).";
+    OffsetBytes "offset_bytes" Bytes "Where it begins in its file.";
+    DevMajor "dev_major" Id "Major number of the device of its file; 0 without a file.";
+    DevMinor "dev_minor" Id "Minor number of that device.";
+    Inode "inode" Id "Inode number of its file; 0 without a file.";
+    Name "name" Text "The kernel's own text: a path, with \" (deleted)\" if it is gone, or a word in brackets.";
+    BuildId "build_id" Text "Build id of its file, in hexadecimal.";
+    PageSizeBytes "page_size_bytes" Bytes "Size of its pages.";
+    RssBytes "rss_bytes" Bytes "What of it is in memory.";
+    DirtyBytes "dirty_bytes" Bytes "What of that is dirty.";
+}
+
+impl MapField {
+    /// All fields.
+    pub const ALL: &'static [MapField] = MapField::EVERY;
+}
+
+/// What has to be read for the value of a field.
+impl From<MapField> for Wants {
+    fn from(field: MapField) -> Wants {
+        match field {
+            MapField::Name => Wants::NAMES,
+            MapField::BuildId => Wants::BUILD_IDS,
+            MapField::PageSizeBytes => Wants::PAGE_SIZES,
+            MapField::RssBytes | MapField::DirtyBytes => Wants::USAGE,
+            _ => Wants::empty(),
+        }
+    }
+}
+
+/// A mapping of a process as a row: its values under their fields.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    pid: u32,
+    mapping: Mapping<'a>,
+    perms: String,
+    build_id: String,
+}
+
+impl<'a> Row<'a> {
+    /// A mapping of a process as a row.
+    pub fn new(pid: u32, mapping: Mapping<'a>) -> Row<'a> {
+        let id = mapping.build_id.ok().flatten();
+        Row {
+            pid,
+            perms: mapping.perms.to_string(),
+            build_id: id.map(|id| id.to_string()).unwrap_or_default(),
+            mapping,
+        }
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Mapping<'a> {
+        &self.mapping
+    }
+
+    /// The value of a field. `Ok(None)` if such a mapping has no such value: its file has no build id.
+    pub fn value(&self, field: MapField) -> Known<Option<Value<'_>>> {
+        let mapping = &self.mapping;
+        match field {
+            MapField::BuildId => Ok(mapping.build_id?.map(|_| Value::Text(self.build_id.as_bytes()))),
+            MapField::Name => Ok(Some(Value::Text(mapping.name?))),
+            MapField::PageSizeBytes => Ok(Some(mapping.page_size_bytes?.into())),
+            MapField::RssBytes => Ok(Some(mapping.usage?.rss_bytes.into())),
+            MapField::DirtyBytes => Ok(Some(mapping.usage?.dirty_bytes.into())),
+            MapField::Pid => Ok(Some(self.pid.into())),
+            MapField::Start => Ok(Some(Value::Mask(mapping.start))),
+            MapField::End => Ok(Some(Value::Mask(mapping.end))),
+            MapField::SizeBytes => Ok(Some((mapping.end - mapping.start).into())),
+            MapField::Perms => Ok(Some(Value::Text(self.perms.as_bytes()))),
+            MapField::OffsetBytes => Ok(Some(mapping.offset_bytes.into())),
+            MapField::DevMajor => Ok(Some(mapping.device.major.into())),
+            MapField::DevMinor => Ok(Some(mapping.device.minor.into())),
+            MapField::Inode => Ok(Some(mapping.inode.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_core::absent::Absent;
+
+    use super::super::tests::mapping;
+    use super::*;
+
+    /// Check that names are unique, and that only what a field needs is read for it.
+    #[test]
+    fn fields_have_names_and_needs() {
+        let row = Row::new(
+            7,
+            Mapping {
+                name: Err(Absent::NotAsked),
+                page_size_bytes: Err(Absent::NotAsked),
+                ..mapping(0x1000, 0x3000, b"")
+            },
+        );
+        for (index, field) in MapField::ALL.iter().enumerate() {
+            let before = &MapField::ALL[..index];
+            assert_eq!(*field as usize, index);
+            assert!(before.iter().all(|other| other.name() != field.name()), "{field}");
+            let is_read = Wants::from(*field) != Wants::empty();
+            assert_eq!(row.value(*field) == Err(Absent::NotAsked), is_read, "{field}");
+        }
+        assert_eq!(
+            MapField::ALL.iter().copied().map(Wants::from).collect::<Wants>(),
+            Wants::all()
+        );
+        assert_eq!(row.value(MapField::SizeBytes), Ok(Some(Value::Unsigned(0x2000))));
+        assert_eq!(row.value(MapField::Perms), Ok(Some(Value::Text(b"r--p"))));
+    }
+}
