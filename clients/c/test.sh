@@ -83,7 +83,7 @@ conformance() {
     exec {input}>&-
 }
 
-tests=(tests/main.c tests/values.c tests/input.c tests/process.c)
+tests=(tests/main.c tests/values.c tests/tables.c tests/input.c tests/process.c)
 case $part in
 conformance)
     conformance
@@ -107,7 +107,7 @@ make sanitized "${tests[@]}" -- -fsanitize=address,undefined -fno-sanitize-recov
 c++ -std=c++17 "${strict[@]}" "${flags[@]}" -o "$work/header" tests/header.cpp -ldl
 echo '#include <taskdiag.h>' >"$work/alone.c"
 cc -std=c11 "${strict[@]}" "${flags[@]}" -fsyntax-only "$work/alone.c"
-for example in ps port; do
+for example in ps port holds wait; do
     make "$example" "examples/$example.c"
 done
 
@@ -120,6 +120,20 @@ quietly "$work/test" --soak 300
 
 "$work/ps" >"$work/log"
 grep --quiet " $work/ps" "$work/log"
+"$work/holds" "$work/log" >"$work/log" 2>/dev/null
+grep --quiet --extended-regexp "^ *[0-9]+ holds fd 1 w $work/log\$" "$work/log"
+# Events take BPF or the proc connector. The name of the program is in no event but ours.
+if [ "$(id -u)" -eq 0 ]; then
+    cp "$(type -P true)" "$work/td-c-example"
+    timeout 30 "$work/wait" td-c-example >"$work/log" &
+    waiting=$!
+    while kill -0 "$waiting" 2>/dev/null; do
+        "$work/td-c-example"
+        sleep 0.1
+    done
+    wait "$waiting"
+    grep --quiet --extended-regexp "^td-c-example: pid [0-9]+, started by $$, user 0\$" "$work/log"
+fi
 quietly ./abi.sh
 LIBRARY=$installed/lib/libtaskdiag.so.0 quietly ./abi.sh
 conformance

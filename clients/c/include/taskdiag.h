@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * taskdiag.h - asks a Linux kernel about processes, threads and sockets.
+ * taskdiag.h - asks a Linux kernel about processes, threads, sockets, open files, mappings and the
+ * page cache, and tells what starts and ends.
  *
  *	td_handle *handle = td_handle_new();
  *	td_table *table = NULL;
@@ -18,23 +19,23 @@
  * MISSING VALUES. A value that cannot be read is not 0. td_absent_of() has the reason, and whoever
  * reads a number says what stands for one that is missing.
  *
- * POINTERS. Objects (handles, queries, tables, errors) are made and freed by this library alone.
- * Every function takes NULL for one, does nothing then, and returns an error where it can. An object
- * that was freed must not be used. Texts given to the library end with a NUL. Texts that come from
- * it are a pointer and a length, unless it says "const char *", and may hold any bytes: processes
+ * POINTERS. Objects (handles, queries, tables, events, errors) are made and freed by this library
+ * alone. Every function takes NULL for one, does nothing then, and returns an error where it can. An
+ * object that was freed must not be used. Texts given to the library end with a NUL. Texts that come
+ * from it are a pointer and a length, unless it says "const char *", and may hold any bytes: processes
  * choose their names. What comes out of a table is valid until the table is freed or used for
  * another answer, whatever happens to the handle.
  *
  * THREADS. A handle may be shared: one thread at a time asks, the others wait. For answers at the
  * same time take several handles. A table may be read by any number of threads while none changes or
- * frees it. A query may be used by several threads while none changes it. Free an object when no
- * other thread uses it. The library starts threads of its own for reads that processes can hold up,
- * with all signals blocked, and stays in memory after dlclose(3).
+ * frees it. A query may be used by several threads while none changes it. One thread at a time takes
+ * events. Free an object when no other thread uses it. The library starts threads of its own for
+ * reads that processes can hold up, with all signals blocked, and stays in memory after dlclose(3).
  *
  * FORK. A child of fork(2) may use the handles, tables and queries of its parent. It does not share
- * BPF programs or connections with it: a handle begins afresh. If another thread of the parent was
- * asking at the moment of fork(2), then the child gets TD_FORKED from every question. Descriptors are
- * closed by execve(2).
+ * BPF programs or connections with it: a handle begins afresh. Events are the parent's alone:
+ * td_events_next() is TD_FORKED in a child. If another thread of the parent was asking at the moment of
+ * fork(2), then the child gets TD_FORKED from every question. Descriptors are closed by execve(2).
  *
  * SIGNALS. No handler is installed and none is needed: a broker that has gone is an error, not
  * SIGPIPE. Call no function of this library from a signal handler.
@@ -54,6 +55,7 @@ extern "C" {
 #endif
 
 typedef struct td_error td_error;
+typedef struct td_events td_events;
 typedef struct td_handle td_handle;
 typedef struct td_query td_query;
 typedef struct td_table td_table;
@@ -77,7 +79,7 @@ typedef enum td_code {
 	TD_INVALID_INPUT = 7,
 	/* A system call failed for another reason. */
 	TD_SYSTEM = 8,
-	/* Another thread was asking when this process was forked. */
+	/* Another thread was asking when this process was forked, or the events are the parent's. */
 	TD_FORKED = 9,
 	/* A defect of this library. */
 	TD_INTERNAL = 10
@@ -87,7 +89,15 @@ typedef enum td_code {
 typedef enum td_scope {
 	TD_PROCESSES = 1,
 	TD_THREADS = 2,
-	TD_SOCKETS = 3
+	TD_SOCKETS = 3,
+	/* What processes have open: descriptors, directories, programs, mapped files. */
+	TD_FILES = 4,
+	/* The mappings of a process. */
+	TD_MAPS = 5,
+	/* The page cache of files. */
+	TD_CACHE = 6,
+	/* Processes that start, execute programs and end. */
+	TD_EVENTS = 7
 } td_scope;
 
 /* What the values of a field are in memory. */
@@ -160,13 +170,15 @@ typedef enum td_absent {
 	TD_ABSENT_OVER_BUDGET = 7,
 	/* The process did not let itself be read within patience: it held a lock that reading takes. */
 	TD_ABSENT_NO_ANSWER = 8,
-	/* Such a row has no such value: a UNIX socket has no port. */
+	/* Such a row has no such value: a UNIX socket has no port, a working directory no descriptor. */
 	TD_ABSENT_NONE = 100
 } td_absent;
 
-/* The fields: of processes and threads (docs/fields.md), and of sockets. */
+/* The fields. */
 typedef enum td_field {
 	TD_FIELD_NONE = 0,
+
+	/* Fields of processes and threads: docs/fields.md. */
 	/* Process id: the thread-group id. */
 	TD_FIELD_PID = 1,
 	/* Thread id. In an answer about processes, the process id. */
@@ -513,6 +525,8 @@ typedef enum td_field {
 	TD_FIELD_CONTAINER_RUNTIME = 159,
 	/* UID of the Kubernetes pod that it is in, by its cgroup. Empty if it is in none. */
 	TD_FIELD_POD_UID = 160,
+
+	/* Fields of sockets: docs/sockets.md. */
 	/* The family of its addresses: inet, inet6, unix, netlink, packet, vsock. */
 	TD_SOCKET_FAMILY = 4096,
 	/* stream, dgram, raw, seqpacket, packet (obsolete), other. */
@@ -605,7 +619,149 @@ typedef enum td_field {
 	/* The descriptors that processes have of it: comms. */
 	TD_SOCKET_OWNER_COMMS = 4140,
 	/* The descriptors that processes have of it: fds. */
-	TD_SOCKET_OWNER_FDS = 4141
+	TD_SOCKET_OWNER_FDS = 4141,
+
+	/* Fields of open files: docs/files.md. */
+	/* The process. */
+	TD_FILE_PID = 8192,
+	/* The name of the process. */
+	TD_FILE_COMM = 8193,
+	/* What it has the file for: fd, cwd, root, exe, map. */
+	TD_FILE_USE = 8194,
+	/* The number of the descriptor. */
+	TD_FILE_FD = 8195,
+	/* What the file is: file, dir, char, block, fifo, socket, link, anon. */
+	TD_FILE_KIND = 8196,
+	/* What it is if it is anon: eventfd, epoll, timerfd, signalfd, inotify, pidfd, bpf, io_uring,
+	 * userfaultfd, perf, dmabuf, other. */
+	TD_FILE_ANON_KIND = 8197,
+	/* What the descriptor was opened for: r, w, rw, path (O_PATH), ioctl (mode 3). */
+	TD_FILE_ACCESS = 8198,
+	/* The flags of open(2), with O_CLOEXEC if the descriptor is closed on execve(2). */
+	TD_FILE_OPEN_FLAGS = 8199,
+	/* Where the next read or write begins. */
+	TD_FILE_OFFSET_BYTES = 8200,
+	/* The length of the file. */
+	TD_FILE_SIZE_BYTES = 8201,
+	/* What the file occupies. */
+	TD_FILE_ALLOCATED_BYTES = 8202,
+	/* Major number of the device that the file is on, as stat(2) has it. */
+	TD_FILE_DEV_MAJOR = 8203,
+	/* Minor number of that device. */
+	TD_FILE_DEV_MINOR = 8204,
+	/* Inode number, as stat(2) has it. */
+	TD_FILE_INODE = 8205,
+	/* How many names the file has. */
+	TD_FILE_NLINK = 8206,
+	/* Whether it has no name: it was deleted, or never had one. */
+	TD_FILE_DELETED = 8207,
+	/* The mount that it was opened on, as in /proc/PID/mountinfo. */
+	TD_FILE_MNT_ID = 8208,
+	/* What readlink(2) says of /proc/PID/fd/FD: a path, with " (deleted)" if it is gone, or the
+	 * kernel's word. */
+	TD_FILE_NAME = 8209,
+	/* The lines of /proc/PID/fdinfo/FD that not all files have. */
+	TD_FILE_DETAIL = 8210,
+	/* The effective user of the process, by name. */
+	TD_FILE_USER = 8211,
+	/* The descriptors at the other end of a pipe or a socket: pids. */
+	TD_FILE_PEER_PIDS = 8212,
+	/* The descriptors at the other end of a pipe or a socket: comms. */
+	TD_FILE_PEER_COMMS = 8213,
+	/* The descriptors at the other end of a pipe or a socket: fds. */
+	TD_FILE_PEER_FDS = 8214,
+
+	/* Fields of mappings: docs/maps.md. */
+	/* The process. */
+	TD_MAP_PID = 12288,
+	/* The first address. */
+	TD_MAP_START = 12289,
+	/* The first address behind it. */
+	TD_MAP_END = 12290,
+	/* Its length. */
+	TD_MAP_SIZE_BYTES = 12291,
+	/* Permissions as /proc/PID/maps has them: r, w, x, and p (private) or s (shared). */
+	TD_MAP_PERMS = 12292,
+	/* Where it begins in its file. */
+	TD_MAP_OFFSET_BYTES = 12293,
+	/* Major number of the device of its file; 0 without a file. */
+	TD_MAP_DEV_MAJOR = 12294,
+	/* Minor number of that device. */
+	TD_MAP_DEV_MINOR = 12295,
+	/* Inode number of its file; 0 without a file. */
+	TD_MAP_INODE = 12296,
+	/* The kernel's own text: a path, with " (deleted)" if it is gone, or a word in brackets. */
+	TD_MAP_NAME = 12297,
+	/* Build id of its file, in hexadecimal. */
+	TD_MAP_BUILD_ID = 12298,
+	/* Size of its pages. */
+	TD_MAP_PAGE_SIZE_BYTES = 12299,
+	/* What of it is in memory. */
+	TD_MAP_RSS_BYTES = 12300,
+	/* What of that is dirty. */
+	TD_MAP_DIRTY_BYTES = 12301,
+
+	/* Fields of the page cache of files: docs/pagecache.md. */
+	/* The path, beginning with the one asked about. */
+	TD_CACHE_PATH = 16384,
+	/* The size of the file. */
+	TD_CACHE_SIZE_BYTES = 16385,
+	/* What of it is in the cache, in whole pages. */
+	TD_CACHE_CACHED_BYTES = 16386,
+	/* What of that was changed and not written to disk. Always 0 on tmpfs, which has no disk. */
+	TD_CACHE_DIRTY_BYTES = 16387,
+	/* What of it is being written to disk. */
+	TD_CACHE_WRITEBACK_BYTES = 16388,
+	/* What was in the cache, and was evicted because memory was short. */
+	TD_CACHE_EVICTED_BYTES = 16389,
+	/* What of that was evicted so recently that memory is too short for it. */
+	TD_CACHE_RECENTLY_EVICTED_BYTES = 16390,
+
+	/* Fields of events: docs/events.md. */
+	/* What happened: fork, exec or exit. */
+	TD_EVENT_EVENT = 20480,
+	/* When it happened, since boot. */
+	TD_EVENT_TIME_NS = 20481,
+	/* Process id: the thread-group id. */
+	TD_EVENT_PID = 20482,
+	/* Thread id; in an event about a process, the process id. */
+	TD_EVENT_TID = 20483,
+	/* Whether it is about one thread, not about the process. */
+	TD_EVENT_THREAD = 20484,
+	/* Process id of the parent; 0 if the parent is not in the reader's pid namespace. */
+	TD_EVENT_PPID = 20485,
+	/* When the process, or the thread, started, since boot. */
+	TD_EVENT_START_NS = 20486,
+	/* Real user id. */
+	TD_EVENT_UID = 20487,
+	/* Effective user id. */
+	TD_EVENT_EUID = 20488,
+	/* Name of the executable or thread: at most 15 bytes, of any value. For an exec: the new name. */
+	TD_EVENT_COMM = 20489,
+	/* Whether it is a kernel thread. */
+	TD_EVENT_KERNEL_THREAD = 20490,
+	/* Id of its cgroup in the unified (version 2) hierarchy. */
+	TD_EVENT_CGROUP_ID = 20491,
+	/* For a fork: the process that called it. It is also the parent, unless it called clone(2)
+	 * with CLONE_PARENT. */
+	TD_EVENT_CALLER_PID = 20492,
+	/* For a fork: the thread that called it. */
+	TD_EVENT_CALLER_TID = 20493,
+	/* For an exec: the file name that was passed to execve(2), for a script the script's. Any
+	 * bytes. */
+	TD_EVENT_FILENAME = 20494,
+	/* For an exit: the exit code, unless a signal killed the process. */
+	TD_EVENT_EXIT_CODE = 20495,
+	/* For an exit: the signal that killed the process, if one did. */
+	TD_EVENT_TERM_SIGNAL = 20496,
+	/* For an exit by a signal: whether the kernel wrote a core file. */
+	TD_EVENT_CORE_DUMPED = 20497,
+	/* For an exit: the time that this thread (for a process, its leader) spent on a processor. The
+	 * time since the kernel last updated the value, at most a clock tick, is missing. */
+	TD_EVENT_RUNTIME_NS = 20498,
+	/* For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2),
+	 * including that from before exec. */
+	TD_EVENT_PEAK_RSS_BYTES = 20499
 } td_field;
 /* Made by clients/generate.py from the field table: end */
 
@@ -698,15 +854,33 @@ void td_query_free(td_query *query);
 td_code td_query_fields(td_query *query, const char *names, td_error **error);
 /* The same by number. */
 td_code td_query_field(td_query *query, td_field field, td_error **error);
-/* Only rows for which an expression is true, such as "uid == 0 and rss_bytes > 100M". A second one
- * narrows the first; a query of sockets takes one. */
+/* Only rows for which an expression is true, such as "uid == 0 and rss_bytes > 100M"; of open files
+ * only those of processes for which it is. A second one narrows the first; a query of sockets takes
+ * one, and one of mappings, cached files or events none. */
 td_code td_query_where(td_query *query, const char *expression, td_error **error);
-/* Only these processes, or their threads, or their sockets. td_table_missing() has those that are
- * not there. */
+/* Only these processes, or their threads, sockets or files. td_table_missing() has those that are
+ * not there. A query of mappings takes one process. */
 td_code td_query_pids(td_query *query, const uint32_t *pids, size_t len, td_error **error);
-/* Only the children of a process; and theirs, too. Not of threads. */
+/* Only the children of a process; and theirs, too. Of processes, and of their sockets and files. */
 td_code td_query_children_of(td_query *query, uint32_t pid, td_error **error);
 td_code td_query_descendants_of(td_query *query, uint32_t pid, td_error **error);
+/* For queries of open files: only what processes have for these uses, with commas between them: "fd",
+ * "cwd", "root", "exe", "map", or "all". Without this all but mapped files, and these, too, for
+ * td_query_deleted() and td_query_path(). */
+td_code td_query_uses(td_query *query, const char *names, td_error **error);
+/* Only files of these kinds: "file", "dir", "char", "block", "fifo", "socket", "link", "anon", or one
+ * of "eventfd", "epoll", "timerfd", "signalfd", "inotify", "pidfd", "bpf", "io_uring", "userfaultfd",
+ * "perf", "dmabuf", "other". For queries of events: "fork", "exec", "exit". */
+td_code td_query_kinds(td_query *query, const char *names, td_error **error);
+/* Only files that have no name any more. */
+td_code td_query_deleted(td_query *query, td_error **error);
+/* Only the file that a path leads to, by whatever name; of a directory also what is below it; of one
+ * where a file system is mounted all that is on that. Several calls let each of these through. The
+ * path is looked up when the query is asked, which fails if it leads nowhere. A query of the page cache
+ * takes paths, too: of files, and of directories for all regular files below them. */
+td_code td_query_path(td_query *query, const char *path, td_error **error);
+/* For queries of events: those of single threads, too. */
+td_code td_query_threads(td_query *query, td_error **error);
 /* Only tasks that have used processor time or started since the handle was last asked for such. */
 td_code td_query_only_changed(td_query *query, td_error **error);
 /* How long one process may keep its reader waiting, in seconds. */
@@ -728,11 +902,42 @@ td_code td_ask(td_handle *handle, const td_query *query, td_table **table, td_er
 td_code td_processes(td_handle *handle, const char *fields, const char *where, td_table **table, td_error **error);
 td_code td_threads(td_handle *handle, const char *fields, const char *where, td_table **table, td_error **error);
 td_code td_sockets(td_handle *handle, const char *fields, const char *where, td_table **table, td_error **error);
+td_code td_files(td_handle *handle, const char *fields, const char *where, td_table **table, td_error **error);
+/* The mappings of a process. Fails with TD_NO_SUCH_TASK, TD_DENIED, TD_NO_ANSWER, and TD_NO_MEMORY for
+ * kernel threads and zombies. */
+td_code td_maps(td_handle *handle, uint32_t pid, const char *fields, td_table **table, td_error **error);
+/* The page cache of a file, or of all regular files below a directory. */
+td_code td_cachestat(td_handle *handle, const char *path, const char *fields, td_table **table, td_error **error);
+
+/*
+ * Events
+ *
+ *	td_query *query = td_query_new(TD_EVENTS);
+ *	td_query_kinds(query, "exec", NULL);
+ *	td_query_fields(query, "pid,comm,filename", NULL);
+ *	if (td_events_open(query, NULL, &events, &error) == TD_OK)
+ *		while (td_events_next(events, INFINITY, &table, &error) == TD_OK)
+ *			...
+ */
+
+/* Begins to watch for the events of a query, in the caller's pid namespace and those below, without
+ * td_query_kinds() of all kinds. The source is "bpf" (CAP_BPF and CAP_PERFMON), "connector" (the proc
+ * connector, CAP_NET_ADMIN before Linux 6.6), or NULL or "auto" for what works. */
+td_code td_events_open(const td_query *query, const char *source, td_events **events, td_error **error);
+/* Puts the events that have come since the last call into a table, as td_ask() does. If there are none
+ * it waits, at most so many seconds or with INFINITY without end. It may wake up early: then, and in
+ * the end, the table has no rows. Signals do not end the wait. The counter "lost" of the table says
+ * how many events were lost since the beginning, at least. */
+td_code td_events_next(td_events *events, double timeout, td_table **table, td_error **error);
+/* A descriptor that poll(2) finds readable while there are events; for nothing else. -1 of NULL. */
+int td_events_fd(const td_events *events);
+void td_events_free(td_events *events);
 
 /*
  * Tables
  *
- * Processes are in the order of their ids, threads too. Sockets of a network namespace are together.
+ * Processes are in the order of their ids, threads and files of processes too; mappings in that of
+ * addresses, cached files in that of paths, and the events of a process as they happened. Sockets of a network namespace are together.
  */
 
 void td_table_free(td_table *table);
@@ -742,8 +947,9 @@ size_t td_table_len(const td_table *table);
 const td_field *td_table_fields(const td_table *table, size_t *len);
 /* Processes that the query named and that are not there. */
 const uint32_t *td_table_missing(const td_table *table, size_t *len);
-/* Who answered for a field of tasks: "bpf", "procfs", "broker", "smaps_rollup", "smaps"; NULL if
- * nobody could, or it was not asked for. */
+/* Who answered for a field: "bpf", "procfs", "broker", "smaps_rollup" or "smaps"; about mappings
+ * "procmap", too, about the page cache "cachestat" or "mincore", about events "bpf" or "connector".
+ * NULL if nobody could, it was not asked for, or rows are sockets. */
 const char *td_table_source(const td_table *table, td_field field);
 /* A number that says what happened on the way, such as "hidden" or "deferred" (docs/output.md has the
  * names); `otherwise` if there is none of this name. */

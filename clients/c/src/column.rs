@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use taskdiag::{Absent, Kind, Value};
+use taskdiag::sockets::Owner;
+use taskdiag::{Absent, Kind, Known, Value};
+
+use crate::field::Part;
 
 /// Both numbers of 16 resource limits.
 pub const LIMITS: usize = 32;
@@ -12,6 +15,15 @@ pub type Reason = u8;
 
 /// A row can have no such value, as a UNIX socket has no port: `TD_ABSENT_NONE`.
 pub const NONE: Reason = 100;
+
+/// What a row has under a field.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// A value.
+    Value(Value<'a>),
+    /// A list of descriptors, of which a column has a part.
+    Descriptors(&'a [Owner]),
+}
 
 /// The number of a reason.
 pub fn reason(absent: Absent) -> Reason {
@@ -202,8 +214,28 @@ impl Column {
         self.reasons.push(reason);
     }
 
+    /// Appends what a row has, or of a list of descriptors this part. `Ok(None)`: such a row has no
+    /// such value.
+    pub fn push_found(&mut self, found: Known<Option<Found<'_>>>, part: Option<Part>) {
+        let found = found.map_err(reason).and_then(|found| found.ok_or(NONE));
+        match (found, part) {
+            (Ok(Found::Descriptors(owners)), Some(Part::Pids)) => {
+                self.push_ids(Ok(owners.iter().map(|owner| owner.pid)))
+            }
+            (Ok(Found::Descriptors(owners)), Some(Part::Fds)) => self.push_ids(Ok(owners.iter().map(|owner| owner.fd))),
+            // The queries of the processes ask for names, so that each owner has one.
+            (Ok(Found::Descriptors(owners)), Some(Part::Comms)) => {
+                let comms = owners.iter().map(|owner| owner.comm.as_deref().unwrap_or_default());
+                self.push_texts(Ok(comms));
+            }
+            (Ok(Found::Value(value)), None) => self.push(Ok(value)),
+            (Ok(_), _) => self.push(Err(reason(Absent::Unsupported))),
+            (Err(reason), _) => self.push(Err(reason)),
+        }
+    }
+
     /// Appends a list of numbers to a column of such.
-    pub fn push_ids(&mut self, list: Result<impl Iterator<Item = u32>, Reason>) {
+    fn push_ids(&mut self, list: Result<impl Iterator<Item = u32>, Reason>) {
         match (list, &mut self.values) {
             (Ok(list), Values::Ids(offsets, ids)) => {
                 ids.extend(list);
@@ -215,7 +247,7 @@ impl Column {
     }
 
     /// Appends a list of texts to a column of texts, each with a NUL behind it.
-    pub fn push_texts<'a>(&mut self, list: Result<impl Iterator<Item = &'a [u8]>, Reason>) {
+    fn push_texts<'a>(&mut self, list: Result<impl Iterator<Item = &'a [u8]>, Reason>) {
         match (list, &mut self.values) {
             (Ok(list), Values::Text(offsets, bytes)) => {
                 for text in list {

@@ -2,15 +2,18 @@
 
 use std::ffi::CStr;
 
+use taskdiag::files::FileField;
+use taskdiag::maps::MapField;
+use taskdiag::pagecache::Quantity;
 use taskdiag::sockets::SocketField;
-use taskdiag::{Field, Group, Kind};
+use taskdiag::{EventField, Field, Group, Kind};
 
 use crate::column::Type;
 use crate::error::{Error, Result};
-use crate::fields_gen::{SOCKETS, TASKS};
+use crate::fields_gen::TABLES;
 
-/// The id of the first field of sockets. Those of tasks begin at 1.
-pub const FIRST_OF_SOCKETS: u32 = 4096;
+/// Each table of fields has so many ids of its own: those of tasks begin at 1, those of sockets here.
+pub const TABLE: u32 = 4096;
 
 /// What a row is about: `td_scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,20 +21,56 @@ pub enum Scope {
     Processes,
     Threads,
     Sockets,
+    Files,
+    Maps,
+    Cache,
+    Events,
 }
 
 impl Scope {
+    const ALL: [Scope; 7] = [
+        Scope::Processes,
+        Scope::Threads,
+        Scope::Sockets,
+        Scope::Files,
+        Scope::Maps,
+        Scope::Cache,
+        Scope::Events,
+    ];
+
     /// The scope with this number.
     ///
     /// # Errors
     ///
     /// If there is none.
     pub fn of(number: u32) -> Result<Scope> {
-        match number {
-            1 => Ok(Scope::Processes),
-            2 => Ok(Scope::Threads),
-            3 => Ok(Scope::Sockets),
-            _ => Err(Error::invalid(format!("{number} is no td_scope"))),
+        let found = Scope::ALL.into_iter().zip(1..).find(|(_, known)| *known == number);
+        let (scope, _) = found.ok_or_else(|| Error::invalid(format!("{number} is no td_scope")))?;
+        Ok(scope)
+    }
+
+    /// What its rows are.
+    pub fn rows(self) -> &'static str {
+        match self {
+            Scope::Processes => "processes",
+            Scope::Threads => "threads",
+            Scope::Sockets => "sockets",
+            Scope::Files => "open files",
+            Scope::Maps => "mappings",
+            Scope::Cache => "cached files",
+            Scope::Events => "events",
+        }
+    }
+
+    /// The number of its table of fields.
+    fn table(self) -> u32 {
+        match self {
+            Scope::Processes | Scope::Threads => 0,
+            Scope::Sockets => 1,
+            Scope::Files => 2,
+            Scope::Maps => 3,
+            Scope::Cache => 4,
+            Scope::Events => 5,
         }
     }
 }
@@ -51,8 +90,14 @@ pub enum Of {
     Task(Field),
     /// A field of sockets.
     Socket(SocketField),
-    /// A part of a field of sockets that is a list of descriptors.
-    Descriptors(SocketField, Part),
+    /// A field of open files.
+    File(FileField),
+    /// A field of mappings.
+    Map(MapField),
+    /// A quantity of the page cache of a file, or the file's path.
+    Cache(Option<Quantity>),
+    /// A field of events.
+    Event(EventField),
 }
 
 /// What is known of a field.
@@ -60,6 +105,8 @@ pub enum Of {
 pub struct Row {
     /// Where its values come from.
     pub of: Of,
+    /// Which part of the lists of descriptors that these are.
+    pub part: Option<Part>,
     /// Its name.
     pub name: &'static CStr,
     /// What it means.
@@ -69,11 +116,16 @@ pub struct Row {
 impl Row {
     /// What its values are.
     pub fn kind(&self) -> Kind {
-        match self.of {
-            Of::Task(field) => field.info().kind,
-            Of::Socket(field) => field.kind(),
-            Of::Descriptors(_, Part::Comms) => Kind::Texts,
-            Of::Descriptors(..) => Kind::Ids,
+        match (self.part, self.of) {
+            (Some(Part::Comms), _) => Kind::Texts,
+            (Some(_), _) => Kind::Ids,
+            (None, Of::Task(field)) => field.info().kind,
+            (None, Of::Socket(field)) => field.kind(),
+            (None, Of::File(field)) => field.kind(),
+            (None, Of::Map(field)) => field.kind(),
+            (None, Of::Cache(None)) => Kind::Text,
+            (None, Of::Cache(Some(_))) => Kind::Bytes,
+            (None, Of::Event(field)) => field.kind(),
         }
     }
 
@@ -112,32 +164,36 @@ pub fn kind_number(kind: Kind) -> u32 {
 
 /// The field with an id. `None` if there is none, or none any more.
 pub fn row(id: u32) -> Option<&'static Row> {
-    let (table, first) = match id {
-        0..FIRST_OF_SOCKETS => (TASKS, 1),
-        _ => (SOCKETS, FIRST_OF_SOCKETS),
-    };
-    let index = id.checked_sub(first)?;
-    table.get(index as usize)?.as_ref()
+    let table = TABLES.get((id / TABLE) as usize)?;
+    table.get(place(id))?.as_ref()
+}
+
+/// The place of an id in its table.
+pub fn place(id: u32) -> usize {
+    (id % TABLE) as usize
+}
+
+/// The ids and fields of a table.
+fn of_table(table: u32) -> impl Iterator<Item = (u32, &'static Row)> {
+    let rows = TABLES.get(table as usize).copied().unwrap_or_default();
+    let first = table * TABLE;
+    (first..).zip(rows).filter_map(|(id, row)| Some((id, row.as_ref()?)))
 }
 
 /// The id behind `id`; the first for 0, and 0 behind the last.
 pub fn next(id: u32) -> u32 {
-    let ids = id.saturating_add(1)..FIRST_OF_SOCKETS + SOCKETS.len() as u32;
-    ids.into_iter().find(|&id| row(id).is_some()).unwrap_or(0)
+    let mut all = (0..TABLES.len() as u32).flat_map(of_table);
+    all.find(|(other, _)| *other > id).map_or(0, |(id, _)| id)
 }
 
 /// The ids and fields of a scope.
 fn of_scope(scope: Scope) -> impl Iterator<Item = (u32, &'static Row)> {
-    let (table, first) = match scope {
-        Scope::Sockets => (SOCKETS, FIRST_OF_SOCKETS),
-        Scope::Processes | Scope::Threads => (TASKS, 1),
-    };
-    (first..).zip(table).filter_map(|(id, row)| Some((id, row.as_ref()?)))
+    of_table(scope.table())
 }
 
 /// Whether rows of this scope have the field.
 pub fn is_in(scope: Scope, id: u32) -> bool {
-    row(id).is_some() && (id >= FIRST_OF_SOCKETS) == (scope == Scope::Sockets)
+    row(id).is_some() && id / TABLE == scope.table()
 }
 
 /// The id of the field with this name.
@@ -149,14 +205,15 @@ pub fn named(scope: Scope, name: &str) -> Result<u32> {
     if let Some((id, _)) = of_scope(scope).find(|(_, row)| row.name.to_bytes() == name.as_bytes()) {
         return Ok(id);
     }
-    Err(match (scope, name.parse::<Field>()) {
-        (Scope::Sockets, _) => {
-            let names = of_scope(scope).map(|(_, row)| row.name.to_string_lossy());
-            let names = names.collect::<Vec<_>>().join(", ");
-            Error::invalid(format!("sockets have no field {name:?}; they have {names}"))
-        }
-        (_, Err(error)) => error.into(),
-        (_, Ok(field)) => Error::invalid(format!("this library does not have the field {field}")),
+    if scope.table() != 0 {
+        let names = of_scope(scope).map(|(_, row)| row.name.to_string_lossy());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let message = format!("{} have no field {name:?}; they have {names}", scope.rows());
+        return Err(Error::invalid(message));
+    }
+    Err(match name.parse::<Field>() {
+        Err(error) => error.into(),
+        Ok(field) => Error::invalid(format!("this library does not have the field {field}")),
     })
 }
 
@@ -193,26 +250,39 @@ pub fn parse(scope: Scope, names: &str) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// Check that every field of the library has one id, and its name.
+    /// How many ids have a field of the library, and how many of them are a part of it.
+    fn count(scope: Scope, of: Of) -> (usize, usize) {
+        let rows = || of_scope(scope).filter(|(_, row)| row.of == of);
+        (rows().count(), rows().filter(|(_, row)| row.part.is_some()).count())
+    }
+
+    /// Check that every field of the library has one id, and its name, and lists of descriptors three.
     #[test]
     fn all_fields_have_an_id() {
         for &field in Field::ALL {
             let id = named(Scope::Threads, field.name()).expect("it has an id");
             assert_eq!(row(id).expect("it has a row").of, Of::Task(field));
+            assert_eq!(count(Scope::Threads, Of::Task(field)), (1, 0));
         }
-        let tasks = TASKS.iter().flatten().count();
-        assert_eq!(tasks, Field::ALL.len());
         for &field in SocketField::ALL {
-            let rows = of_scope(Scope::Sockets).filter(|(_, row)| match row.of {
-                Of::Task(_) => false,
-                Of::Socket(other) | Of::Descriptors(other, _) => other == field,
-            });
-            let expected = if matches!(field, SocketField::Owners | SocketField::Peers) {
-                3
-            } else {
-                1
-            };
-            assert_eq!(rows.count(), expected, "{field}");
+            let is_list = matches!(field, SocketField::Owners | SocketField::Peers);
+            let expected = if is_list { (3, 3) } else { (1, 0) };
+            assert_eq!(count(Scope::Sockets, Of::Socket(field)), expected, "{field}");
+        }
+        for &field in FileField::ALL {
+            let expected = if field == FileField::Peers { (3, 3) } else { (1, 0) };
+            assert_eq!(count(Scope::Files, Of::File(field)), expected, "{field}");
+        }
+        for &field in MapField::ALL {
+            assert_eq!(count(Scope::Maps, Of::Map(field)), (1, 0), "{field}");
+        }
+        for quantity in Quantity::ALL {
+            let row = of_scope(Scope::Cache).find(|(_, row)| row.of == Of::Cache(Some(quantity)));
+            assert_eq!(row.expect("it has an id").1.name.to_str(), Ok(quantity.name()));
+        }
+        for &field in EventField::ALL {
+            let id = named(Scope::Events, field.name()).expect("it has an id");
+            assert_eq!(row(id).expect("it has a row").of, Of::Event(field));
         }
     }
 
@@ -222,14 +292,19 @@ mod tests {
         let ids: Vec<u32> = std::iter::successors(Some(next(0)), |&id| Some(next(id)))
             .take_while(|&id| id != 0)
             .collect();
-        let rows = TASKS.iter().chain(SOCKETS).flatten().count();
+        let rows = TABLES.iter().copied().flatten().flatten().count();
         assert_eq!(ids.len(), rows);
         assert!(ids.iter().all(|&id| row(id).is_some()));
-        for id in [0, TASKS.len() as u32 + 1, FIRST_OF_SOCKETS - 1, u32::MAX] {
+        for id in [0, TABLES[0].len() as u32, TABLE - 1, u32::MAX] {
             assert!(row(id).is_none(), "{id}");
-            assert!(!is_in(Scope::Processes, id) && !is_in(Scope::Sockets, id));
+            assert!(Scope::ALL.iter().all(|&scope| !is_in(scope, id)));
         }
         assert_eq!(next(u32::MAX), 0);
+        for (scope, number) in Scope::ALL.into_iter().zip(1..) {
+            assert_eq!(Scope::of(number).expect("it is a scope"), scope);
+            assert!(of_scope(scope).all(|(id, _)| is_in(scope, id)));
+        }
+        assert!(Scope::of(0).is_err() && Scope::of(Scope::ALL.len() as u32 + 1).is_err());
     }
 
     /// Check that names of fields and groups are found, and others refused with near ones.
@@ -250,5 +325,7 @@ mod tests {
         assert!(names("").is_err() && names("pid,").is_err() && names("local_port").is_err());
         assert!(parse(Scope::Sockets, "local_port,owner_pids").is_ok());
         assert!(parse(Scope::Sockets, "pss_bytes").is_err() && parse(Scope::Sockets, "paths").is_err());
+        let error = parse(Scope::Files, "path").expect_err("it is no field");
+        assert!(error.message.to_string_lossy().contains("open files have no field"));
     }
 }

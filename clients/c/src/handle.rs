@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use taskdiag::maps::{self, Maps};
 use taskdiag::{Fields, Snapshot, SourceId};
 
 use crate::error::{Code, Error, Result};
@@ -26,6 +27,44 @@ struct State {
     snapshot: Snapshot,
 }
 
+impl State {
+    fn ask(&mut self, query: &Query, table: &mut Table) -> Result<()> {
+        let (handle, ids) = (&mut self.inner, query.fields());
+        match query.scope() {
+            Scope::Processes | Scope::Threads => {
+                handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
+                table.fill(&self.snapshot, ids);
+                Ok(())
+            }
+            Scope::Sockets => {
+                let request = query.of_sockets();
+                if request.has_owners() {
+                    handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
+                } else {
+                    self.snapshot = Snapshot::default();
+                }
+                table.fill_with_sockets(handle, &self.snapshot, &request, ids)
+            }
+            Scope::Files => {
+                let request = query.of_files(self.options.patience)?;
+                handle.query_into(&query.of_tasks(), &mut self.snapshot)?;
+                table.fill_with_files(handle, &self.snapshot, &request, ids)
+            }
+            Scope::Maps => {
+                let (pid, wants) = query.of_maps()?;
+                let (mut maps, is_broker) = self.options.open_maps(pid, query.patience(self.options.patience))?;
+                let mappings = maps.list(maps::Filter::empty(), wants)?;
+                table.fill_with_mappings(&mappings, pid, is_broker.then_some(SourceId::Broker), ids);
+                Ok(())
+            }
+            Scope::Cache => table.fill_with_cache(query.of_cache()?, ids),
+            Scope::Events => Err(Error::invalid(
+                "events come one after the other: td_events_open() takes the query",
+            )),
+        }
+    }
+}
+
 /// How a handle of the library is made.
 #[derive(Debug, Default)]
 struct Options {
@@ -35,6 +74,24 @@ struct Options {
 }
 
 impl Options {
+    /// A handle on the mappings of a process, and whether the broker opened it.
+    fn open_maps(&self, pid: u32, patience: Duration) -> Result<(Maps, bool)> {
+        let source = match (self.source, &self.socket) {
+            (Some(SourceId::Broker), _) | (None, Some(_)) => {
+                let broker = maps::Broker::connect(self.socket.as_deref())?;
+                return Ok((broker.open(pid)?.with_patience(patience), true));
+            }
+            (Some(SourceId::Bpf), _) => Some(maps::Source::Bpf),
+            (Some(_), _) => Some(maps::Source::Procfs),
+            (None, None) => None,
+        };
+        let maps = Maps::open_within(pid, patience)?;
+        Ok(match source {
+            Some(source) => (maps.with_source(source), false),
+            None => (maps, false),
+        })
+    }
+
     fn handle(&self) -> taskdiag::Handle {
         let mut handle = taskdiag::Handle::new();
         // A socket alone means the broker.
@@ -124,7 +181,7 @@ impl Handle {
     pub fn prepare(&self, query: &Query) -> Result<()> {
         let field = |&id: &u32| match field::row(id)?.of {
             Of::Task(field) => Some(field),
-            Of::Socket(_) | Of::Descriptors(..) => None,
+            _ => None,
         };
         let fields: Fields = query.fields().iter().filter_map(field).collect();
         self.with(|state| Ok(state.inner.prepare(fields)?))
@@ -137,24 +194,11 @@ impl Handle {
     /// Those of the library, and [`Code::Forked`]. The table has no rows then.
     pub fn ask(&self, query: &Query, table: &mut Table) -> Result<()> {
         table.clear(query.fields());
-        self.with(|state| {
-            if query.scope() != Scope::Sockets {
-                state.inner.query_into(&query.of_tasks(), &mut state.snapshot)?;
-                table.fill(&state.snapshot, query.fields());
-                return Ok(());
-            }
-            let request = query.of_sockets();
-            if request.has_owners() {
-                state.inner.query_into(&query.of_tasks(), &mut state.snapshot)?;
-            } else {
-                state.snapshot = Snapshot::default();
-            }
-            let asked = table.fill_with_sockets(&mut state.inner, &state.snapshot, &request, query.fields());
-            if asked.is_err() {
-                table.clear(query.fields());
-            }
-            asked
-        })
+        let asked = self.with(|state| state.ask(query, table));
+        if asked.is_err() {
+            table.clear(query.fields());
+        }
+        asked
     }
 
     /// Ends what the handle has, or leaves it alone where that can't be done.

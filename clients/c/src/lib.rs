@@ -6,6 +6,7 @@
 mod api;
 mod column;
 mod error;
+mod events;
 mod field;
 mod fields_gen;
 mod fork;

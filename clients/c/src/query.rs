@@ -1,9 +1,11 @@
 //! What is asked: of what, which fields, which of them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use taskdiag::sockets;
-use taskdiag::{Budget, Field, Fields, Filter};
+use taskdiag::events::Options;
+use taskdiag::files::{self, Kinds, PathMatch, Uses};
+use taskdiag::{maps, sockets, Budget, EventKind, Field, Fields, Filter};
 
 use crate::error::{Error, Result};
 use crate::field::{self, Of, Scope};
@@ -25,6 +27,15 @@ enum Condition {
     OfSockets(sockets::Filter),
 }
 
+/// Which of the files of processes.
+#[derive(Clone, Debug, Default)]
+struct Files {
+    uses: Option<Uses>,
+    kinds: Option<Kinds>,
+    is_deleted: bool,
+    paths: Vec<PathBuf>,
+}
+
 /// A query that is being put together: `td_query`.
 #[derive(Clone, Debug)]
 pub struct Query {
@@ -32,9 +43,36 @@ pub struct Query {
     fields: Vec<u32>,
     tasks: Tasks,
     conditions: Vec<Condition>,
+    files: Files,
+    event_kinds: Vec<EventKind>,
+    has_threads: bool,
     is_changed: bool,
     budget: Budget,
     patience: Option<Duration>,
+}
+
+/// The patience of a handle that was told none.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What names with commas between them stand for.
+fn each<T, L: FromIterator<T>>(
+    names: &str,
+    what: &str,
+    named: impl Fn(&str) -> std::result::Result<T, Vec<&'static str>>,
+) -> Result<L> {
+    let unknown = |name: &str, known: Vec<&str>| {
+        Error::invalid(format!("{what}: {name:?} is none; known are {}", known.join(", ")))
+    };
+    let names = names.split(',').map(str::trim);
+    names
+        .map(|name| named(name).map_err(|known| unknown(name, known)))
+        .collect()
+}
+
+/// The kind of events with this name.
+fn event_kind(name: &str) -> std::result::Result<EventKind, Vec<&'static str>> {
+    let found = EventKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| EventKind::ALL.map(EventKind::name).to_vec())
 }
 
 /// A process id.
@@ -55,6 +93,19 @@ pub fn seconds(what: &str, seconds: f64) -> Result<Duration> {
         .map_err(|_| Error::invalid(format!("{what}: {seconds:?} is no time in seconds")))
 }
 
+/// A time in seconds, of which infinity is none.
+///
+/// # Errors
+///
+/// As [`seconds`].
+pub fn until(what: &str, seconds: f64) -> Result<Option<Duration>> {
+    if seconds == f64::INFINITY {
+        Ok(None)
+    } else {
+        self::seconds(what, seconds).map(Some)
+    }
+}
+
 impl Query {
     /// A query for all rows, so far without columns.
     pub fn new(scope: Scope) -> Query {
@@ -63,6 +114,9 @@ impl Query {
             fields: Vec::new(),
             tasks: Tasks::All,
             conditions: Vec::new(),
+            files: Files::default(),
+            event_kinds: Vec::new(),
+            has_threads: false,
             is_changed: false,
             budget: Budget::default(),
             patience: None,
@@ -118,7 +172,8 @@ impl Query {
                 }
                 Condition::OfSockets(sockets::Filter::parse(expression)?)
             }
-            Scope::Processes | Scope::Threads => Condition::OfTasks(Filter::parse(expression)?),
+            Scope::Processes | Scope::Threads | Scope::Files => Condition::OfTasks(Filter::parse(expression)?),
+            Scope::Maps | Scope::Cache | Scope::Events => return Err(self.no_such_choice("expressions")),
         });
         Ok(())
     }
@@ -127,8 +182,11 @@ impl Query {
     ///
     /// # Errors
     ///
-    /// For numbers that are no process ids.
+    /// For numbers that are no process ids, and if rows are not of processes.
     pub fn these(&mut self, pids: &[u32]) -> Result<()> {
+        if matches!(self.scope, Scope::Cache | Scope::Events) {
+            return Err(self.no_such_choice("processes"));
+        }
         for &each in pids {
             pid(each)?;
         }
@@ -161,13 +219,99 @@ impl Query {
     fn check_has_children(&self) -> Result<()> {
         match self.scope {
             Scope::Threads => Err(Error::invalid("threads have no children: ask for processes")),
-            Scope::Processes | Scope::Sockets => Ok(()),
+            Scope::Processes | Scope::Sockets | Scope::Files => Ok(()),
+            Scope::Maps | Scope::Cache | Scope::Events => Err(self.no_such_choice("children")),
+        }
+    }
+
+    /// Lets only files through that processes have for these.
+    ///
+    /// # Errors
+    ///
+    /// For names that are no uses, and if the rows are no files.
+    pub fn add_uses(&mut self, names: &str) -> Result<()> {
+        let found = self.of_files_alone("uses")?.uses.get_or_insert(Uses::empty());
+        *found |= each::<_, Uses>(names, "use", Uses::named)?;
+        Ok(())
+    }
+
+    /// Lets only files, or events, of these kinds through.
+    ///
+    /// # Errors
+    ///
+    /// For names that are no kinds, and if the rows are neither.
+    pub fn add_kinds(&mut self, names: &str) -> Result<()> {
+        if self.scope == Scope::Events {
+            self.event_kinds
+                .extend(each::<_, Vec<EventKind>>(names, "kind", event_kind)?);
+            return Ok(());
+        }
+        let found = self.of_files_alone("kinds")?.kinds.get_or_insert(Kinds::empty());
+        *found |= each::<_, Kinds>(names, "kind", Kinds::named)?;
+        Ok(())
+    }
+
+    /// Lets only files without a name through.
+    ///
+    /// # Errors
+    ///
+    /// If the rows are no files.
+    pub fn only_deleted(&mut self) -> Result<()> {
+        self.of_files_alone("deleted files")?.is_deleted = true;
+        Ok(())
+    }
+
+    /// Lets only files through that this path leads to, or that are below it. Of the page cache: asks
+    /// about these.
+    ///
+    /// # Errors
+    ///
+    /// If the rows are not of files.
+    pub fn add_path(&mut self, path: PathBuf) -> Result<()> {
+        match self.scope {
+            Scope::Cache | Scope::Files => self.files.paths.push(path),
+            _ => return Err(self.no_such_choice("paths")),
+        }
+        Ok(())
+    }
+
+    fn of_files_alone(&mut self, what: &str) -> Result<&mut Files> {
+        match self.scope {
+            Scope::Files => Ok(&mut self.files),
+            _ => Err(self.no_such_choice(what)),
+        }
+    }
+
+    fn no_such_choice(&self, what: &str) -> Error {
+        Error::invalid(format!("a query of {} can't be narrowed by {what}", self.scope.rows()))
+    }
+
+    /// Lets events of single threads through, too.
+    ///
+    /// # Errors
+    ///
+    /// If the rows are no events.
+    pub fn add_threads(&mut self) -> Result<()> {
+        match self.scope {
+            Scope::Events => {
+                self.has_threads = true;
+                Ok(())
+            }
+            _ => Err(self.no_such_choice("threads of events")),
         }
     }
 
     /// Asks only about tasks that have changed since the handle was last asked for such.
-    pub fn only_changed(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// If rows are not of tasks.
+    pub fn only_changed(&mut self) -> Result<()> {
+        if matches!(self.scope, Scope::Maps | Scope::Cache | Scope::Events) {
+            return Err(self.no_such_choice("changes of tasks"));
+        }
         self.is_changed = true;
+        Ok(())
     }
 
     /// How long one process may keep its reader waiting.
@@ -190,7 +334,8 @@ impl Query {
         &self.fields
     }
 
-    /// The query of tasks. For one of sockets: of the processes that may be owners.
+    /// The query of tasks. For one of sockets: of the processes that may be owners. For one of files:
+    /// of the processes that have them.
     pub fn of_tasks(&self) -> taskdiag::Query {
         use taskdiag::Query;
         let query = match (&self.tasks, self.scope) {
@@ -216,26 +361,35 @@ impl Query {
         }
     }
 
+    /// Where the values of the fields come from.
+    fn sources(&self) -> impl Iterator<Item = Of> + use<'_> {
+        self.fields.iter().filter_map(|&id| Some(field::row(id)?.of))
+    }
+
     fn task_fields(&self) -> Fields {
-        if self.scope == Scope::Sockets {
-            return Field::StartNs | Field::Comm;
-        }
-        let field = |&id: &u32| match field::row(id)?.of {
+        let field = |of: Of| match of {
             Of::Task(field) => Some(field),
-            Of::Socket(_) | Of::Descriptors(..) => None,
+            Of::File(field) => field.of_tasks(),
+            Of::Socket(_) | Of::Map(_) | Of::Cache(_) | Of::Event(_) => None,
         };
-        self.fields.iter().filter_map(field).collect()
+        let fields: Fields = self.sources().filter_map(field).collect();
+        match self.scope {
+            Scope::Processes | Scope::Threads => fields,
+            // They tell one process from another, and whose a descriptor is.
+            Scope::Sockets => Field::StartNs | Field::Comm,
+            Scope::Files => fields | Field::StartNs,
+            Scope::Maps | Scope::Cache | Scope::Events => fields,
+        }
     }
 
     /// The request for sockets.
     pub fn of_sockets(&self) -> sockets::Request {
         let mut request = sockets::Request::default();
-        let field = |&id: &u32| match field::row(id)?.of {
-            Of::Socket(field) | Of::Descriptors(field, _) => Some(field),
-            Of::Task(_) => None,
+        let wants = |of| match of {
+            Of::Socket(field) => Some(sockets::Wants::from(field)),
+            _ => None,
         };
-        let fields = self.fields.iter().filter_map(field);
-        request.wants = fields.map(sockets::Wants::from).collect();
+        request.wants = self.sources().filter_map(wants).collect();
         request.filter = self.conditions.iter().find_map(|condition| match condition {
             Condition::OfSockets(filter) => Some(filter.clone()),
             Condition::OfTasks(_) => None,
@@ -243,6 +397,91 @@ impl Query {
         // Of some processes only their own.
         request.owned = !matches!(self.tasks, Tasks::All);
         request
+    }
+
+    /// The patience of the query, or that of the handle.
+    pub fn patience(&self, of_handle: Option<Duration>) -> Duration {
+        self.patience.or(of_handle).unwrap_or(PATIENCE)
+    }
+
+    /// The process whose mappings are asked for, and what to read of them.
+    ///
+    /// # Errors
+    ///
+    /// If it is not one process.
+    pub fn of_maps(&self) -> Result<(u32, maps::Wants)> {
+        let wants = |of| match of {
+            Of::Map(field) => Some(maps::Wants::from(field)),
+            _ => None,
+        };
+        match &self.tasks {
+            Tasks::These(pids) if pids.len() == 1 => Ok((pids[0], self.sources().filter_map(wants).collect())),
+            _ => Err(Error::invalid(
+                "a query of mappings is about one process: name it with td_query_pids()",
+            )),
+        }
+    }
+
+    /// The files and directories whose page cache is asked for.
+    ///
+    /// # Errors
+    ///
+    /// If there are none.
+    pub fn of_cache(&self) -> Result<&[PathBuf]> {
+        match self.files.paths.as_slice() {
+            [] => Err(Error::invalid(
+                "a query of the page cache needs a path: name it with td_query_path()",
+            )),
+            paths => Ok(paths),
+        }
+    }
+
+    /// Which events.
+    ///
+    /// # Errors
+    ///
+    /// If the rows are no events.
+    pub fn of_events(&self) -> Result<Options> {
+        if self.scope != Scope::Events {
+            return Err(Error::invalid(format!(
+                "the query is one of {}, and not of events",
+                self.scope.rows()
+            )));
+        }
+        let options = Options::default().threads(self.has_threads);
+        Ok(match self.event_kinds.as_slice() {
+            [] => options,
+            kinds => options.kinds(kinds.iter().copied()),
+        })
+    }
+
+    /// The request for files. It looks where the paths lead, which file systems may hold up for
+    /// `patience` unless the query has its own.
+    ///
+    /// # Errors
+    ///
+    /// If a path leads nowhere.
+    pub fn of_files(&self, patience: Option<Duration>) -> Result<files::Request> {
+        let mut request = files::Request::default();
+        let wants = |of| match of {
+            Of::File(field) => Some(files::Wants::from(field)),
+            _ => None,
+        };
+        request.wants = self.sources().filter_map(wants).collect();
+        let asked = &self.files;
+        let filter = &mut request.filter;
+        if let Some(uses) = asked.uses {
+            filter.uses = uses;
+        } else if asked.is_deleted || !asked.paths.is_empty() {
+            filter.uses = Uses::all();
+        }
+        filter.kinds = asked.kinds;
+        filter.deleted = asked.is_deleted;
+        let patience = self.patience(patience);
+        for path in &asked.paths {
+            filter.paths.push(PathMatch::new(path, patience)?);
+        }
+        Ok(request)
     }
 }
 
@@ -256,7 +495,7 @@ mod tests {
         let mut query = Query::new(Scope::Threads);
         assert!(query.these(&[1, u32::MAX]).is_err());
         assert!(query.children_of(1).is_err() && query.descendants_of(1).is_err());
-        assert!(query.add_field(0).is_err() && query.add_field(field::FIRST_OF_SOCKETS).is_err());
+        assert!(query.add_field(0).is_err() && query.add_field(field::TABLE).is_err());
         assert!(query.add_condition("pid = 1").is_err());
         assert!(query.add_condition("pid == 1").is_ok() && query.add_condition("tid > 1").is_ok());
         let mut sockets = Query::new(Scope::Sockets);
@@ -265,6 +504,52 @@ mod tests {
         for time in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
             assert!(seconds("patience", time).is_err(), "{time}");
         }
+    }
+
+    /// Check that files are asked for what columns need, and chosen as they are to be.
+    #[test]
+    fn files_are_asked_for_what_columns_need() {
+        let mut query = Query::new(Scope::Files);
+        query.add_fields("pid,comm,name,peer_fds").expect("these are fields");
+        let request = query.of_files(None).expect("there is no path");
+        assert_eq!(request.wants, files::Wants::NAMES | files::Wants::PEERS);
+        assert_eq!(request.filter.uses, files::Filter::default().uses);
+        assert_eq!(query.task_fields(), Field::StartNs | Field::Pid | Field::Comm);
+        query.add_path("/".into()).expect("it is of files");
+        assert_eq!(query.of_files(None).expect("/ is there").filter.uses, Uses::all());
+        query.add_kinds("file, epoll").expect("these are kinds");
+        query.add_uses("fd").expect("it is a use");
+        query.add_uses("map").expect("it is a use");
+        let filter = query.of_files(None).expect("/ is there").filter;
+        assert_eq!((filter.uses, filter.paths.len()), (Uses::FD | Uses::MAP, 1));
+        assert_eq!(filter.kinds.map(|kinds| kinds.bits().count_ones()), Some(2));
+        assert!(query.add_kinds("file,").is_err() && query.add_uses("mem").is_err());
+        query.add_path("/nonexistent/file".into()).expect("it is of files");
+        assert!(query.of_files(None).is_err());
+        assert!(query.add_condition("pid == 1").is_ok() && query.children_of(1).is_ok());
+        let mut others = Query::new(Scope::Processes);
+        assert!(others.only_deleted().is_err() && others.add_kinds("file").is_err());
+    }
+
+    /// Check that what makes no sense of other rows is refused, and what they are asked for.
+    #[test]
+    fn other_rows_have_their_own_choices() {
+        let mut maps = Query::new(Scope::Maps);
+        maps.add_fields("pid,name,rss_bytes").expect("these are fields");
+        assert!(maps.of_maps().is_err() && maps.add_condition("pid == 1").is_err() && maps.only_changed().is_err());
+        maps.these(&[1, 2]).expect("these are pids");
+        assert!(maps.of_maps().is_err());
+        maps.these(&[1]).expect("it is a pid");
+        let expected = (1, maps::Wants::NAMES | maps::Wants::USAGE);
+        assert_eq!(maps.of_maps().expect("it is one process"), expected);
+        let mut cache = Query::new(Scope::Cache);
+        assert!(cache.of_cache().is_err() && cache.these(&[1]).is_err() && cache.children_of(1).is_err());
+        cache.add_path("/".into()).expect("it takes paths");
+        assert_eq!(cache.of_cache().expect("it has a path"), ["/"].map(PathBuf::from));
+        let mut events = Query::new(Scope::Events);
+        assert!(events.add_kinds("exec,exits").is_err() && events.add_kinds("exec, exit").is_ok());
+        assert!(events.these(&[1]).is_err() && events.add_path("/".into()).is_err() && events.add_threads().is_ok());
+        assert!(events.of_events().is_ok() && cache.of_events().is_err() && cache.add_threads().is_err());
     }
 
     /// Check that sockets are asked for what their columns need.

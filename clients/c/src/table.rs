@@ -2,13 +2,17 @@
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
-use taskdiag::sockets::{self, Owner, Row as SocketRow};
-use taskdiag::{Absent, Group, Handle, Known, Snapshot, SourceId, Task, Value};
+use taskdiag::events::EventSource;
+use taskdiag::maps::Mappings;
+use taskdiag::pagecache::{Quantity, Seen, Totals, Walk};
+use taskdiag::{files, maps, pagecache, sockets, Absent, Events, Group, Handle, Known, Snapshot, SourceId, Value};
 
-use crate::column::{reason, Column, Reason, NONE};
+use crate::column::{reason, Column, Found};
 use crate::error::Result;
-use crate::field::{self, Of, Part, FIRST_OF_SOCKETS};
+use crate::field::{self, place, Of, Row};
 
 /// An answer: `td_table`. Nothing changes it but another answer that is put into its place.
 #[derive(Debug, Default)]
@@ -20,16 +24,9 @@ pub struct Table {
     places: Vec<u16>,
     missing: Vec<u32>,
     sources: Vec<(Group, SourceId)>,
+    /// Who answered, if rows are no tasks.
+    source: Option<&'static CStr>,
     counters: Vec<(&'static str, u64)>,
-}
-
-/// The place of an id in [`Table::places`].
-fn place(id: u32) -> usize {
-    (if id < FIRST_OF_SOCKETS {
-        id
-    } else {
-        id - FIRST_OF_SOCKETS
-    }) as usize
 }
 
 impl Table {
@@ -55,10 +52,10 @@ impl Table {
         &self.missing
     }
 
-    /// The name of the source that was asked for a field of tasks, or `None`.
+    /// The name of the source that was asked for a field, or `None`.
     pub fn source(&self, id: u32) -> Option<&'static CStr> {
         let Of::Task(field) = field::row(id)?.of else {
-            return None;
+            return self.column(id).and(self.source);
         };
         let (_, source) = self.sources.iter().find(|(group, _)| *group == field.group())?;
         Some(source_name(*source))
@@ -75,6 +72,7 @@ impl Table {
         self.len = 0;
         self.missing.clear();
         self.sources.clear();
+        self.source = None;
         self.counters.clear();
         if self.ids == ids {
             self.columns.iter_mut().for_each(Column::clear);
@@ -95,10 +93,13 @@ impl Table {
     /// Takes the tasks of a snapshot as rows.
     pub fn fill(&mut self, snapshot: &Snapshot, ids: &[u32]) {
         self.clear(ids);
-        let fields: Vec<Of> = ids.iter().filter_map(|&id| Some(field::row(id)?.of)).collect();
+        let fields: Vec<Of> = rows(ids).into_iter().map(|row| row.of).collect();
         for task in snapshot.tasks() {
             for (column, &of) in self.columns.iter_mut().zip(&fields) {
-                column.push(of_task(&task, of));
+                column.push(match of {
+                    Of::Task(field) => task.value(field).map_err(reason),
+                    _ => Err(reason(Absent::NotAsked)),
+                });
             }
         }
         self.len = snapshot.len();
@@ -106,6 +107,14 @@ impl Table {
         let answered = |(group, answer): (Group, Known<SourceId>)| Some((group, answer.ok()?));
         self.sources.extend(snapshot.answers().filter_map(answered));
         self.counters.extend(snapshot.counters().named());
+    }
+
+    /// Appends a row, of which `find` finds what is under a field.
+    fn push<'a>(&mut self, rows: &[&'static Row], find: impl Fn(Of) -> Known<Option<Found<'a>>>) {
+        for (column, row) in self.columns.iter_mut().zip(rows) {
+            column.push_found(find(row.of), row.part);
+        }
+        self.len += 1;
     }
 
     /// Takes sockets as rows, with their owners among the tasks of a snapshot.
@@ -121,61 +130,148 @@ impl Table {
         ids: &[u32],
     ) -> Result<()> {
         self.clear(ids);
-        let fields: Vec<Of> = ids.iter().filter_map(|&id| Some(field::row(id)?.of)).collect();
+        let rows = rows(ids);
         let answer = handle.sockets(snapshot, request, |socket| {
-            let row = SocketRow::new(socket);
-            for (column, &of) in self.columns.iter_mut().zip(&fields) {
-                put_of_socket(column, &row, of);
-            }
-            self.len += 1;
+            let socket = sockets::Row::new(socket);
+            self.push(&rows, |of| match of {
+                Of::Socket(field) => match socket.descriptors(field) {
+                    Some(list) => list.map(|list| list.map(Found::Descriptors)),
+                    None => socket.value(field).map(|value| value.map(Found::Value)),
+                },
+                _ => Err(Absent::NotAsked),
+            });
             ControlFlow::Continue(())
         })?;
         self.missing.extend_from_slice(snapshot.missing());
+        self.counters.extend(answer.named());
+        Ok(())
+    }
+
+    /// Takes the files that the tasks of a snapshot have open as rows.
+    ///
+    /// # Errors
+    ///
+    /// Those of the library.
+    pub fn fill_with_files(
+        &mut self,
+        handle: &mut Handle,
+        snapshot: &Snapshot,
+        request: &files::Request,
+        ids: &[u32],
+    ) -> Result<()> {
+        self.clear(ids);
+        let rows = rows(ids);
+        let answer = handle.files(snapshot, request, |task, file| {
+            let file = files::Row::new(task, file);
+            self.push(&rows, |of| match of {
+                Of::File(field) => match file.descriptors(field) {
+                    Some(list) => list.map(|list| list.map(Found::Descriptors)),
+                    None => file.value(field).map(|value| value.map(Found::Value)),
+                },
+                _ => Err(Absent::NotAsked),
+            });
+            ControlFlow::Continue(())
+        })?;
+        self.source = Some(source_name(answer.source));
+        self.missing.extend_from_slice(snapshot.missing());
+        self.counters.extend(answer.named());
+        Ok(())
+    }
+
+    /// Takes the mappings of a process as rows. `opened_by` says who opened its file.
+    pub fn fill_with_mappings(&mut self, mappings: &Mappings, pid: u32, opened_by: Option<SourceId>, ids: &[u32]) {
+        self.clear(ids);
+        let rows = rows(ids);
+        for mapping in mappings {
+            let mapped = maps::Row::new(pid, mapping);
+            self.push(&rows, |of| match of {
+                Of::Map(field) => mapped.value(field).map(|value| value.map(Found::Value)),
+                _ => Err(Absent::NotAsked),
+            });
+        }
+        self.source = Some(match (opened_by, mappings.source()) {
+            (Some(by), _) => source_name(by),
+            (None, maps::Source::Procmap) => c"procmap",
+            (None, maps::Source::Bpf) => c"bpf",
+            (None, _) => c"procfs",
+        });
+        self.counters.push(("mappings", mappings.len() as u64));
+    }
+
+    /// Takes files, and the regular files below directories, with their page cache as rows.
+    ///
+    /// # Errors
+    ///
+    /// If one of the paths leads nowhere.
+    pub fn fill_with_cache(&mut self, paths: &[PathBuf], ids: &[u32]) -> Result<()> {
+        self.clear(ids);
+        let rows = rows(ids);
+        let source = pagecache::Source::of_this_host();
+        let (mut seen, mut totals) = (Seen::default(), Totals::default());
+        for path in paths {
+            let mut files = Vec::new();
+            let mut visit = |found: pagecache::Found<'_>| {
+                if let pagecache::Found::File(file) = found {
+                    files.push((file.path.to_vec(), file.size_bytes, file.usage));
+                }
+                ControlFlow::Continue(())
+            };
+            totals += Walk::new()
+                .source(source)
+                .run(path, &mut seen, &AtomicBool::new(false), &mut visit)?;
+            files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            for (path, size_bytes, usage) in &files {
+                self.push(&rows, |of| {
+                    let value = match of {
+                        Of::Cache(None) => Value::Text(path),
+                        Of::Cache(Some(Quantity::Size)) => Value::Unsigned((*size_bytes)?),
+                        Of::Cache(Some(quantity)) => Value::Unsigned((*usage)?.bytes(quantity)?),
+                        _ => return Err(Absent::NotAsked),
+                    };
+                    Ok(Some(Found::Value(value)))
+                });
+            }
+        }
+        self.source = Some(match source {
+            pagecache::Source::Mincore => c"mincore",
+            _ => c"cachestat",
+        });
+        self.counters.extend(totals.named());
+        Ok(())
+    }
+
+    /// Takes events as rows, `most` at most.
+    ///
+    /// # Errors
+    ///
+    /// Those of the library.
+    pub fn fill_with_events(&mut self, events: &mut Events, most: usize, ids: &[u32]) -> Result<()> {
+        self.clear(ids);
+        let rows = rows(ids);
+        for event in events.read()?.take(most) {
+            self.push(&rows, |of| match of {
+                Of::Event(field) => event.value(field).transpose().map(|value| value.map(Found::Value)),
+                _ => Err(Absent::NotAsked),
+            });
+        }
+        self.source = Some(match events.source() {
+            EventSource::Connector => c"connector",
+            _ => c"bpf",
+        });
+        let lost = events.lost();
+        let is_exact = u64::from(lost.is_exact);
         self.counters.extend([
-            ("sockets", answer.sockets),
-            ("namespaces", answer.namespaces),
-            ("namespaces_denied", answer.namespaces_denied),
-            ("processes_hidden", answer.processes_hidden),
-            ("processes_denied", answer.processes_denied),
-            ("undecided", answer.undecided),
-            ("interrupted", answer.interrupted),
-            ("failed", answer.failed),
-            ("no_answer", answer.silent),
-            ("malformed", answer.malformed),
-            ("unsupported", answer.unsupported.len() as u64),
+            ("events", self.len as u64),
+            ("lost", lost.count),
+            ("lost_is_exact", is_exact),
         ]);
         Ok(())
     }
 }
 
-fn of_task<'a>(task: &Task<'a>, of: Of) -> std::result::Result<Value<'a>, Reason> {
-    match of {
-        Of::Task(field) => task.value(field).map_err(reason),
-        Of::Socket(_) | Of::Descriptors(..) => Err(reason(Absent::NotAsked)),
-    }
-}
-
-fn put_of_socket(column: &mut Column, row: &SocketRow<'_>, of: Of) {
-    let (field, part) = match of {
-        Of::Socket(field) => {
-            let value = row.value(field).map_err(reason);
-            return column.push(value.and_then(|value| value.ok_or(NONE)));
-        }
-        Of::Descriptors(field, part) => (field, part),
-        Of::Task(_) => return column.push(Err(reason(Absent::NotAsked))),
-    };
-    let owners: std::result::Result<&[Owner], Reason> = match row.descriptors(field) {
-        Some(owners) => owners.map_err(reason).and_then(|owners| owners.ok_or(NONE)),
-        None => Err(reason(Absent::Unsupported)),
-    };
-    match part {
-        Part::Pids => column.push_ids(owners.map(|owners| owners.iter().map(|owner| owner.pid))),
-        Part::Fds => column.push_ids(owners.map(|owners| owners.iter().map(|owner| owner.fd))),
-        // The query of the processes asks for names, so that each owner has one.
-        Part::Comms => {
-            column.push_texts(owners.map(|owners| owners.iter().map(|owner| owner.comm.as_deref().unwrap_or_default())))
-        }
-    }
+/// What is known of these fields.
+fn rows(ids: &[u32]) -> Vec<&'static Row> {
+    ids.iter().filter_map(|&id| field::row(id)).collect()
 }
 
 /// The name of a source.
@@ -193,7 +289,7 @@ fn source_name(source: SourceId) -> &'static CStr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::{parse, Scope};
+    use crate::field::{parse, Scope, TABLE};
 
     /// Check that sources have the names that the library gives them.
     #[test]
@@ -216,15 +312,14 @@ mod tests {
         for (scope, names) in [
             (Scope::Processes, "pid,pss_bytes,comm"),
             (Scope::Sockets, "uid,owner_pids"),
+            (Scope::Files, "pid,peer_comms"),
             (Scope::Threads, "tid"),
         ] {
             let ids = parse(scope, names).expect("these are fields");
             table.clear(&ids);
             assert_eq!(table.ids(), ids);
-            for id in (0..300)
-                .chain(FIRST_OF_SOCKETS..FIRST_OF_SOCKETS + 300)
-                .chain([u32::MAX])
-            {
+            let all = (0..7).flat_map(|table| table * TABLE..table * TABLE + 300);
+            for id in all.chain([u32::MAX]) {
                 assert_eq!(
                     table.column(id).map(|column| column.field),
                     ids.contains(&id).then_some(id)

@@ -49,11 +49,14 @@ extern size_t source_count;
 td_handle *handle_of(const char *source);
 /* The row of a process; ends the test if there is none. */
 size_t row_of(const td_table *table, uint64_t pid);
+/* Checks that the column of a field has what its rows have. */
+void same_column(const td_table *table, td_field field);
 /* Whether a text is that of C. */
 bool is_text(td_text text, const char *expected);
 
 /* Groups of tests: one file each. */
 void test_values(void);
+void test_tables(void);
 void test_input(void);
 void test_process(void);
 /* Asks so often, and fails if the process grows. */

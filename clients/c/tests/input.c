@@ -25,6 +25,8 @@ static void names_and_filters(void)
 	FAILS(TD_INVALID_INPUT, "UTF-8", td_processes(handle, "pid,\xff", NULL, &table, &error));
 	FAILS(TD_INVALID_INPUT, "UTF-8", td_processes(handle, "pid", "comm == '\xff'", &table, &error));
 	FAILS(TD_INVALID_INPUT, "local_port", td_sockets(handle, "port", NULL, &table, &error));
+	FAILS(TD_INVALID_INPUT, "anon_kind", td_files(handle, "path", NULL, &table, &error));
+	FAILS(TD_INVALID_INPUT, "column 5", td_files(handle, "pid", "pid = 1", &table, &error));
 	FAILS(TD_INVALID_INPUT, "rss_bytes", td_field_by_name(TD_THREADS, "rss", &field, &error));
 	FAILS(TD_INVALID_INPUT, "td_scope", td_field_by_name((td_scope)9, "pid", &field, &error));
 	FAILS(TD_INVALID_INPUT, "procfs", td_handle_source(handle, "proc", &error));
@@ -40,6 +42,7 @@ static void null_pointers(void)
 	td_handle *handle = td_handle_new();
 	td_query *query = td_query_new(TD_PROCESSES);
 	td_table *table = NULL;
+	td_events *watched = NULL;
 	td_field field;
 	size_t len = 7;
 
@@ -58,6 +61,19 @@ static void null_pointers(void)
 	FAILS(TD_INVALID_INPUT, "pids is NULL", td_query_pids(query, NULL, 3, &error));
 	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_pids(NULL, NULL, 0, &error));
 	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_only_changed(NULL, &error));
+	FAILS(TD_INVALID_INPUT, "handle is NULL", td_maps(NULL, 1, "pid", &table, &error));
+	FAILS(TD_INVALID_INPUT, "path is NULL", td_cachestat(handle, NULL, "path", &table, &error));
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_events_open(NULL, NULL, &watched, &error));
+	FAILS(TD_INVALID_INPUT, "events is NULL", td_events_open(query, NULL, NULL, &error));
+	FAILS(TD_INVALID_INPUT, "not of events", td_events_open(query, NULL, &watched, &error));
+	FAILS(TD_INVALID_INPUT, "events is NULL", td_events_next(NULL, 1, &table, &error));
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_threads(NULL, &error));
+	CHECK(td_events_fd(NULL) == -1 && watched == NULL);
+	td_events_free(NULL);
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_uses(NULL, "fd", &error));
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_kinds(NULL, "file", &error));
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_deleted(NULL, &error));
+	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_path(NULL, "/", &error));
 	FAILS(TD_INVALID_INPUT, "query is NULL", td_query_budget(NULL, 1, 1, &error));
 	FAILS(TD_INVALID_INPUT, "name is NULL", td_field_by_name(TD_PROCESSES, NULL, &field, &error));
 	FAILS(TD_INVALID_INPUT, "field is NULL", td_field_by_name(TD_PROCESSES, "pid", NULL, &error));
@@ -82,7 +98,8 @@ static void numbers(void)
 	static const double times[] = { -1, NAN, INFINITY, 1e300 };
 	td_handle *handle = handle_of("procfs");
 	td_query *query = td_query_new(TD_PROCESSES), *threads = td_query_new(TD_THREADS);
-	td_query *sockets = td_query_new(TD_SOCKETS);
+	td_query *sockets = td_query_new(TD_SOCKETS), *files = td_query_new(TD_FILES), *maps = td_query_new(TD_MAPS);
+	td_query *cache = td_query_new(TD_CACHE), *events = td_query_new(TD_EVENTS);
 	td_table *table = NULL;
 	uint32_t wrong = UINT32_MAX;
 	size_t many = getenv("UNDER_VALGRIND") ? 1000 : 50000, len;
@@ -102,6 +119,20 @@ static void numbers(void)
 	FAILS(TD_INVALID_INPUT, "no field with the id 4095", td_query_field(query, (td_field)4095, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id", td_query_field(query, TD_SOCKET_UID, &error));
 	FAILS(TD_INVALID_INPUT, "no field with the id", td_query_field(sockets, TD_FIELD_UID, &error));
+	FAILS(TD_INVALID_INPUT, "no field with the id", td_query_field(files, TD_FIELD_UID, &error));
+	FAILS(TD_INVALID_INPUT, "of sockets", td_query_path(sockets, "/", &error));
+	FAILS(TD_INVALID_INPUT, "of processes", td_query_deleted(query, &error));
+	FAILS(TD_INVALID_INPUT, "eventfd", td_query_kinds(files, "file,pipe", &error));
+	FAILS(TD_INVALID_INPUT, "map", td_query_uses(files, "mem", &error));
+	FAILS(TD_INVALID_INPUT, "path is NULL", td_query_path(files, NULL, &error));
+	FAILS(TD_INVALID_INPUT, "no process id", td_maps(handle, wrong, "pid", &table, &error));
+	FAILS(TD_INVALID_INPUT, "td_query_pids", td_ask(handle, maps, &table, &error));
+	FAILS(TD_INVALID_INPUT, "td_query_path", td_ask(handle, cache, &table, &error));
+	FAILS(TD_INVALID_INPUT, "td_events_open", td_ask(handle, events, &table, &error));
+	FAILS(TD_INVALID_INPUT, "of mappings", td_query_where(maps, "pid == 1", &error));
+	FAILS(TD_INVALID_INPUT, "of cached files", td_query_pids(cache, &wrong, 0, &error));
+	FAILS(TD_INVALID_INPUT, "fork, exec, exit", td_query_kinds(events, "start", &error));
+	FAILS(TD_INVALID_INPUT, "connector", td_events_open(events, "procfs", &(td_events *){ NULL }, &error));
 	CHECK(td_field_name((td_field)4095) == NULL && td_field_kind((td_field)4095) == 0);
 	CHECK(strcmp(td_absent_name((td_absent)99), "unknown") == 0 && strcmp(td_code_name((td_code)99), "unknown") == 0);
 
@@ -129,6 +160,10 @@ static void numbers(void)
 	td_query_free(query);
 	td_query_free(threads);
 	td_query_free(sockets);
+	td_query_free(files);
+	td_query_free(maps);
+	td_query_free(cache);
+	td_query_free(events);
 	td_handle_free(handle);
 	/* A table outlives its handle. */
 	CHECK(td_table_len(table) == 0 && td_column_u64(table, TD_FIELD_PID) != NULL);

@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	test_values();
+	test_tables();
 	test_input();
 	/* Under valgrind threads take minutes, and a child that was forked at the wrong moment frees nothing. */
 	if (getenv("UNDER_VALGRIND") == NULL)

@@ -136,7 +136,7 @@ static long resident(void)
 static void ask_everything(td_handle *handle, unsigned long turn)
 {
 	td_table *table = NULL, *other = NULL;
-	td_query *own = td_query_new(TD_THREADS);
+	td_query *own = td_query_new(TD_THREADS), *files = td_query_new(TD_FILES);
 	uint32_t self = (uint32_t)getpid();
 
 	OK(td_query_fields(own, turn % 2 ? "all" : "pid,cmdline", &error));
@@ -144,10 +144,36 @@ static void ask_everything(td_handle *handle, unsigned long turn)
 	OK(td_ask(handle, own, &table, &error));
 	CHECK(td_table_len(table) > 0);
 	OK(td_processes(handle, "pid,comm,environ,cmdline", "pid < 100 and state != 'X'", &table, &error));
+	OK(td_query_fields(files, turn % 50 ? "pid,fd,name" : "all", &error));
+	OK(td_query_pids(files, &self, 1, &error));
+	OK(td_query_path(files, "/", &error));
+	OK(td_ask(handle, files, &table, &error));
+	CHECK(td_table_len(table) > 0);
+	OK(td_maps(handle, self, "start,end,perms,inode,name,build_id", &table, &error));
+	CHECK(td_table_len(table) > 0);
+	OK(td_cachestat(handle, "/proc/self/exe", "all", &table, &error));
+	CHECK(td_table_len(table) == 1);
 	FAILS(TD_INVALID_INPUT, "rss_bytes", td_processes(handle, "rss", NULL, &other, &error));
 	CHECK(td_processes(handle, "pid", "pid = 1", &other, NULL) == TD_INVALID_INPUT);
 	td_table_free(table);
 	td_query_free(own);
+	td_query_free(files);
+}
+
+static void watch_events(void)
+{
+	td_query *query = td_query_new(TD_EVENTS);
+	td_events *events = NULL;
+	td_table *table = NULL;
+
+	OK(td_query_fields(query, "all", &error));
+	OK(td_events_open(query, NULL, &events, &error));
+	CHECK(system("true") == 0);
+	OK(td_events_next(events, 10, &table, &error));
+	CHECK(td_table_len(table) > 0);
+	td_events_free(events);
+	td_table_free(table);
+	td_query_free(query);
 }
 
 void soak(unsigned long times)
@@ -160,6 +186,8 @@ void soak(unsigned long times)
 			if (turn % 50 == 49) {
 				td_handle_free(handle);
 				handle = handle_of(sources[i]);
+				if (strcmp(sources[i], "bpf") == 0)
+					watch_events();
 			}
 			ask_everything(handle, turn);
 			/* What is kept for the next query is there by then. */

@@ -139,7 +139,7 @@ static void missing_values(const char *source)
 	td_handle_free(handle);
 }
 
-static void same_column(const td_table *table, td_field field)
+void same_column(const td_table *table, td_field field)
 {
 	size_t rows = td_table_len(table), missing = 0;
 	const uint8_t *absent = td_column_absent(table, field);
@@ -220,7 +220,9 @@ static void field_names(void)
 
 	for (td_field field = td_field_next(TD_FIELD_NONE); field != TD_FIELD_NONE; field = td_field_next(field)) {
 		td_field found = TD_FIELD_NONE;
-		td_scope scope = field < TD_SOCKET_FAMILY ? TD_PROCESSES : TD_SOCKETS;
+		/* Those of threads are those of processes. */
+		static const td_scope scopes[] = { TD_PROCESSES, TD_SOCKETS, TD_FILES, TD_MAPS, TD_CACHE, TD_EVENTS };
+		td_scope scope = scopes[field / TD_SOCKET_FAMILY];
 		OK(td_field_by_name(scope, td_field_name(field), &found, &error));
 		CHECK(found == field);
 		CHECK(td_field_kind(field) >= TD_KIND_NUMBER && td_field_kind(field) <= TD_KIND_LIMITS);
@@ -228,9 +230,10 @@ static void field_names(void)
 		CHECK(strlen(td_field_meaning(field)) > 3);
 		count++;
 	}
-	CHECK(count > 150);
+	CHECK(count > 200);
 	CHECK(strcmp(td_field_name(TD_FIELD_RSS_BYTES), "rss_bytes") == 0);
 	CHECK(strcmp(td_field_name(TD_SOCKET_LOCAL_PORT), "local_port") == 0);
+	CHECK(strcmp(td_field_name(TD_FILE_PEER_FDS), "peer_fds") == 0);
 	CHECK(td_field_kind(TD_FIELD_RSS_BYTES) == TD_KIND_BYTES);
 	CHECK(strcmp(td_absent_name(TD_ABSENT_NO_ANSWER), "no answer") == 0);
 	CHECK(strcmp(td_code_name(TD_NO_SUCH_TASK), "no such task") == 0);

@@ -1,20 +1,17 @@
 //! Errors, fields, handles and queries.
 
-use std::ffi::{c_char, OsStr};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::ffi::c_char;
 use std::ptr;
 use std::slice;
 
 use taskdiag::Budget;
 
-use super::{bytes, changed, free, given, made, text};
-use crate::error::{answered, Code, Error, Result};
+use super::{changed, free, given, made, path, text};
+use crate::error::{answered, Code, Error};
 use crate::field::{self, Scope};
 use crate::fields_gen::REASONS;
 use crate::handle::Handle;
 use crate::query::{self, Query};
-use crate::table::Table;
 
 #[no_mangle]
 pub extern "C" fn td_version() -> *const c_char {
@@ -123,12 +120,7 @@ pub unsafe extern "C" fn td_handle_source(handle: *mut Handle, name: *const c_ch
 #[no_mangle]
 pub unsafe extern "C" fn td_handle_socket(handle: *mut Handle, path: *const c_char, error: *mut *mut Error) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let path = PathBuf::from(OsStr::from_bytes(bytes("path", path)?));
-            given("handle", handle)?.set_socket(path)
-        })
-    }
+    unsafe { answered(error, || given("handle", handle)?.set_socket(self::path(path)?)) }
 }
 
 #[no_mangle]
@@ -217,14 +209,39 @@ pub unsafe extern "C" fn td_query_descendants_of(query: *mut Query, pid: u32, er
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn td_query_uses(query: *mut Query, names: *const c_char, error: *mut *mut Error) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || changed("query", query)?.add_uses(text("uses", names)?)) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_query_kinds(query: *mut Query, names: *const c_char, error: *mut *mut Error) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || changed("query", query)?.add_kinds(text("kinds", names)?)) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_query_deleted(query: *mut Query, error: *mut *mut Error) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || changed("query", query)?.only_deleted()) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_query_path(query: *mut Query, path: *const c_char, error: *mut *mut Error) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || changed("query", query)?.add_path(self::path(path)?)) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_query_threads(query: *mut Query, error: *mut *mut Error) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || changed("query", query)?.add_threads()) }
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn td_query_only_changed(query: *mut Query, error: *mut *mut Error) -> u32 {
     // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            changed("query", query)?.only_changed();
-            Ok(())
-        })
-    }
+    unsafe { answered(error, || changed("query", query)?.only_changed()) }
 }
 
 #[no_mangle]
@@ -249,110 +266,11 @@ pub unsafe extern "C" fn td_query_budget(
     // SAFETY: the header's rules, here and in the closure.
     unsafe {
         answered(error, || {
-            let deadline = if seconds == f64::INFINITY {
-                None
-            } else {
-                Some(query::seconds("budget", seconds)?)
-            };
+            let deadline = query::until("budget", seconds)?;
             let most = (max_rss_bytes != u64::MAX).then_some(max_rss_bytes);
             let budget = Budget::default().deadline(deadline).max_rss_bytes(most);
             changed("query", query)?.set_budget(budget);
             Ok(())
         })
     }
-}
-
-// Asking.
-
-/// Asks, and puts the answer into the table that `table` points to, or into a new one.
-///
-/// # Safety
-///
-/// The header's rules.
-unsafe fn ask(handle: *mut Handle, query: &Query, table: *mut *mut Table) -> Result<()> {
-    // SAFETY: the header's rules.
-    let (handle, place) = unsafe { (given("handle", handle)?, changed("table", table)?) };
-    // SAFETY: the header's rules.
-    match unsafe { place.as_mut() } {
-        Some(table) => handle.ask(query, table),
-        None => {
-            let mut table = Table::default();
-            handle.ask(query, &mut table)?;
-            *place = Box::into_raw(Box::new(table));
-            Ok(())
-        }
-    }
-}
-
-/// Asks for rows of a scope with these fields and this condition, which may be NULL.
-///
-/// # Safety
-///
-/// The header's rules.
-unsafe fn ask_for(
-    scope: Scope,
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe {
-        answered(error, || {
-            let mut query = Query::new(scope);
-            query.add_fields(text("fields", names)?)?;
-            if !expression.is_null() {
-                query.add_condition(text("where", expression)?)?;
-            }
-            ask(handle, &query, table)
-        })
-    }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_ask(
-    handle: *mut Handle,
-    query: *const Query,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules, here and in the closure.
-    unsafe { answered(error, || ask(handle, given("query", query)?, table)) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_processes(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Processes, handle, names, expression, table, error) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_threads(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Threads, handle, names, expression, table, error) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn td_sockets(
-    handle: *mut Handle,
-    names: *const c_char,
-    expression: *const c_char,
-    table: *mut *mut Table,
-    error: *mut *mut Error,
-) -> u32 {
-    // SAFETY: the header's rules.
-    unsafe { ask_for(Scope::Sockets, handle, names, expression, table, error) }
 }

@@ -4,10 +4,13 @@
 //! library and were not freed, that texts end with a NUL, that lists are as long as they say, and
 //! that places for results can be written. `SAFETY: the header's rules` means this.
 
+mod answer;
 mod ask;
 mod read;
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, CStr, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::ptr;
 
 use crate::error::{guarded, Error, Result};
@@ -54,6 +57,17 @@ unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
     // SAFETY: the header's rules.
     let bytes = unsafe { bytes(what, text) }?;
     std::str::from_utf8(bytes).map_err(|_| Error::invalid(format!("{what} is not UTF-8")))
+}
+
+/// A path of C's.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn path(path: *const c_char) -> Result<PathBuf> {
+    // SAFETY: the header's rules.
+    let bytes = unsafe { bytes("path", path) }?;
+    Ok(PathBuf::from(OsStr::from_bytes(bytes)))
 }
 
 /// Drops an object of this library.

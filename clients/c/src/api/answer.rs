@@ -1,0 +1,220 @@
+//! Asking: tables of what is, and events as they happen.
+
+use std::ffi::{c_char, c_int};
+
+use super::{changed, free, given, path, text};
+use crate::error::{answered, Error, Result};
+use crate::events::Events;
+use crate::field::Scope;
+use crate::handle::Handle;
+use crate::query::{self, Query};
+use crate::table::Table;
+
+/// Fills the table that `table` points to, or a new one.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn filled(table: *mut *mut Table, fill: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
+    // SAFETY: the header's rules.
+    let place = unsafe { changed("table", table)? };
+    // SAFETY: the header's rules.
+    match unsafe { place.as_mut() } {
+        Some(table) => fill(table),
+        None => {
+            let mut table = Table::default();
+            fill(&mut table)?;
+            *place = Box::into_raw(Box::new(table));
+            Ok(())
+        }
+    }
+}
+
+/// Asks, and puts the answer into a table.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn ask(handle: *mut Handle, query: &Query, table: *mut *mut Table) -> Result<()> {
+    // SAFETY: the header's rules.
+    unsafe {
+        let handle = given("handle", handle)?;
+        filled(table, |table| handle.ask(query, table))
+    }
+}
+
+/// Asks for rows of a scope with these fields and this condition, which may be NULL.
+///
+/// # Safety
+///
+/// The header's rules.
+unsafe fn ask_for(
+    scope: Scope,
+    handle: *mut Handle,
+    names: *const c_char,
+    expression: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe {
+        answered(error, || {
+            let mut query = Query::new(scope);
+            query.add_fields(text("fields", names)?)?;
+            if !expression.is_null() {
+                query.add_condition(text("where", expression)?)?;
+            }
+            ask(handle, &query, table)
+        })
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_ask(
+    handle: *mut Handle,
+    query: *const Query,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe { answered(error, || ask(handle, given("query", query)?, table)) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_processes(
+    handle: *mut Handle,
+    names: *const c_char,
+    expression: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules.
+    unsafe { ask_for(Scope::Processes, handle, names, expression, table, error) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_threads(
+    handle: *mut Handle,
+    names: *const c_char,
+    expression: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules.
+    unsafe { ask_for(Scope::Threads, handle, names, expression, table, error) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_sockets(
+    handle: *mut Handle,
+    names: *const c_char,
+    expression: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules.
+    unsafe { ask_for(Scope::Sockets, handle, names, expression, table, error) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_files(
+    handle: *mut Handle,
+    names: *const c_char,
+    expression: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules.
+    unsafe { ask_for(Scope::Files, handle, names, expression, table, error) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_maps(
+    handle: *mut Handle,
+    pid: u32,
+    names: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe {
+        answered(error, || {
+            let mut query = Query::new(Scope::Maps);
+            query.add_fields(text("fields", names)?)?;
+            query.these(&[pid])?;
+            ask(handle, &query, table)
+        })
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_cachestat(
+    handle: *mut Handle,
+    path: *const c_char,
+    names: *const c_char,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe {
+        answered(error, || {
+            let mut query = Query::new(Scope::Cache);
+            query.add_fields(text("fields", names)?)?;
+            query.add_path(self::path(path)?)?;
+            ask(handle, &query, table)
+        })
+    }
+}
+
+// Events.
+
+#[no_mangle]
+pub unsafe extern "C" fn td_events_open(
+    query: *const Query,
+    source: *const c_char,
+    events: *mut *mut Events,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe {
+        answered(error, || {
+            let place = changed("events", events)?;
+            let source = if source.is_null() {
+                "auto"
+            } else {
+                text("source", source)?
+            };
+            *place = Box::into_raw(Box::new(Events::open(given("query", query)?, source)?));
+            Ok(())
+        })
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_events_next(
+    events: *mut Events,
+    timeout: f64,
+    table: *mut *mut Table,
+    error: *mut *mut Error,
+) -> u32 {
+    // SAFETY: the header's rules, here and in the closure.
+    unsafe {
+        answered(error, || {
+            let events = given("events", events)?;
+            let timeout = query::until("timeout", timeout)?;
+            filled(table, |table| events.next(timeout, table))
+        })
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_events_fd(events: *const Events) -> c_int {
+    // SAFETY: the header's rules.
+    unsafe { events.as_ref() }.map_or(-1, Events::fd)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn td_events_free(events: *mut Events) {
+    // SAFETY: the header's rules.
+    unsafe { free(events, Events::free) }
+}
