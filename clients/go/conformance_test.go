@@ -41,6 +41,7 @@ type relation struct {
 	Times             uint64
 	Link, Entries     bool
 	Args              bool
+	Row               map[string]any
 }
 
 func cases(t *testing.T) []conformanceCase {
@@ -59,8 +60,12 @@ func cases(t *testing.T) []conformanceCase {
 	return list
 }
 
-// isMine says whether this client can run a case: it asks the broker, and has no filters.
+// isMine says whether this client can run a case: it asks the broker about processes and threads, and
+// has no filters.
 func (c *conformanceCase) isMine() bool {
+	if !contains([]string{"", "processes", "threads"}, c.Rows) {
+		return false
+	}
 	return c.Error == nil && c.Where == "" && contains(c.Sources, "broker") || c.Error != nil && c.Where == ""
 }
 

@@ -84,9 +84,46 @@ def as_json(text: bytes) -> Any:
         return {"base64": base64.b64encode(text).decode()}
 
 
+def asked(case: dict[str, Any], arguments: dict[str, Any], pids: list[int]) -> list[dict[str, Any]]:
+    """The rows that a case is about."""
+    match case.get("rows", "processes"):
+        case "maps":
+            (pid,) = pids
+            rows = taskdiag.maps(pid, source=arguments["source"], socket=arguments["socket"])
+            assert rows.columns == case["fields"]
+            return rows.to_dicts()
+        case kind:
+            ask = {"processes": taskdiag.processes, "threads": taskdiag.threads, "files": taskdiag.files, "sockets": taskdiag.sockets}
+            return ask[kind](**arguments, pids=pids).to_dicts()  # type: ignore[operator, no-any-return]
+
+
+def check_rows(case: dict[str, Any], name: str, pid: int, mine: list[dict[str, Any]]) -> None:
+    """Checks the rows of one process."""
+    is_task = case.get("rows", "processes") in ("processes", "threads")
+    expected = case.get("rows_expected", {}).get(name, 1 if is_task else None)
+    assert len(mine) == expected if expected is not None else mine, name
+    absent = case.get("absent", {}).get(name, {} if is_task else None)
+    assert absent is None or all(row.get("absent", {}) == absent for row in mine), name
+    for relation in case.get("proc", []):
+        about = [row for row in mine if row.items() >= relation.get("row", {}).items()]
+        assert about or expected == 0, (name, relation)
+        for row in about:
+            assert row[relation["field"]] == of_proc(relation, pid), (name, relation)
+
+
+def of_command(case: dict[str, Any], source: str, pids: list[int], socket: str) -> list[dict[str, Any]]:
+    """The rows that the command has."""
+    rows, listed = case.get("rows", "processes"), ",".join(map(str, pids))
+    options = ["-o", ",".join(case["fields"]), "--source", source]
+    options += [listed] if rows == "maps" else ["-p", listed]
+    options += ["-T"] if rows == "threads" else []
+    options += ["--where", case["where"]] if "where" in case else []
+    options += ["--socket", socket] if source == "broker" else []
+    return command({"processes": "ps", "threads": "ps"}.get(rows, rows), *options)
+
+
 def check(case: dict[str, Any], source: Any, pids: dict[str, int], socket: str) -> None:
     """Runs a case as whoever calls it."""
-    is_threads = case.get("rows") == "threads"
     path = socket if source == "broker" else None
     arguments = {"fields": case["fields"], "where": case.get("where"), "source": source, "socket": path}
     if "error" in case:
@@ -95,21 +132,13 @@ def check(case: dict[str, Any], source: Any, pids: dict[str, int], socket: str) 
         assert caught.value.kind == case["error"]["kind"]
         assert all(part in str(caught.value) for part in case["error"]["mentions"])
         return
-    ask = taskdiag.threads if is_threads else taskdiag.processes
-    rows = ask(**arguments, pids=list(pids.values())).to_dicts()
+    rows = asked(case, arguments, list(pids.values()))
+    # Sockets may be of several processes.
     for name, pid in pids.items():
-        mine = [row for row in rows if row["pid"] == pid]
-        assert len(mine) == case.get("rows_expected", {}).get(name, 1), name
-        for row in mine:
-            assert row.get("absent", {}) == case.get("absent", {}).get(name, {}), name
-            for relation in case.get("proc", []):
-                assert row[relation["field"]] == of_proc(relation, pid), (name, relation)
+        mine = rows if case.get("rows") == "sockets" else [row for row in rows if row["pid"] == pid]
+        check_rows(case, name, pid, mine)
     if case.get("command"):
-        options = ["-p", ",".join(map(str, pids.values())), "-o", ",".join(case["fields"]), "--source", source]
-        options += ["-T"] if is_threads else []
-        options += ["--where", case["where"]] if "where" in case else []
-        options += ["--socket", socket] if source == "broker" else []
-        theirs = command("ps", *options)
+        theirs = of_command(case, source, list(pids.values()), socket)
         assert rows == theirs and [list(row) for row in rows] == [list(row) for row in theirs]
 
 
