@@ -690,5 +690,13 @@ static __always_inline __u32 stats_sequence(struct signal_struct *signal)
 #define EXIT_DEAD 0x10
 #define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
+#define S_IFMT 0170000
+#define NSEC_PER_SEC 1000000000ull
+
+/*
+ * Loads a value without using it, so that it is in the cache later. The processor waits for several
+ * cache lines at once if all are prefetched before any is needed.
+ */
+#define PREFETCH(value) asm volatile("" : : "r"(value))
 
 #endif

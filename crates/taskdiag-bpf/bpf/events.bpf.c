@@ -12,7 +12,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define NSEC_PER_SEC 1000000000ull
 #define EEXIST 17
 /* A flag of signal_struct.flags: group_exit_code is the exit code of the process. */
 #define SIGNAL_GROUP_EXIT 0x4

@@ -7,310 +7,13 @@
  * names of sockets and the like. This program looks up each process and reads its table.
  */
 #include "pid_idr.bpf.h"
-#include "files.h"
+#include "files/place.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-struct td_files_walk walk SEC(".bss");
-
-#define NSEC_PER_SEC 1000000000ull
 #define O_CLOEXEC 02000000
-#define S_IFMT 0170000
-#define S_IFREG 0100000
 
-/* linux/magic.h */
-#define SOCKFS_MAGIC 0x534f434b
-#define PIPEFS_MAGIC 0x50495045
-#define ANON_INODE_FS_MAGIC 0x09041934
-#define PID_FS_MAGIC 0x50494446
-#define TMPFS_MAGIC 0x01021994
-#define HUGETLBFS_MAGIC 0x958458f6
-#define SECRETMEM_MAGIC 0x5345434d
-#define RAMFS_MAGIC 0x858458f6
-#define EXT4_SUPER_MAGIC 0xef53
-#define XFS_SUPER_MAGIC 0x58465342
-#define F2FS_SUPER_MAGIC 0xf2f52010
-#define DEVPTS_SUPER_MAGIC 0x1cd1
-
-/* A member of a structure at an address. Before 6.2 there is no cast. */
-#define GET(type, at, member)                                                                                            \
-	({                                                                                                               \
-		typeof(((struct type *)0)->member) value_;                                                               \
-		if (bpf_rdonly_cast)                                                                                     \
-			value_ = ((struct type *)bpf_rdonly_cast((void *)(at), bpf_core_type_id_kernel(struct type)))    \
-					 ->member;                                                                       \
-		else                                                                                                     \
-			BPF_CORE_READ_INTO(&value_, (struct type *)(at), member);                                        \
-		value_;                                                                                                  \
-	})
-
-/* A member that is a pointer, as a number. */
-#define POINTER(type, at, member) address((void *)GET(type, at, member))
-
-/*
- * A pointer as a number. It goes through memory, because the verifier forbids arithmetic on most
- * pointers.
- */
-static __always_inline __u64 address(const void *pointer)
-{
-	walk.address = (__u64)pointer;
-	barrier();
-	return *(volatile __u64 *)&walk.address;
-}
-
-/* smp_rmb(). See task/reader.bpf.h. */
-static __always_inline void read_barrier(void)
-{
-#ifdef __TARGET_ARCH_x86
-	barrier();
-#else
-	asm volatile("" : : "r"(__sync_fetch_and_add(&walk.address, 1)));
-#endif
-}
-
-static __always_inline __u64 mount_of(__u64 vfsmount)
-{
-	return vfsmount - bpf_core_field_offset(struct mount, mnt);
-}
-
-/* One iteration of prepend_path() of fs/d_path.c. */
-static long walk_up(__u32 index, void *nothing)
-{
-	__u32 position = *(volatile __u32 *)&walk.position, sequence, len;
-	__u64 dentry = walk.dentry, mount = walk.mount, parent, above, name;
-
-	if (dentry == walk.root_dentry && mount == walk.root_mount)
-		goto arrived;
-	if (!dentry || !mount)
-		return 1;
-	if (dentry == POINTER(mount, mount, mnt.mnt_root)) {
-		above = POINTER(mount, mount, mnt_parent);
-		/* The root of a mount namespace, or of a mount that was detached. */
-		if (above == mount)
-			goto arrived;
-		walk.dentry = POINTER(mount, mount, mnt_mountpoint);
-		walk.mount = above;
-		return POINTER(mount, mount, mnt_parent) != above;
-	}
-	sequence = GET(dentry, dentry, d_seq.seqcount.sequence);
-	parent = POINTER(dentry, dentry, d_parent);
-	len = GET(dentry, dentry, d_name.len);
-	name = POINTER(dentry, dentry, d_name.name);
-	if (parent == dentry || len > 255 || position <= len)
-		return 1;
-	position -= len + 1;
-	/* Or clang computes it twice, and the verifier knows the bound of only one. */
-	barrier_var(position);
-	if (position >= TD_FILES_PATH)
-		return 1;
-	walk.path[position] = '/';
-	if (bpf_probe_read_kernel(&walk.path[position + 1], len & 0xff, (void *)name))
-		return 1;
-	/* Renamed meanwhile? */
-	read_barrier();
-	if (sequence & 1 || GET(dentry, dentry, d_seq.seqcount.sequence) != sequence)
-		return 1;
-	*(volatile __u32 *)&walk.position = position;
-	walk.dentry = parent;
-	return 0;
-arrived:
-	walk.arrived = 1;
-	return 1;
-}
-
-/*
- * The place for the next record. The mask gives the verifier a bound, which it can't know for a
- * value in memory.
- */
-static __always_inline struct td_file *next_record(void)
-{
-	__u64 filled = *(volatile __u32 *)&walk.filled;
-
-	asm volatile("%0 &= %1" : "+r"(filled) : "i"(TD_FILES_RECORDS - 1));
-	if (filled > TD_FILES_RECORDS - TD_FILES_ROOM)
-		return 0;
-	return (void *)(walk.records + filled);
-}
-
-/* d_path() of fs/d_path.c. Returns the length of the path, 0 if procfs has to answer. */
-__noinline int put_path(__u64 vfsmount, __u64 dentry)
-{
-	struct td_file *record = next_record();
-	__u32 end = TD_FILES_PATH, position, len;
-
-	if (!record)
-		return 0;
-	walk.mount = mount_of(vfsmount);
-	walk.dentry = dentry;
-	walk.arrived = 0;
-	if (!POINTER(dentry, dentry, d_hash.pprev) && POINTER(dentry, dentry, d_parent) != dentry) {
-		end -= 10;
-		__builtin_memcpy(&walk.path[TD_FILES_PATH - 10], " (deleted)", 10);
-	}
-	*(volatile __u32 *)&walk.position = end;
-	walk.steps += (__u32)bpf_loop(512, walk_up, 0, 0) / 8;
-	if (!walk.arrived)
-		return 0;
-	position = *(volatile __u32 *)&walk.position;
-	/* The file is the root itself. */
-	if (position == end)
-		position--;
-	if (position >= TD_FILES_PATH)
-		return 0;
-	walk.path[position] = '/';
-	len = TD_FILES_PATH - position;
-	if (bpf_probe_read_kernel(record + 1, len, &walk.path[position]))
-		return 0;
-	record->name = TD_NAME_WHOLE;
-	record->name_len = len;
-	return len;
-}
-
-/* The name of the dentry alone. */
-static __always_inline bool put_short_name(struct td_file *record, __u64 dentry, __u8 name)
-{
-	__u32 len = GET(dentry, dentry, d_name.len);
-
-	if (len > 255)
-		return false;
-	record->name = name;
-	record->name_len = len;
-	return !bpf_probe_read_kernel(record + 1, len & 0xff, (void *)POINTER(dentry, dentry, d_name.name));
-}
-
-/* The name of what a link of /proc/PID leads to: do_proc_readlink(). */
-static __always_inline bool put_name(struct td_file *record, __u64 vfsmount, __u64 dentry, unsigned long magic)
-{
-	__u64 operations = POINTER(dentry, dentry, d_op);
-
-	if (!operations || !POINTER(dentry_operations, operations, d_dname))
-		return put_path(vfsmount, dentry);
-	/* File systems that generate names. */
-	switch (magic) {
-	case SOCKFS_MAGIC:
-		record->name = TD_NAME_SOCKET;
-		return true;
-	case PIPEFS_MAGIC:
-		record->name = TD_NAME_PIPE;
-		return true;
-	case ANON_INODE_FS_MAGIC:
-		return put_short_name(record, dentry, TD_NAME_ANON);
-	case TMPFS_MAGIC:
-	case HUGETLBFS_MAGIC:
-	case SECRETMEM_MAGIC:
-		return put_short_name(record, dentry, TD_NAME_SIMPLE);
-	}
-	return false;
-}
-
-/*
- * Whether stat(2) shows what the kernel's inode has. Others, like btrfs and overlayfs, show numbers
- * of their own, or sizes that they have elsewhere.
- */
-static __always_inline bool has_plain_stat(unsigned long magic, __u16 mode)
-{
-	switch (magic) {
-	case SOCKFS_MAGIC:
-	case PIPEFS_MAGIC:
-	case ANON_INODE_FS_MAGIC:
-	case TMPFS_MAGIC:
-	case HUGETLBFS_MAGIC:
-	case RAMFS_MAGIC:
-	case EXT4_SUPER_MAGIC:
-	case F2FS_SUPER_MAGIC:
-	case DEVPTS_SUPER_MAGIC:
-		return true;
-	case XFS_SUPER_MAGIC:
-		return (mode & S_IFMT) == S_IFREG;
-	}
-	return false;
-}
-
-static __always_inline bool is_without_space(unsigned long magic)
-{
-	return magic == SOCKFS_MAGIC || magic == PIPEFS_MAGIC || magic == ANON_INODE_FS_MAGIC;
-}
-
-/* Whether a file is none of those that are asked for. */
-__noinline int is_ruled_out(__u64 inode)
-{
-	__u32 count = walk.matches_count, device, type, i;
-	unsigned long magic;
-	__u64 super, number;
-	__u16 mode;
-
-	if (!inode || !(walk.types | walk.deleted | count))
-		return 0;
-	super = POINTER(inode, inode, i_sb);
-	magic = GET(super_block, super, s_magic);
-	mode = GET(inode, inode, i_mode);
-	if (count) {
-		device = GET(super_block, super, s_dev);
-		number = GET(inode, inode, i_ino);
-#pragma nounroll
-		for (i = 0; i < TD_FILE_MATCHES; i++) {
-			if (i >= count)
-				return 1;
-			if (walk.matches[i].inode == number && walk.matches[i].dev_major == device >> 20 &&
-			    walk.matches[i].dev_minor == (device & 0xfffff))
-				break;
-		}
-	}
-	if (!has_plain_stat(magic, mode))
-		return 0;
-	type = magic == ANON_INODE_FS_MAGIC ? 0 : mode >> 12;
-	if (walk.types && !(walk.types >> type & 1))
-		return 1;
-	return walk.deleted && GET(inode, inode, __i_nlink) != 0;
-}
-
-/* Fills in what a record says of a file. Returns what is deferred. */
-__noinline int put_place(__u64 vfsmount, __u64 dentry, __u64 inode)
-{
-	struct td_file *record = next_record();
-	unsigned long magic;
-	__u32 deferred = 0;
-	__u64 super;
-	__u16 mode;
-
-	if (!record || !vfsmount || !dentry || !inode)
-		return TD_FILE_DEFER_ALL;
-	super = POINTER(inode, inode, i_sb);
-	magic = GET(super_block, super, s_magic);
-	mode = GET(inode, inode, i_mode);
-	record->mnt_id = GET(mount, mount_of(vfsmount), mnt_id);
-	record->inode = GET(inode, inode, i_ino);
-	if (walk.wants & TD_FILE_STAT) {
-		__u32 device = GET(super_block, super, s_dev);
-
-		record->dev_major = device >> 20;
-		record->dev_minor = device & 0xfffff;
-		record->size = GET(inode, inode, i_size);
-		record->nlink = GET(inode, inode, __i_nlink);
-		/*
-		 * Objects of the kernel have no type for us. Since cfd86ef7e8e7 ("anon_inode: use a proper
-		 * mode internally", 6.16) their inodes have one, and those of pidfds since cb12fd8e0dab
-		 * ("pidfd: add pidfs", 6.9).
-		 */
-		record->mode = magic == ANON_INODE_FS_MAGIC || magic == PID_FS_MAGIC ? mode & ~S_IFMT : mode;
-		if (!has_plain_stat(magic, mode))
-			deferred |= TD_FILE_DEFER_STAT;
-	}
-	/* What a file occupies is not for the inode alone to say. */
-	if (walk.wants & TD_FILE_SPACE && !is_without_space(magic))
-		deferred |= TD_FILE_DEFER_SPACE;
-	/* The name tells which object of the kernel it is. */
-	if (walk.wants & TD_FILE_NAMES || (walk.wants & TD_FILE_STAT && magic == ANON_INODE_FS_MAGIC)) {
-		if (!put_name(record, vfsmount, dentry, magic)) {
-			record->name = TD_NAME_NONE;
-			record->name_len = 0;
-			deferred |= TD_FILE_DEFER_NAME;
-		}
-	}
-	return deferred;
-}
-
-/* Starts a record about nothing. There must be room for it. */
+/* Starts an empty record. There must be room for it. */
 static __always_inline struct td_file *begin_record(__u16 use)
 {
 	struct td_file *record = next_record();
@@ -358,7 +61,7 @@ static __always_inline void put_directory(__u16 use, __u64 vfsmount, __u64 dentr
 	end_record(record);
 }
 
-/* False if the process has changed meanwhile. */
+/* The directories and the program of a process. False if it has changed meanwhile. */
 static __always_inline bool put_links(__u64 task)
 {
 	__u64 fs = POINTER(task_struct, task, fs), mm = 0, exe = 0, mnt, dentry;
@@ -399,14 +102,6 @@ static __always_inline bool put_links(__u64 task)
 	}
 	read_barrier();
 	return POINTER(mm_struct, mm, exe_file) == exe && POINTER(task_struct, task, mm) == mm;
-}
-
-static __always_inline __u64 word_at(__u64 at)
-{
-	__u64 word = 0;
-
-	bpf_probe_read_kernel(&word, sizeof(word), (void *)at);
-	return word;
 }
 
 /* How often a file is read again if the descriptor leads to another one meanwhile. */
@@ -453,7 +148,7 @@ __noinline int put_descriptor(__u32 fd)
 			return 0;
 		}
 	}
-	/* It is never quiet. */
+	/* The descriptor kept changing. */
 	record = begin_record(TD_FILE_FD);
 	if (!record)
 		return 0;
@@ -483,7 +178,7 @@ static long visit_bit(__u32 index, void *nothing)
 	return !(walk.fd & 63);
 }
 
-/* Reads which inode a descriptor leads to. All of a word are read before one is looked at. */
+/* Reads which inode a descriptor leads to. Those of a whole word are read before any is compared. */
 static long find_inode(__u32 index, void *nothing)
 {
 	__u64 file = walk.word_slots[index & 63];
@@ -558,7 +253,7 @@ static long visit_word(__u32 index, void *nothing)
 /* The most words that a table can have: sysctl_nr_open is 2^20 by default, and 2^30 at most. */
 #define WORDS_MAX (1 << 22)
 
-/* False if the process has changed meanwhile. */
+/* The descriptors of a process. False if it has changed meanwhile. */
 static __always_inline bool put_descriptors(__u64 task)
 {
 	__u64 files = POINTER(task_struct, task, files), table;
@@ -599,8 +294,7 @@ static __always_inline __u64 find_process(__u32 number)
 	if (!leaf)
 		return 0;
 	entry = xa_slot(leaf, number);
-	/* xa_is_value() and xa_is_internal() entries are no pointers. */
-	if (!entry || entry & 3)
+	if (!xa_is_pointer(entry))
 		return 0;
 	link = POINTER(pid, entry, tasks[PIDTYPE_TGID].first);
 	if (!link)

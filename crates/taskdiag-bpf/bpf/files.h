@@ -14,23 +14,21 @@ enum td_file_use {
 	TD_FILE_CWD = 1,
 	TD_FILE_ROOT = 2,
 	TD_FILE_EXE = 3,
-	/*
-	 * The records of a process begin, or go on in another run. `start_ns` is when it started.
-	 */
+	/* The records of a process begin, or go on in another run. It started at `start_ns` */
 	TD_FILE_PROCESS = 16,
-	/* The records of a process are complete. */
+	/* The records of a process are complete */
 	TD_FILE_END = 17,
 };
 
 /* Flags of a record. Deferred: only procfs has the right value. */
 #define TD_FILE_DEFER_STAT (1u << 0)
 #define TD_FILE_DEFER_NAME (1u << 1)
-#define TD_FILE_DEFER_SPACE (1u << 3) /* what it occupies */
 /*
  * Nothing else in the record is valid. Of TD_FILE_PROCESS: all files of the process are deferred,
  * and no records follow.
  */
 #define TD_FILE_DEFER_ALL (1u << 2)
+#define TD_FILE_DEFER_SPACE (1u << 3) /* what it occupies */
 
 /* What of a file to read. */
 #define TD_FILE_NAMES (1u << 0)
@@ -94,8 +92,8 @@ struct td_files_walk {
 	__u32 check_every; /* the number of steps between two looks at the clock */
 	__u64 max_run_ns;
 	/*
-	 * Tests that rule out files; 0: none. They are not made where stat(2) may show something
-	 * else than the inode has, except that `matches` are on file systems where it does not.
+	 * Tests that rule out files; 0: none. `types` and `deleted` are not tested where stat(2) may
+	 * show something else than the inode has; `matches` are on file systems where it does not.
 	 */
 	__u32 types;   /* one bit for each type of file, S_IFMT >> 12, and 0 for none */
 	__u32 deleted; /* 1: only files without a name */
@@ -114,7 +112,7 @@ struct td_files_walk {
 	__u64 run_start_ns, longest_run_ns;
 	__u64 address;
 	/* The process that is read. */
-	__u64 task, files, table, slots, open_fds, close_on_exec;
+	__u64 slots, open_fds, close_on_exec;
 	__u64 word; /* of open_fds */
 	__u32 max_fds;
 	__u32 leaf_end;
@@ -129,11 +127,9 @@ struct td_files_walk {
 	 * instead of the caller (Linux 6.2)
 	 */
 	__u64 as_task;
-	/*
-	 * Of a word of open_fds: the slots, and the inodes that they lead to. And an inode that is
-	 * none of `matches`: this run has looked at it
-	 */
+	/* Of a word of open_fds: the slots, read twice, and the inodes that they lead to. */
 	__u64 word_slots[64], word_again[64], word_inodes[64];
+	/* The inode that this run looked at last and that is not among `matches`. */
 	__u64 other_inode;
 	char path[TD_FILES_PATH + 256];
 	__u32 list[TD_FILES_LISTED];

@@ -38,6 +38,12 @@ static __always_inline __u64 xa_slot(__u64 node, __u32 index)
 	return entry;
 }
 
+/* Whether an entry is a pointer: it is not empty, xa_is_value() or xa_is_internal(). */
+static __always_inline bool xa_is_pointer(__u64 entry)
+{
+	return entry && !(entry & 3);
+}
+
 /*
  * Finds the leaf with the slot of a number, as xas_descend() of lib/xarray.c does; 0 if there is
  * none. Sets `end` to the number after the last of that leaf, or of the gap in its place; 0 if no

@@ -20,8 +20,7 @@ static long collect_process(__u32 index, void *nothing)
 	if (number >= walk.pid_leaf_end)
 		return 1;
 	entry = walk.slots[number & (SLOTS - 1)];
-	/* xa_is_value() and xa_is_internal() entries are no pointers. */
-	if (!entry || entry & 3)
+	if (!xa_is_pointer(entry))
 		return 0;
 	link = address(AT(pid, entry)->tasks[PIDTYPE_TGID].first);
 	if (!link)

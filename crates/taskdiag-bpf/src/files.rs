@@ -48,7 +48,7 @@ pub const DEFER_NAME: u16 = 2;
 /// A flag of a [`Record`]: only procfs has the right values. Of a process: of all its files, and no
 /// records follow.
 pub const DEFER_ALL: u16 = 4;
-/// A flag of a [`Record`]: only procfs knows what it occupies.
+/// A flag of a [`Record`]: only procfs knows what the file occupies.
 pub const DEFER_SPACE: u16 = 8;
 
 /// What of a file to read.
@@ -87,8 +87,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Appends it and its text for another process: without its index of a list, and with zeros
-    /// after the text, where the program's memory has what it had before.
+    /// Appends the record and its text for another process: without the index in the list, and with
+    /// zeros after the text, where the program's memory has bytes of earlier records.
     pub fn put(&self, text: &[u8], out: &mut Vec<u8>) {
         let len = (size_of::<Record>() + text.len()).next_multiple_of(8);
         let record = Record {
@@ -199,9 +199,6 @@ pub struct Position {
     pub run_start_ns: u64,
     pub longest_run_ns: u64,
     pub address: u64,
-    pub task: u64,
-    pub files: u64,
-    pub table: u64,
     pub slots: u64,
     pub open_fds: u64,
     pub close_on_exec: u64,
@@ -291,7 +288,7 @@ impl FilesWalk {
         self.begin_at(pids, Cursor::default(), asked);
     }
 
-    /// The same, from a place in the list on.
+    /// As [`begin`](FilesWalk::begin), from a place in the list on.
     pub fn begin_at(&mut self, pids: &[u32], cursor: Cursor, asked: &Asked) {
         let pids = &pids[..pids.len().min(LISTED)];
         for (offset, &pid) in (LIST_AT..).step_by(size_of::<u32>()).zip(pids) {

@@ -1,4 +1,4 @@
-//! Recipes: BPF objects in the form that the library embeds, which needs no parsing.
+//! Recipes: BPF programs in the form that the library embeds, which needs no parsing.
 //!
 //! The build script (`build/`) compiles `bpf/*.bpf.c` and writes recipes as constants. They refer
 //! to types by name, so the object's own BTF is not needed at run time.

@@ -228,7 +228,7 @@ fn open_files_have_the_same_layout() {
     let mut layout = structures! {
         files: Position "td_files_walk": wants, uses, listed, check_every, max_run_ns, types, deleted, matches_count, has_advanced, matches,
             next, fd, has_links, state, filled, steps,
-            next_check, attempts, run_start_ns, longest_run_ns, address, task, files, table, slots, open_fds, close_on_exec,
+            next_check, attempts, run_start_ns, longest_run_ns, address, slots, open_fds, close_on_exec,
             word, max_fds, leaf_end, process_filled, process_fd, process_has_links, position, mount, dentry, root_mount,
             root_dentry, arrived, as_task;
     };

@@ -78,14 +78,7 @@ static __noinline void read_access(struct td_reader *reader, struct task_struct 
 	bool changing = in_exec(task);
 
 	reader->cred = address(reader, cred);
-	out->uid = cred->uid.val;
-	out->euid = cred->euid.val;
-	out->suid = cred->suid.val;
-	out->fsuid = cred->fsuid.val;
-	out->gid = cred->gid.val;
-	out->egid = cred->egid.val;
-	out->sgid = cred->sgid.val;
-	out->fsgid = cred->fsgid.val;
+	USERS_AND_GROUPS(out, cred);
 	CAPABILITIES(out, cred, cap_permitted, cap_permitted);
 	CAPABILITIES(out, cred, cap_effective, cap_effective);
 	out->exec_id = task->self_exec_id;

@@ -5,6 +5,18 @@
 
 #include "reader.bpf.h"
 
+#define USERS_AND_GROUPS(out, cred)                                                                                       \
+	do {                                                                                                              \
+		(out)->uid = (cred)->uid.val;                                                                             \
+		(out)->euid = (cred)->euid.val;                                                                           \
+		(out)->suid = (cred)->suid.val;                                                                           \
+		(out)->fsuid = (cred)->fsuid.val;                                                                         \
+		(out)->gid = (cred)->gid.val;                                                                             \
+		(out)->egid = (cred)->egid.val;                                                                           \
+		(out)->sgid = (cred)->sgid.val;                                                                           \
+		(out)->fsgid = (cred)->fsgid.val;                                                                         \
+	} while (0)
+
 #define CAPABILITIES(out, cred, set, member)                                                                              \
 	do {                                                                                                              \
 		if (bpf_core_field_exists((cred)->member.val)) {                                                          \
@@ -20,14 +32,7 @@ static __always_inline void put_cred(struct td_reader *reader, struct task_struc
 	struct td_cred *out = attribute(reader, TD_ATTR_CRED, sizeof(*out), 0);
 	struct cred *cred = untrusted(task)->real_cred;
 
-	out->uid = cred->uid.val;
-	out->euid = cred->euid.val;
-	out->suid = cred->suid.val;
-	out->fsuid = cred->fsuid.val;
-	out->gid = cred->gid.val;
-	out->egid = cred->egid.val;
-	out->sgid = cred->sgid.val;
-	out->fsgid = cred->fsgid.val;
+	USERS_AND_GROUPS(out, cred);
 	CAPABILITIES(out, cred, cap_inheritable, cap_inheritable);
 	CAPABILITIES(out, cred, cap_permitted, cap_permitted);
 	CAPABILITIES(out, cred, cap_effective, cap_effective);

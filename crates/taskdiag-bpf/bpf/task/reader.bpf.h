@@ -7,8 +7,6 @@
 #include "../pid_idr.bpf.h"
 #include "../record.h"
 
-#define NSEC_PER_SEC 1000000000ull
-
 const volatile struct td_constants td_constants SEC(".rodata") = { .groups = 0xffffffff, .page_shift = 12 };
 #define td_groups (td_constants.groups)
 #define PAGE_SHIFT (td_constants.page_shift)

@@ -5,16 +5,6 @@
 
 #include "record.bpf.h"
 
-/*
- * Loads a value without using it, so that it is in the cache later.
- *
- * Most of a visit is waiting for memory: about twenty cache lines of a task, in three steps (from
- * the pid to the task, from there to its signal struct, credentials and mm). If the loads of
- * several tasks are issued together, before any value is needed, the processor waits for them
- * together.
- */
-#define PREFETCH(value) asm volatile("" : : "r"(value))
-
 static __always_inline struct pid *pid_at(__u64 address)
 {
 	return bpf_rdonly_cast((void *)address, bpf_core_type_id_kernel(struct pid));
@@ -26,8 +16,7 @@ static __always_inline __u64 find_pid(struct td_reader *reader, __u32 number)
 	__u64 leaf = pid_idr_leaf(reader->walk.root, number, &reader->walk.leaf_end);
 	__u64 entry = leaf ? xa_slot(leaf, number) : 0;
 
-	/* xa_is_value() and xa_is_internal() entries are no pointers. */
-	return entry & 3 ? 0 : entry;
+	return xa_is_pointer(entry) ? entry : 0;
 }
 
 /* Adds a task to be visited. `cursor` is the walk's cursor after the visit. */
@@ -63,7 +52,7 @@ static long collect_number(__u32 index, void *nothing)
 	if (number >= walk->leaf_end)
 		return 1;
 	entry = walk->slots[number & (SLOTS - 1)];
-	if (entry && !(entry & 3))
+	if (xa_is_pointer(entry))
 		add_found(reader, entry, task_of(reader, pid_at(entry), reader->config.threads), number);
 	return 0;
 }
@@ -139,7 +128,11 @@ static __always_inline __u64 word_at(__u64 address)
 	return word->tv_sec;
 }
 
-/* Prefetches are done for all tasks of a block before the next step. */
+/*
+ * Most of a visit is waiting for memory: about twenty cache lines of a task, in three steps (from
+ * the pid to the task, from there to its signal struct, credentials and mm). So each step is done
+ * for all tasks of a block before the next one.
+ */
 static long prefetch_task(__u32 index, void *nothing)
 {
 	struct td_walk *walk = &own_reader.walk;

@@ -7,7 +7,6 @@
 
 #define VM_MAYSHARE 0x80ul
 #define VM_HUGETLB 0x400000ul
-#define S_IFMT 0170000
 #define S_IFCHR 0020000
 
 struct {

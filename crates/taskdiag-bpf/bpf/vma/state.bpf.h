@@ -16,8 +16,6 @@ struct td_vma_walk walk SEC(".bss");
 
 /* An untrusted pointer to a structure at an address. */
 #define AT(type, address) ((struct type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(struct type)))
-/* Loads a value without using it, so that the processor waits for several cache lines at once. */
-#define PREFETCH(value) asm volatile("" : : "r"(value))
 
 /*
  * A pointer as a number. It goes through memory, because the verifier forbids arithmetic on most
