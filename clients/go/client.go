@@ -15,26 +15,27 @@ import (
 // DefaultSocket is where the broker answers, unless it was told otherwise.
 const DefaultSocket = "/run/taskdiag/taskdiag.sock"
 
-// Client asks the broker. Goroutines may share it; it asks one question after the other. It connects
-// again where the broker has ended the connection or was restarted.
+// Client asks the broker. Goroutines may share it: their requests are sent one after the other. It
+// connects again if the broker has ended the connection or was restarted.
 type Client struct {
 	path string
-	// Whoever has put something in may use what follows.
+	// Has an element while a goroutine uses what follows: a lock that can be waited for together with
+	// other channels.
 	turn  chan struct{}
 	conn  *connection
 	sizes map[question]shape
-	// Is closed by Close.
+	// Closed by Close.
 	closing chan struct{}
 	close   sync.Once
 }
 
-// question is what answers of about the same length have in common.
+// question is what requests have in common whose answers are about equally long.
 type question struct {
 	show  uint64
 	which strategy
 }
 
-// shape is how long an answer was.
+// shape is the length of an answer.
 type shape struct{ bytes, rows int }
 
 // Option is an option of Dial.
@@ -154,8 +155,8 @@ func (c *Client) OpenSmaps(ctx context.Context, pid int) (*os.File, error) {
 	return c.open(ctx, showSmaps, pid, "smaps")
 }
 
-// exchange has a connection ask. If the broker has ended the connection, it connects again, and asks
-// again.
+// exchange calls ask with a connection. If the broker has ended the connection, it connects again and
+// calls ask again.
 func (c *Client) exchange(ctx context.Context, ask func(*connection) error) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -235,7 +236,8 @@ func groupsOf(fields []Field) (uint32, error) {
 
 // ask asks for the rows of a table.
 func (c *Client) ask(conn *connection, fields []Field, groups uint32, threads bool, chosen *selection) (*Table, error) {
-	// So many processes are asked for one by one; more of them are picked out of all.
+	// So many processes are asked for one by one. If there are more, all processes are asked for, and
+	// the others dropped.
 	const fewPIDs = 16
 	known := uint32(conn.bits.known >> groupsShift)
 	show := uint64(groups&known&^ownGroups) << groupsShift

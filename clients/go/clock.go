@@ -12,7 +12,7 @@ func BootTime() time.Time {
 	const tries = 3
 	var boot time.Time
 	shortest := time.Duration(-1)
-	// Of several tries the one counts that took the shortest.
+	// The shortest of several tries is the most exact.
 	for try := 0; try < tries; try++ {
 		before := sinceBoot()
 		now := time.Now()
@@ -21,7 +21,7 @@ func BootTime() time.Time {
 			shortest, boot = took, now.Add(-(before+after)/2)
 		}
 	}
-	// Without what Go knows of time that was not set: boot times are compared by the clock.
+	// Round drops Go's monotonic clock, so that boot times are compared by the clock as it is set.
 	return boot.Round(0)
 }
 

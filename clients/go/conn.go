@@ -39,7 +39,8 @@ const (
 	refusalPatience = 100 * time.Millisecond
 )
 
-// errEnded: the broker ended the connection without a reason. It may do that at any time.
+// errEnded is returned if the broker ended the connection without a reason, which it may do at any
+// time.
 var errEnded = errors.New("the broker ended the connection")
 
 // dial connects, and asks which bits there are.
@@ -70,7 +71,7 @@ func stopped(path string, cause error) error {
 	return &failure{nil, "the broker at " + path + " was asked", cause}
 }
 
-// run runs what asks, and stops it when the context ends, or the client.
+// run calls ask, and closes the socket if the context or the client ends meanwhile, which ends ask.
 func (c *connection) run(ctx context.Context, ask func() error) error {
 	if err := ctx.Err(); err != nil {
 		return stopped(c.path, err)
@@ -137,7 +138,7 @@ func (c *connection) refusal() error {
 	if err := c.socket.SetReadDeadline(time.Now().Add(refusalPatience)); err != nil {
 		return errEnded
 	}
-	// The first call reports the end (ECONNRESET), if the broker left a request unread.
+	// If the broker left a request unread, the first call reports the end (ECONNRESET).
 	for i := 0; i < 2; i++ {
 		if n, err := c.socket.Read(packet); err == nil {
 			return refused(packet[:n])
@@ -344,8 +345,8 @@ func wasOpened(packet []byte, seq uint32, show uint64) (bool, error) {
 	return false, malformed("an answer without end")
 }
 
-// explain makes an error for people of one of this connection. After any but those that the broker
-// sent the connection is broken.
+// explain turns an error of this connection into one for people. After any error that the broker did
+// not send, the connection is broken.
 func (c *connection) explain(err error, pid uint32) error {
 	var answered answeredErrno
 	var bad malformed

@@ -9,24 +9,25 @@ import (
 	"syscall"
 )
 
-// Where BPF could not read a group exactly, the broker says so instead, and the files of /proc have it.
-// They become the attributes that the broker would have sent. Few processes need this: those with
+// If BPF could not read a group exactly, the broker says so, and this process reads the group from
+// /proc: it makes the attributes that the broker would have sent. Few processes need this: those with
 // very many threads, descriptors or groups, or very long paths.
 
-// sheet is what a task's files say, each read once, and at most.
-type sheet struct {
+// taskFiles are the files of a task. Each is read when it is first needed, and only once.
+type taskFiles struct {
 	directory string
 	read      func(name string) ([]byte, Absent)
-	texts     map[string]sheetText
+	texts     map[string]fileText
 }
 
-type sheetText struct {
+type fileText struct {
 	text   string
 	reason Absent
 }
 
-// made is an attribute that was made of files: the payload, or why there is none.
-type made struct {
+// ownAttribute is an attribute of a record that this process made of files: the payload, or why there
+// is none.
+type ownAttribute struct {
 	attr    uint8
 	payload []byte
 	reason  Absent
@@ -35,24 +36,24 @@ type made struct {
 }
 
 // deferredGroups makes the attributes of each group.
-var deferredGroups = map[uint32]func(*sheet) []made{
-	groupTTY:        func(s *sheet) []made { return s.words(attrTTY, 4, 7, 8) },
-	groupGroups:     func(s *sheet) []made { return s.list(attrGroups, "Groups") },
-	groupCPU:        (*sheet).cpu,
-	groupFaults:     func(s *sheet) []made { return s.words(attrFaults, 8, 10, 12, 11, 13) },
-	groupMem:        (*sheet).memory,
-	groupOOM:        func(s *sheet) []made { return s.files(attrOOM, "oom_score_adj", "oom_score") },
-	groupNamespaces: (*sheet).namespaces,
-	groupCgroup:     (*sheet).cgroup,
-	groupIO: func(s *sheet) []made {
+var deferredGroups = map[uint32]func(*taskFiles) []ownAttribute{
+	groupTTY:        func(s *taskFiles) []ownAttribute { return s.words(attrTTY, 4, 7, 8) },
+	groupGroups:     func(s *taskFiles) []ownAttribute { return s.list(attrGroups, "Groups") },
+	groupCPU:        (*taskFiles).cpu,
+	groupFaults:     func(s *taskFiles) []ownAttribute { return s.words(attrFaults, 8, 10, 12, 11, 13) },
+	groupMem:        (*taskFiles).memory,
+	groupOOM:        func(s *taskFiles) []ownAttribute { return s.files(attrOOM, "oom_score_adj", "oom_score") },
+	groupNamespaces: (*taskFiles).namespaces,
+	groupCgroup:     (*taskFiles).cgroup,
+	groupIO: func(s *taskFiles) []ownAttribute {
 		return s.lines(attrIO, "io", 8, 1, "rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes")
 	},
-	groupSignals: (*sheet).signals,
-	groupLimits:  (*sheet).limits,
-	groupPaths:   (*sheet).paths,
-	groupFds:     (*sheet).descriptors,
-	groupAudit:   func(s *sheet) []made { return s.files(attrAudit, "loginuid", "sessionid") },
-	groupLayout:  (*sheet).layout,
+	groupSignals: (*taskFiles).signals,
+	groupLimits:  (*taskFiles).limits,
+	groupPaths:   (*taskFiles).paths,
+	groupFds:     (*taskFiles).descriptors,
+	groupAudit:   func(s *taskFiles) []ownAttribute { return s.files(attrAudit, "loginuid", "sessionid") },
+	groupLayout:  (*taskFiles).layout,
 }
 
 // number appends a number of so many bytes.
@@ -66,7 +67,7 @@ func number(out []byte, value uint64, size int) []byte {
 	return append(out, bytes[:size]...)
 }
 
-// parse returns a number, signed or not. Text that is none, which no kernel writes, is all ones.
+// parse returns a number, signed or not; all ones for text that is no number, which no kernel writes.
 func parse(text string) uint64 {
 	if value, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return value
@@ -77,18 +78,18 @@ func parse(text string) uint64 {
 	return math.MaxUint64
 }
 
-func (s *sheet) text(name string) (string, Absent) {
+func (s *taskFiles) text(name string) (string, Absent) {
 	known, found := s.texts[name]
 	if !found {
 		text, reason := s.read(name)
-		known = sheetText{string(text), reason}
+		known = fileText{string(text), reason}
 		s.texts[name] = known
 	}
 	return known.text, known.reason
 }
 
 // stat returns the words of stat, by their numbers in proc_pid_stat(5).
-func (s *sheet) stat() (func(number int) uint64, Absent) {
+func (s *taskFiles) stat() (func(number int) uint64, Absent) {
 	text, reason := s.text("stat")
 	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	return func(number int) uint64 {
@@ -100,17 +101,17 @@ func (s *sheet) stat() (func(number int) uint64, Absent) {
 }
 
 // words makes an attribute of words of stat.
-func (s *sheet) words(attr uint8, size int, numbers ...int) []made {
+func (s *taskFiles) words(attr uint8, size int, numbers ...int) []ownAttribute {
 	word, reason := s.stat()
 	var payload []byte
 	for _, at := range numbers {
 		payload = number(payload, word(at), size)
 	}
-	return []made{{attr: attr, payload: payload, reason: reason}}
+	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
 // line returns the words of a line of a file.
-func (s *sheet) line(file, name string) ([]string, Absent) {
+func (s *taskFiles) line(file, name string) ([]string, Absent) {
 	text, reason := s.text(file)
 	for _, line := range strings.Split(text, "\n") {
 		if before, after, found := strings.Cut(line, ":"); found && before == name {
@@ -121,7 +122,7 @@ func (s *sheet) line(file, name string) ([]string, Absent) {
 }
 
 // lines makes an attribute of the first numbers of lines, with all ones for those that are missing.
-func (s *sheet) lines(attr uint8, file string, size int, times uint64, names ...string) []made {
+func (s *taskFiles) lines(attr uint8, file string, size int, times uint64, names ...string) []ownAttribute {
 	var payload []byte
 	_, reason := s.text(file)
 	for _, name := range names {
@@ -131,33 +132,33 @@ func (s *sheet) lines(attr uint8, file string, size int, times uint64, names ...
 		}
 		payload = number(payload, value, size)
 	}
-	return []made{{attr: attr, payload: payload, reason: reason}}
+	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
-// list makes an attribute of all numbers of a line of status.
-func (s *sheet) list(attr uint8, name string) []made {
+// list makes an attribute of all the numbers of a line of status.
+func (s *taskFiles) list(attr uint8, name string) []ownAttribute {
 	words, reason := s.line("status", name)
 	payload := []byte{}
 	for _, word := range words {
 		payload = number(payload, parse(word), 4)
 	}
-	return []made{{attr: attr, payload: payload, reason: reason}}
+	return []ownAttribute{{attr: attr, payload: payload, reason: reason}}
 }
 
-// files makes an attribute of files that have a number each.
-func (s *sheet) files(attr uint8, names ...string) []made {
+// files makes an attribute of files that have one number each.
+func (s *taskFiles) files(attr uint8, names ...string) []ownAttribute {
 	var payload []byte
 	for _, name := range names {
 		text, reason := s.text(name)
 		if reason != 0 {
-			return []made{{attr: attr, reason: reason}}
+			return []ownAttribute{{attr: attr, reason: reason}}
 		}
 		payload = number(payload, parse(strings.TrimSpace(text)), 4)
 	}
-	return []made{{attr: attr, payload: payload}}
+	return []ownAttribute{{attr: attr, payload: payload}}
 }
 
-func (s *sheet) cpu() []made {
+func (s *taskFiles) cpu() []ownAttribute {
 	const tick = 1_000_000_000 / clockTicks
 	word, reason := s.stat()
 	user, system := word(14)*tick, word(15)*tick
@@ -186,20 +187,20 @@ func (s *sheet) cpu() []made {
 	} {
 		payload = number(payload, each.value, each.size)
 	}
-	return []made{{attrCPU, payload, reason, absent}, s.affinity()}
+	return []ownAttribute{{attrCPU, payload, reason, absent}, s.affinity()}
 }
 
 // affinity makes the set of processors, which status has in hexadecimal, in parts of 32 bits.
-func (s *sheet) affinity() made {
+func (s *taskFiles) affinity() ownAttribute {
 	words, reason := s.line("status", "Cpus_allowed")
 	if len(words) == 0 {
-		return made{attr: attrAffinity, reason: reason}
+		return ownAttribute{attr: attrAffinity, reason: reason}
 	}
 	digits := strings.ReplaceAll(words[0], ",", "")
 	digits = strings.Repeat("0", (16-len(digits)%16)%16) + digits
 	mask, err := hex.DecodeString(digits)
 	if err != nil {
-		return made{attr: attrAffinity, reason: Unsupported}
+		return ownAttribute{attr: attrAffinity, reason: Unsupported}
 	}
 	payload := []byte{}
 	for end := len(mask); end > 0; end -= 8 {
@@ -209,18 +210,18 @@ func (s *sheet) affinity() made {
 		}
 		payload = number(payload, word, 8)
 	}
-	return made{attr: attrAffinity, payload: payload}
+	return ownAttribute{attr: attrAffinity, payload: payload}
 }
 
-func (s *sheet) memory() []made {
+func (s *taskFiles) memory() []ownAttribute {
 	if words, reason := s.line("status", "VmSize"); len(words) == 0 && reason == 0 {
-		return []made{{attr: attrMem, reason: NoMemory}}
+		return []ownAttribute{{attr: attrMem, reason: NoMemory}}
 	}
 	return s.lines(attrMem, "status", 8, 1024, "VmSize", "RssAnon", "RssFile", "RssShmem", "VmSwap", "VmPeak", "VmHWM",
 		"VmExe", "VmData", "VmStk", "VmLib", "VmLck", "VmPin", "VmPTE", "HugetlbPages")
 }
 
-func (s *sheet) namespaces() []made {
+func (s *taskFiles) namespaces() []ownAttribute {
 	absent := map[Field]Absent{}
 	var payload []byte
 	for i, name := range []string{"pid", "pid_for_children", "mnt", "net", "user", "uts", "ipc", "cgroup", "time"} {
@@ -231,27 +232,27 @@ func (s *sheet) namespaces() []made {
 		_, inode, _ := strings.Cut(strings.TrimSuffix(target, "]"), "[")
 		payload = number(payload, parse(inode), 8)
 	}
-	return append(s.list(attrNspids, "NSpid"), made{attrNamespaces, payload, 0, absent})
+	return append(s.list(attrNspids, "NSpid"), ownAttribute{attrNamespaces, payload, 0, absent})
 }
 
-func (s *sheet) cgroup() []made {
+func (s *taskFiles) cgroup() []ownAttribute {
 	text, reason := s.text("cgroup")
 	for _, line := range strings.Split(text, "\n") {
 		path := strings.TrimPrefix(line, "0::")
 		if path == line {
 			continue
 		}
-		of := []made{{attr: attrCgroupPath, payload: []byte(path)}, {attr: attrCgroup, reason: Unsupported}}
+		of := []ownAttribute{{attr: attrCgroupPath, payload: []byte(path)}, {attr: attrCgroup, reason: Unsupported}}
 		var status syscall.Stat_t
 		if err := syscall.Stat(cgroupMount()+path, &status); err == nil {
-			of[1] = made{attr: attrCgroup, payload: number(nil, status.Ino, 8)}
+			of[1] = ownAttribute{attr: attrCgroup, payload: number(nil, status.Ino, 8)}
 		}
 		return of
 	}
 	if reason == 0 {
 		reason = Unsupported
 	}
-	return []made{{attr: attrCgroupPath, reason: reason}, {attr: attrCgroup, reason: reason}}
+	return []ownAttribute{{attr: attrCgroupPath, reason: reason}, {attr: attrCgroup, reason: reason}}
 }
 
 // cgroupMount returns where the unified hierarchy is mounted.
@@ -267,7 +268,7 @@ func cgroupMount() string {
 	return "/sys/fs/cgroup"
 }
 
-func (s *sheet) signals() []made {
+func (s *taskFiles) signals() []ownAttribute {
 	_, reason := s.text("status")
 	var payload []byte
 	for _, name := range []string{"SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"} {
@@ -280,7 +281,7 @@ func (s *sheet) signals() []made {
 	}
 	queued, _ := s.line("status", "SigQ")
 	count, _, _ := strings.Cut(strings.Join(queued, ""), "/")
-	return []made{{attr: attrSignals, payload: number(payload, parse(count), 8), reason: reason}}
+	return []ownAttribute{{attr: attrSignals, payload: number(payload, parse(count), 8), reason: reason}}
 }
 
 // limitTitles begin the lines of limits, in the order of RLIMIT_*.
@@ -290,38 +291,38 @@ var limitTitles = [len(limitNames)]string{
 	"Max pending signals", "Max msgqueue size", "Max nice priority", "Max realtime priority", "Max realtime timeout",
 }
 
-func (s *sheet) limits() []made {
+func (s *taskFiles) limits() []ownAttribute {
 	text, reason := s.text("limits")
 	payload := make([]byte, 0, 16*len(limitTitles))
 	for _, title := range limitTitles {
 		_, rest, _ := strings.Cut(text, title+" ")
 		words := append(strings.Fields(rest), "", "")
-		// What is unlimited is no number.
+		// "unlimited" is no number, and becomes all ones.
 		payload = number(number(payload, parse(words[0]), 8), parse(words[1]), 8)
 	}
-	return []made{{attr: attrLimits, payload: payload, reason: reason}}
+	return []ownAttribute{{attr: attrLimits, payload: payload, reason: reason}}
 }
 
-func (s *sheet) paths() []made {
-	var list []made
+func (s *taskFiles) paths() []ownAttribute {
+	var list []ownAttribute
 	for _, link := range []struct {
 		attr uint8
 		name string
 	}{{attrExe, "exe"}, {attrCwd, "cwd"}, {attrRoot, "root"}} {
 		target, err := os.Readlink(s.directory + "/" + link.name)
-		of := made{attr: link.attr, payload: []byte(target)}
+		of := ownAttribute{attr: link.attr, payload: []byte(target)}
 		if err != nil {
-			of = made{attr: link.attr, reason: reasonOfLink(err, link.name)}
+			of = ownAttribute{attr: link.attr, reason: reasonOfLink(err, link.name)}
 		}
 		list = append(list, of)
 	}
 	words, reason := s.line("status", "Umask")
 	mask, err := strconv.ParseUint(strings.Join(words, ""), 8, 32)
 	if err != nil && reason == 0 {
-		// A task that is exiting has none.
+		// A task that is exiting has no umask.
 		reason = Gone
 	}
-	return append(list, made{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
+	return append(list, ownAttribute{attr: attrUmask, payload: number(nil, mask, 4), reason: reason})
 }
 
 func reasonOfLink(err error, name string) Absent {
@@ -331,7 +332,7 @@ func reasonOfLink(err error, name string) Absent {
 	return Unsupported
 }
 
-func (s *sheet) descriptors() []made {
+func (s *taskFiles) descriptors() []ownAttribute {
 	absent := map[Field]Absent{}
 	count := 0
 	directory, err := os.Open(s.directory + "/fd")
@@ -349,12 +350,12 @@ func (s *sheet) descriptors() []made {
 	}
 	size, reason := s.line("status", "FDSize")
 	payload := number(nil, uint64(count), 4)
-	return []made{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
+	return []ownAttribute{{attrFds, number(payload, parse(strings.Join(size, "")), 4), reason, absent}}
 }
 
-func (s *sheet) layout() []made {
+func (s *taskFiles) layout() []ownAttribute {
 	list := s.words(attrLayout, 8, 26, 27, 45, 46, 47, 28, 48, 49, 50, 51)
-	// Of others than those who may trace it, stat says 0 and 1.
+	// To those who may not trace the task, stat shows 0 and 1.
 	if word, _ := s.stat(); word(28) == 0 {
 		list[0].reason = Denied
 	}
@@ -363,5 +364,5 @@ func (s *sheet) layout() []made {
 	if err != nil && reason == 0 {
 		reason = Unsupported
 	}
-	return append(list, made{attr: attrPersonality, payload: number(nil, value, 4), reason: reason})
+	return append(list, ownAttribute{attr: attrPersonality, payload: number(nil, value, 4), reason: reason})
 }

@@ -24,7 +24,7 @@ var (
 	ErrVersion = errors.New("the broker is of another version")
 	// ErrUnsupported: the broker, or this kernel, can't do it.
 	ErrUnsupported = errors.New("unsupported")
-	// ErrMalformed: who answered is no broker that this client understands.
+	// ErrMalformed: the answer is not that of a broker that this client understands.
 	ErrMalformed = errors.New("malformed answer")
 	// ErrUnknownField: no field has this name. The error is an [*UnknownFieldError].
 	ErrUnknownField = errors.New("unknown field")

@@ -16,10 +16,10 @@ import (
 // The broker does not send what is in the memory of processes, nor texts that only /proc has. This
 // process reads them from its own /proc, with its own rights.
 //
-// A process can keep its reader waiting for as long as it likes. So each reader is watched: one that
-// makes no progress is given up, the value is absent as NoAnswer, and another reader goes on with the
-// next process. The reader that was given up holds a thread until the process lets go of it. Meanwhile
-// that process is not read again, and none is while mostHeld readers are held.
+// A process can keep a reader waiting for as long as it likes. So each reader is watched. One that
+// makes no progress is given up: the value is absent as NoAnswer, and another reader goes on with the
+// next process. The reader that was given up occupies a thread until its system call returns. Until
+// then that process is not read again; and if mostHeld readers are held, no process is.
 
 const (
 	defaultPatience = 200 * time.Millisecond
@@ -56,7 +56,7 @@ var held = struct {
 	count int
 }{pids: map[uint32]holder{}}
 
-// holder is how many readers a process holds, and from when on that counts: a reader that was given
+// holder says how many readers a process holds, and from when on that counts: a reader that was given
 // up because its query ended may come back at once.
 type holder struct {
 	readers int
@@ -72,14 +72,14 @@ type ownReader struct {
 	tick     uint64
 	patience time.Duration
 	next     int64 // the next row; atomic
-	stop     int32 // nobody waits any more; atomic
+	stop     int32 // not 0: nobody waits any more; atomic
 
 	lock sync.Mutex // of what follows, and of the table's memory
 	live int
-	ends chan struct{}
+	ends chan struct{} // has an element when all readers have ended
 }
 
-// worker is a reader: what it is doing, for those who watch it.
+// worker is what a reader is doing, for the goroutine that watches it.
 type worker struct {
 	row   int64  // atomic; -1 if none
 	beats uint64 // atomic: grows with each system call
@@ -117,7 +117,7 @@ func (t *Table) readOwn(ctx context.Context, patience time.Duration, threads boo
 	return r.watch(ctx, workers)
 }
 
-// cannotRead says that what was to be read can't be.
+// cannotRead notes that nothing can be read, and why each value is missing.
 func (t *Table) cannotRead(r *ownReader) {
 	for row := range t.rows {
 		hasNoMemory := order.Uint32(t.record(row)[4:])&flagNoMM != 0
@@ -204,7 +204,7 @@ func (r *ownReader) giveUp(w *worker, from time.Time) bool {
 	return true
 }
 
-// hold notes that a process holds a reader more.
+// hold notes that a process holds one more reader.
 func hold(pid uint32, from time.Time) {
 	held.Lock()
 	defer held.Unlock()
@@ -244,7 +244,7 @@ func isHeld(pid uint32) bool {
 // work reads rows until there are no more.
 func (r *ownReader) work(w *worker) {
 	var text []byte
-	var list []made
+	var list []ownAttribute
 	for atomic.LoadInt32(&r.stop) == 0 {
 		row := int(atomic.AddInt64(&r.next, 1) - 1)
 		if row >= r.count() {
@@ -270,7 +270,7 @@ func (r *ownReader) work(w *worker) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.live--; r.live == 0 {
-		// It may have been said before: by a reader that came to the end while others were being started.
+		// A reader that came to the end while others were being started may have sent it before.
 		select {
 		case r.ends <- struct{}{}:
 		default:
@@ -279,7 +279,7 @@ func (r *ownReader) work(w *worker) {
 }
 
 // put puts what was read of a row into the table; false if the reader was given up.
-func (r *ownReader) put(w *worker, row int, list []made) bool {
+func (r *ownReader) put(w *worker, row int, list []ownAttribute) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if w.isLost {
@@ -301,7 +301,7 @@ func (t *Table) set(row int, attr uint8, at uint32) {
 	}
 }
 
-// noAnswer says that what was to be read of a row could not be.
+// noAnswer notes that the values of a row could not be read in time.
 func (t *Table) noAnswer(row int, files []ownFile) {
 	for _, file := range files {
 		t.set(row, file.attr, uint32(NoAnswer))
@@ -314,7 +314,7 @@ func (t *Table) noAnswer(row int, files []ownFile) {
 }
 
 // setOwn adds an attribute to a row.
-func (t *Table) setOwn(row int, of made) {
+func (t *Table) setOwn(row int, of ownAttribute) {
 	switch {
 	case t.slots[of.attr] == 0:
 		return
@@ -325,7 +325,7 @@ func (t *Table) setOwn(row int, of made) {
 		t.set(row, of.attr, uint32(of.reason))
 		return
 	}
-	// The first places mean absences.
+	// Places below firstPlace are reasons.
 	for len(t.own) < firstPlace {
 		t.own = append(t.own, 0)
 	}
@@ -344,7 +344,7 @@ func (t *Table) setOwn(row int, of made) {
 }
 
 // readRow reads the files of a row. The attributes share the memory of the text.
-func (r *ownReader) readRow(w *worker, row int, text []byte, list []made) ([]byte, []made) {
+func (r *ownReader) readRow(w *worker, row int, text []byte, list []ownAttribute) ([]byte, []ownAttribute) {
 	record := r.table.record(row)
 	hasNoMemory := order.Uint32(record[4:])&flagNoMM != 0
 	directory := "/proc/" + strconv.FormatUint(uint64(order.Uint32(record[8:])), 10)
@@ -353,7 +353,7 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []made) ([]byt
 	}
 	started := order.Uint64(record[16:]) / r.tick
 	for _, file := range r.files {
-		of := made{attr: file.attr}
+		of := ownAttribute{attr: file.attr}
 		if hasNoMemory && file.isOfMemory() {
 			of.reason = NoMemory
 		} else {
@@ -368,26 +368,26 @@ func (r *ownReader) readRow(w *worker, row int, text []byte, list []made) ([]byt
 	if groups == 0 {
 		return text, list
 	}
-	from := &sheet{directory: directory, texts: map[string]sheetText{}, read: func(name string) ([]byte, Absent) {
+	files := &taskFiles{directory: directory, texts: map[string]fileText{}, read: func(name string) ([]byte, Absent) {
 		return readSurely(w, directory, name, started, nil)
 	}}
-	for group, make := range deferredGroups {
+	for group, attributes := range deferredGroups {
 		if groups&group != 0 {
-			list = append(list, make(from)...)
+			list = append(list, attributes(files)...)
 		}
 	}
 	// Links and directories say nothing of when the task started.
 	if now, _, found := statOf(directory); !found || now != started {
 		for i := range list {
-			list[i] = made{attr: list[i].attr, reason: Gone}
+			list[i] = ownAttribute{attr: list[i].attr, reason: Gone}
 		}
 	}
 	return text, list
 }
 
 // readSurely appends the content of a file of a task. If another thread than the first executes a
-// program, the files that were open are of a task that is gone. So what seems to be gone is read
-// again.
+// program, the files that were opened before are those of a task that is gone. So a file that seems
+// to be gone is read again.
 func readSurely(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
 	const tries = 4
 	for try := 1; ; try++ {
@@ -398,8 +398,9 @@ func readSurely(w *worker, directory, name string, started uint64, text []byte) 
 	}
 }
 
-// readFile appends the content of a file of a task. The file is opened first; if the task that then
-// has the number is the one that started then, and the file can still be read, it is that task's.
+// readFile appends the content of a file of a task. It opens the file first. If the task that has the
+// number afterwards is the one that started at that time, and the file can still be read, it is that
+// task's.
 func readFile(w *worker, directory, name string, started uint64, text []byte) ([]byte, Absent) {
 	beat := func() { atomic.AddUint64(&w.beats, 1) }
 	beat()

@@ -15,7 +15,8 @@ import (
 type Table struct {
 	fields []Field
 	asked  [4]uint64
-	groups uint32 // those that the broker was asked for
+	// The groups that the broker was asked for.
+	groups uint32
 	// The packets, and what this process read itself, as attributes of records.
 	bytes, own []byte
 	rows       []place
@@ -46,7 +47,7 @@ const (
 	maxAttr = attrSecurityLabel + 1
 	// A bit of a place: it is in Table.own.
 	inOwn = 1 << 31
-	// What is less than this in a place is no place, but why there is none: an Absent.
+	// A place that is less than this is no place, but the reason why there is none: an Absent.
 	firstPlace = 16
 	// The longest answer that places can point into.
 	maxAnswer = inOwn - maxPacket
@@ -274,10 +275,13 @@ func (t *Table) payload(i int, attr uint8) ([]byte, Absent, bool) {
 	return bytes[at : at+length : at+length], 0, true
 }
 
+// isAsked says whether a field was asked for.
+func (t *Table) isAsked(field Field) bool { return t.asked[field/64]>>(field%64)&1 != 0 }
+
 // read returns the bytes of the attribute that has a field: at least size of them.
 func (r Row) read(field Field, size int) ([]byte, Absent) {
 	t := r.table
-	if t.asked[field/64]>>(field%64)&1 == 0 {
+	if !t.isAsked(field) {
 		return nil, NotAsked
 	}
 	if r.flags()&flagHasAbsent != 0 {
@@ -345,7 +349,7 @@ func (r Row) uint64(field Field) (uint64, Absent) {
 	}
 	size := info.form.size()
 	if size == 0 {
-		if t.asked[field/64]>>(field%64)&1 == 0 {
+		if !t.isAsked(field) {
 			return 0, NotAsked
 		}
 		return 0, Unsupported
@@ -391,7 +395,7 @@ func (f form) size() int {
 // header reads a field that the header of the record has.
 func (r Row) header(field Field) (uint64, Absent) {
 	t, info := r.table, &fieldTable[field]
-	if t.asked[field/64]>>(field%64)&1 == 0 {
+	if !t.isAsked(field) {
 		return 0, NotAsked
 	}
 	if r.flags()&flagHasAbsent != 0 {
@@ -486,12 +490,12 @@ func (r Row) times(field Field) (user, system uint64, reason Absent) {
 	return user, system, 0
 }
 
-// share returns part * whole / (part + rest), with the numbers in between as long as they get.
+// share returns part * whole / (part + rest). The product has 128 bits.
 func share(part, rest, whole uint64) uint64 {
 	sum, carry := bits.Add64(part, rest, 0)
 	high, low := bits.Mul64(part, whole)
 	if carry != 0 {
-		// Halves of all: no process has run for so long, but any broker can say so.
+		// The sum has 65 bits: halve everything. No process has run for so long, but any broker can say so.
 		low, high = low>>1|high<<63, high>>1
 		sum = sum>>1 | 1<<63
 	}

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Value is the value of any field. Which of its methods has it follows from the kind of the field.
+// Value is the value of any field. The kind of the field says which method returns it.
 // Its JSON is that of the command: see docs/output.md.
 type Value struct {
 	kind   Kind
@@ -243,7 +243,7 @@ var limitNames = [...]string{
 	"sigpending", "msgqueue", "nice", "rtprio", "rttime",
 }
 
-// Unlimited is a resource limit that is none.
+// Unlimited stands for no limit.
 const Unlimited = math.MaxUint64
 
 // ResourceLimits are the limits of getrlimit(2). data, stack, core, rss, memlock, as, fsize and

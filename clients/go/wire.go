@@ -60,13 +60,13 @@ func (r request) encode() (packet [requestSize]byte) {
 	return packet
 }
 
-// malformed is why bytes are no answer.
+// malformed says why bytes are not an answer.
 type malformed string
 
 func (m malformed) Error() string { return "the broker sent " + string(m) }
 
-// message is a message of an answer. Of an error it has the number, of the others about tasks the
-// attributes, and where these begin.
+// message is a message of an answer. One about an error has its number; one about tasks has
+// attributes, and the place where these begin.
 type message struct {
 	kind       uint16
 	errno      syscall.Errno
