@@ -1,0 +1,157 @@
+//! Runs ps and our command, and the processes that both are asked about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use taskdiag_zoo::{Animal, Zoo};
+
+use crate::common::{self, Run};
+
+/// ps keeps no more than so many bytes of a line.
+const LONGEST: usize = 60_000;
+
+/// The zoo, started once for all tests. All of it is at rest.
+pub fn zoo() -> &'static [Animal] {
+    &zoo_with_age().0
+}
+
+/// The zoo, and when its last animal was there.
+pub fn zoo_with_age() -> &'static (Vec<Animal>, Instant) {
+    static ANIMALS: OnceLock<(Vec<Animal>, Instant)> = OnceLock::new();
+    ANIMALS.get_or_init(|| {
+        let zoo = Zoo::new().expect("a zoo");
+        let (animals, _refused) = zoo.everything().expect("animals");
+        assert!(animals.len() > 40, "{} animals", animals.len());
+        // An animal is announced right before it goes to sleep, and its other threads follow.
+        for animal in &animals {
+            while is_running(animal.pid.unsigned_abs()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        (animals, Instant::now())
+    })
+}
+
+/// Whether a thread of the process runs.
+fn is_running(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    let mut threads = threads.map(|thread| thread.expect("it is there").path().join("stat"));
+    threads.any(|path| words(&path)[0] == "R")
+}
+
+/// The words of `/proc/PID/stat` from the state on.
+pub fn stat(pid: u32) -> Vec<String> {
+    words(format!("/proc/{pid}/stat").as_ref())
+}
+
+fn words(path: &Path) -> Vec<String> {
+    let bytes = std::fs::read(path).expect("it is there");
+    let text = String::from_utf8_lossy(&bytes);
+    let (_, rest) = text.rsplit_once(')').expect("a name in parentheses");
+    rest.split_whitespace().map(str::to_owned).collect()
+}
+
+pub fn parent(pid: u32) -> u32 {
+    stat(pid)[1].parse().expect("a number")
+}
+
+pub fn animals() -> BTreeSet<u32> {
+    zoo().iter().map(|animal| animal.pid.unsigned_abs()).collect()
+}
+
+/// The animals and their keepers, but not this test.
+pub fn family() -> BTreeSet<u32> {
+    let mut family = animals();
+    for mut pid in animals() {
+        loop {
+            pid = parent(pid);
+            if pid == std::process::id() || pid <= 1 {
+                break;
+            }
+            family.insert(pid);
+        }
+    }
+    family
+}
+
+/// This test, init, and kernel threads that live as long as their processor: they come and go with
+/// the host.
+pub fn fixtures() -> BTreeSet<u32> {
+    let lives_on = |pid: &u32| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        ["kthreadd", "ksoftirqd/", "migration/", "cpuhp/"]
+            .iter()
+            .any(|name| comm.starts_with(name))
+    };
+    let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(lives_on).chain([1, std::process::id()]).collect()
+}
+
+pub fn list(pids: impl IntoIterator<Item = u32>) -> String {
+    let pids: Vec<String> = pids.into_iter().map(|pid| pid.to_string()).collect();
+    pids.join(",")
+}
+
+pub fn ps(args: &[&str]) -> Run {
+    let mut command = Command::new("/usr/bin/ps");
+    command.args(args).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    command.env_remove("COLUMNS").env_remove("PS_FORMAT");
+    let run = Run::new(command.output().expect("Debian's ps is installed"));
+    assert_eq!(run.stderr, "", "{args:?}");
+    run
+}
+
+pub fn ours(args: &[&str]) -> Run {
+    let mut command = common::command(&[&["ps"], args].concat());
+    command.env_remove("COLUMNS").env_remove("PS_FORMAT");
+    Run::new(command.output().expect("the binary runs"))
+}
+
+/// The lines of an answer, where text that is no UTF-8 has marks.
+pub fn lines(run: &Run) -> Vec<String> {
+    let text = String::from_utf8_lossy(&run.stdout);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The text behind the id, by id.
+pub fn by_pid(run: &Run) -> BTreeMap<u32, String> {
+    let cells = lines(run).into_iter().map(|line| {
+        let trimmed = line.trim_start();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let pid = trimmed[..digits]
+            .parse()
+            .unwrap_or_else(|_| panic!("{line:?} begins with an id"));
+        let text = trimmed[digits..].strip_prefix(' ').unwrap_or_default();
+        (pid, text.to_owned())
+    });
+    cells.collect()
+}
+
+/// What ps and we show by intention differently, in a form in which it is the same.
+pub fn normalized(specifier: &str, text: &str) -> String {
+    let text = text.get(..LONGEST).unwrap_or(text);
+    match specifier {
+        // Only the unified hierarchy is shown: "4:memory:/a,0::/b" is "0::/b".
+        "cgroup" | "cgname" => {
+            let unified = text.split(',').find(|part| part.starts_with("0::"));
+            unified.unwrap_or("-").to_owned()
+        }
+        // Behind bytes that are no UTF-8, ps has dots for control characters.
+        _ if text.contains('?') => text.replace('.', "?"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Whether all was answered but for what may not be read.
+pub fn is_answered(run: &Run) -> bool {
+    // Where cgroups of version 1 are mounted, those of version 2 do not say whether a task is in a
+    // container. Not every host has a security module with labels.
+    let is_known = |line: &str| {
+        line.contains(": denied for ") || line.contains("container_") || line.contains("security_label: unsupported")
+    };
+    run.code == Some(0) || run.code == Some(1) && run.stderr.lines().all(is_known)
+}

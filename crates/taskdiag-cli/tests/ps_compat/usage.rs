@@ -1,0 +1,96 @@
+//! The name ps, and arguments that are not understood.
+
+use std::process::Command;
+
+use crate::beside::{animals, by_pid, lines, ours};
+use crate::common::Run;
+
+/// Check that the command does what ps does where it is called by that name.
+#[test]
+fn a_link_called_ps_is_ps() {
+    let directory = std::env::temp_dir().join(format!("taskdiag-ps-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let link = directory.join("ps");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_taskdiag"), &link).expect("a link");
+    let run = |program: &std::path::Path, args: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC")
+            .env_remove("COLUMNS");
+        Run::new(command.output().expect("it runs"))
+    };
+    for args in [
+        &[][..],
+        &["-f"],
+        &["u"],
+        &["x"],
+        &["-p", "99999999"],
+        &["-p", "1,99999999"],
+        &["-h", "-p", "1"],
+        &["-p", "1", "-h", "-o", "pid"],
+        &["-ho", "pid", "-p", "1"],
+        &["-p", "1", "--noheadings"],
+        &["-p", "1", "--headings"],
+    ] {
+        let (theirs, mine) = (run("/usr/bin/ps".as_ref(), args), run(&link, args));
+        assert_eq!((mine.code, mine.stderr.as_str()), (theirs.code, ""), "{args:?}");
+        assert_eq!(lines(&mine).first(), lines(&theirs).first(), "{args:?}");
+    }
+    let animals = animals();
+    for args in [
+        &["-o", "pid="][..],
+        &["x", "-o", "pid="],
+        &["-N", "-o", "pid="],
+        &["r", "-o", "pid="],
+    ] {
+        let chosen = |run: &Run| -> Vec<u32> { by_pid(run).into_keys().filter(|pid| animals.contains(pid)).collect() };
+        let (theirs, mine) = (run("/usr/bin/ps".as_ref(), args), run(&link, args));
+        assert_eq!(chosen(&mine), chosen(&theirs), "{args:?}");
+    }
+    let version = lines(&run(&link, &["-V"]));
+    assert!(version[0].starts_with("ps from taskdiag "), "{version:?}");
+    std::fs::remove_dir_all(&directory).expect("it is ours");
+}
+
+/// Check that what ps would not understand, or we do not, is said by name, and costs no answer.
+#[test]
+fn what_is_not_understood_is_said() {
+    for (options, said) in [
+        ("-o nosuch", "nosuch"),
+        ("-eo pid,nosuch", "nosuch"),
+        ("-e -Q", "-Q"),
+        ("axQ", "Q"),
+        ("-p x", "\"x\""),
+        ("-p 0", "\"0\""),
+        ("-u nosuchuser", "nosuchuser"),
+        ("-G nosuchgroup", "nosuchgroup"),
+        ("-t nosuchtty", "nosuchtty"),
+        ("--sort nosuch", "nosuch"),
+        ("axkpid,nosuch", "nosuch"),
+        ("-e --nosuch", "--nosuch"),
+        ("--cols x", "\"x\""),
+        ("--cols 0", "\"0\""),
+        ("-y", "-y"),
+        ("-f u", "-f"),
+        ("u -o pid", "u"),
+        ("-eLf --forest", "forest"),
+        ("-o", "-o"),
+        ("-p", "-p"),
+        ("-", "-"),
+        ("-o pid: -e", "pid:"),
+        ("-o pid,,comm", "pid,,comm"),
+        ("-e --pid", "--pid"),
+        ("-e --forest=x", "--forest"),
+        ("-q 1 -q 2", "-q"),
+        ("-em --json", "-L"),
+        ("aux --watch 1", "-o"),
+    ] {
+        let args: Vec<&str> = options.split(' ').collect();
+        let run = ours(&args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{options}: {run:?}");
+        assert!(run.stderr.contains(said), "{options}: {}", run.stderr);
+    }
+}
