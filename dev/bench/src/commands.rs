@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 use crate::tools::Tools;
 use crate::Result;
 

@@ -1,39 +1,13 @@
 //! The contenders: one table, from which everything is run, reported and compared.
 
-use std::time::Duration;
-
 use taskdiag::SourceId;
 
 use crate::commands::{self, Answer, Program, Shell};
 use crate::library::{self, Ask};
 use crate::loops::{self, Visit};
+use crate::run::Runner;
 use crate::tools::Tools;
-use crate::{floor, pagecache, procfs_crate, Result};
-
-/// What one run has shown.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// How long it took, without what it has to make ready.
-    pub took: Duration,
-    /// Tasks seen; 0 if it doesn't tell.
-    pub rows: usize,
-    /// Bytes of records that the library got.
-    pub record_bytes: u64,
-}
-
-impl Run {
-    /// A run of something else than the library.
-    pub fn new(took: Duration, rows: usize) -> Run {
-        Run {
-            took,
-            rows,
-            record_bytes: 0,
-        }
-    }
-}
-
-/// Runs a contender once.
-pub type Runner = Box<dyn FnMut() -> Result<Run>>;
+use crate::{floor, procfs_crate, Result};
 
 /// What it lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +45,6 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// The contender of this name.
-    pub fn find(name: &str) -> Option<&'static Contender> {
-        let mut all = ALL.iter().chain(pagecache::ALL);
-        all.find(|contender| contender.name == name)
-    }
-
     /// Makes it ready. An error says why it can't take part.
     pub fn prepare(&self, tools: &Tools) -> Result<Runner> {
         match self.way {

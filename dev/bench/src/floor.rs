@@ -7,7 +7,7 @@ use std::time::Instant;
 use taskdiag_bpf::btf::{self, Kinds, Types, Wanted};
 use taskdiag_sys::bpf::{self, AttachType, KernelBtf, ProgramSpec, TaskScope};
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 use crate::Result;
 
 /// `r0 = 0; exit`, as two instructions of 64 bits (little endian or big: 0 and the opcode decide).

@@ -6,7 +6,7 @@ use std::time::Instant;
 use taskdiag::{Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId};
 use taskdiag_zoo::Farm;
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 use crate::Result;
 
 /// A query.

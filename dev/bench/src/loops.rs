@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Instant;
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 
 /// What is done with a file.
 #[derive(Clone, Copy, Debug)]

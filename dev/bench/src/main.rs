@@ -21,6 +21,7 @@ mod planner;
 mod procfs_crate;
 mod record;
 mod report;
+mod run;
 mod scale;
 mod sockets;
 mod targets;
@@ -160,10 +161,13 @@ fn main() -> ExitCode {
     }
 }
 
+fn all_contenders() -> impl Iterator<Item = &'static Contender> {
+    contenders::ALL.iter().chain(pagecache::ALL)
+}
+
 fn run(cli: &Cli) -> Result<()> {
     if cli.list {
-        let all = contenders::ALL.iter().chain(pagecache::ALL);
-        all.for_each(|contender| println!("{:30}  {}", contender.name, contender.about));
+        all_contenders().for_each(|contender| println!("{:30}  {}", contender.name, contender.about));
         return Ok(());
     }
     if cli.forker {
@@ -186,7 +190,9 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let tools = Tools::find(cli.taskdiag.as_deref())?;
     if let Some(name) = &cli.once {
-        let contender = Contender::find(name).ok_or_else(|| format!("no contender is called {name:?}"))?;
+        let contender = all_contenders()
+            .find(|contender| contender.name == name)
+            .ok_or_else(|| format!("no contender is called {name:?}"))?;
         println!("{}", counts::once(contender, &tools, cli.times)?);
         return Ok(());
     }

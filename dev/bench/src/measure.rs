@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use crate::contenders::{Contender, Lists, Runner};
+use crate::contenders::{Contender, Lists};
 use crate::counts::{Counters, Counts};
+use crate::run::Runner;
 use crate::tools::Tools;
 use crate::Result;
 

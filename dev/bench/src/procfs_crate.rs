@@ -6,7 +6,7 @@ use std::time::Instant;
 use procfs::process::{Process, Stat, Status};
 use procfs::{FromRead as _, ProcResult};
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 
 /// `all_processes()`, and of each process stat and status, and with `args` the command line.
 pub fn all_processes(args: bool) -> Runner {

@@ -302,11 +302,14 @@ fn table(figures: &[Figures], count: u32) -> Table {
         let cpu = all(&|turn| turn.cost(|took| took.cpu));
         let (low, high) = interval(&wall);
         let is_judged = matches!(contender, Contender::Library(EventSource::Bpf) | Contender::Command);
-        let verdict = match is_judged {
-            false => "–",
-            true if high <= TARGET => "met",
-            true if low > TARGET => "**not met**",
-            true => "not certain",
+        let verdict = if !is_judged {
+            "–"
+        } else if high <= TARGET {
+            "met"
+        } else if low > TARGET {
+            "**not met**"
+        } else {
+            "not certain"
         };
         let between = |(low, high): (f64, f64)| format!("{low:.1} … {high:.1}");
         table.row([

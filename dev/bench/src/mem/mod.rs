@@ -72,7 +72,10 @@ pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     targets.row(target(&claim, &case, 3.0, &entries, rival, "taskdiag"));
     let claim = "again, with nothing changed, as the fastest competitor";
     targets.row(target(claim, &case, 20.0, &entries, rival, "taskdiag, nothing changed"));
-    with_deadline(effort, tools, report, &mut targets)?;
+    let mut hoarder = Hoarder::start(LARGE_BYTES)?;
+    with_deadline(effort, tools, &hoarder, report, &mut targets)?;
+    without_deadline(effort, &mut hoarder, report)?;
+    drop(hoarder);
     remembered(report)?;
     report.heading("Targets for proportional sizes");
     report.line("Median of the ratios of each round.");
@@ -176,9 +179,14 @@ fn target(claim: &str, case: &str, wanted: f64, entries: &[Entry], slow: &str, f
     ]
 }
 
-/// What comes of many small processes and a large one when time is short; and for how long a walk keeps the large one waiting.
-fn with_deadline(effort: Effort, tools: &Tools, report: &mut Report, targets: &mut Table) -> Result<()> {
-    let mut hoarder = Hoarder::start(LARGE_BYTES)?;
+/// What comes of many small processes and a large one when time is short.
+fn with_deadline(
+    effort: Effort,
+    tools: &Tools,
+    hoarder: &Hoarder,
+    report: &mut Report,
+    targets: &mut Table,
+) -> Result<()> {
     let farm = Farm::start(SMALL, 1)?;
     let taskdiag = tools.taskdiag()?;
     let mut rounds = Vec::new();
@@ -246,8 +254,11 @@ fn with_deadline(effort: Effort, tools: &Tools, report: &mut Report, targets: &m
             verdict.to_owned(),
         ]);
     }
-    drop(farm);
+    Ok(())
+}
 
+/// For how long a walk keeps the large process waiting.
+fn without_deadline(effort: Effort, hoarder: &mut Hoarder, report: &mut Report) -> Result<()> {
     hoarder.longest_wait()?;
     std::thread::sleep(Duration::from_millis(300));
     let idle = hoarder.longest_wait()?;

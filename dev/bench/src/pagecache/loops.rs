@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr;
 use std::time::Instant;
 
-use crate::contenders::{Run, Runner};
+use crate::run::{Run, Runner};
 use crate::Result;
 
 /// Asks about an open file, or its first `most` bytes.

@@ -13,10 +13,11 @@ use std::time::Instant;
 use taskdiag::pagecache::{residency, ByteRange, Found, Seen, Source, Walk};
 
 use crate::commands::Program::{Named, Taskdiag};
-use crate::contenders::{call, command, Contender, Lists, Run, Runner};
+use crate::contenders::{call, command, Contender, Lists};
 use crate::counts::{Count, Counters};
 use crate::measure::{measure, Entry, Expected};
 use crate::report::{self, number, Table};
+use crate::run::{Run, Runner};
 use crate::tools::Tools;
 use crate::{Cli, Report, Result};
 use files::Files;
