@@ -5,27 +5,11 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use common::{copy_program, run};
-
-/// A directory that is removed in the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> Directory {
-        let path = std::env::temp_dir().join(format!("taskdiag-install-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Directory(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use taskdiag_testkit::temporary::Directory;
 
 /// Runs make in the repository, for programs in a directory.
 #[track_caller]
@@ -69,8 +53,8 @@ fn files(root: &Path) -> BTreeSet<(String, u32)> {
 /// program where it is, and that nothing is left in the end.
 #[test]
 fn everything_is_installed_and_removed() {
-    let directory = Directory::new();
-    let (programs, root) = (directory.0.join("programs"), directory.0.join("root"));
+    let directory = Directory::new("install");
+    let (programs, root) = (directory.join("programs"), directory.join("root"));
     fs::create_dir(&programs).expect("a directory");
     let command = Path::new(env!("CARGO_BIN_EXE_taskdiag"));
     copy_program(command, &programs.join("taskdiag")).expect("a copy");

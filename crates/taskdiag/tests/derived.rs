@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Query, Snapshot, Task, Value};
+use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{animal, cgroup_mount, handle, SOURCES};
 use taskdiag_zoo::Animal;
 
@@ -107,16 +108,6 @@ fn ps_shows_the_same() {
         }
         let has_terminal = |task: &Task<'_>| task.tty().is_ok_and(|tty| tty.starts_with(b"pts/"));
         assert!(snapshot.tasks().any(|task| has_terminal(&task)), "{source}");
-    }
-}
-
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

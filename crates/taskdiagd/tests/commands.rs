@@ -6,8 +6,9 @@ mod daemon;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
+use taskdiag_testkit::temporary::Killed;
 use taskdiag_zoo::copy_program;
 
 use daemon::Broker;
@@ -28,28 +29,17 @@ fn as_nobody(program: &Path) -> Command {
     command
 }
 
-/// A process of nobody's. It is killed when this is dropped.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Sleeper {
-        let mut command = as_nobody(Path::new("/bin/sleep"));
-        let mut sleeper = Sleeper(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
-        // Until it sleeps, its memory changes.
-        let stat = format!("/proc/{}/stat", sleeper.0.id());
-        while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains("(sleep) S")) {
-            assert!(sleeper.0.try_wait().expect("the process").is_none());
-            std::thread::yield_now();
-        }
-        sleeper
+/// A process of nobody's, which sleeps.
+fn sleeper() -> Killed {
+    let mut command = as_nobody(Path::new("/bin/sleep"));
+    let mut sleeper = Killed(command.arg("1000").stdout(Stdio::null()).spawn().expect("a process"));
+    // Until it sleeps, its memory changes.
+    let stat = format!("/proc/{}/stat", sleeper.0.id());
+    while !std::fs::read_to_string(&stat).is_ok_and(|text| text.contains("(sleep) S")) {
+        assert!(sleeper.0.try_wait().expect("the process").is_none());
+        std::thread::yield_now();
     }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    sleeper
 }
 
 /// The first address of its code.
@@ -66,7 +56,7 @@ fn commands_print_the_same() {
     let broker = Broker::start(&[]);
     let directory = broker.socket.parent().expect("a directory");
     let taskdiag = copy_command(directory);
-    let sleeper = Sleeper::new();
+    let sleeper = sleeper();
     let pid = sleeper.0.id().to_string();
     let code = code_of(sleeper.0.id());
     let run = |args: &[&str], with_broker: bool| -> Output {
@@ -136,7 +126,7 @@ fn commands_print_the_same() {
 fn metrics_come_through_the_broker() {
     let broker = Broker::start(&[]);
     let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
-    let _sleeper = Sleeper::new();
+    let _sleeper = sleeper();
     let mut command = as_nobody(&taskdiag);
     command
         .args(["metrics", "--listen", "127.0.0.1:0", "--socket"])
@@ -173,23 +163,13 @@ fn metrics_come_through_the_broker() {
     assert!(!text.contains(&own), "it shows processes of nobody: {text}");
 }
 
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Check that the page about a process is there through the broker, that what the broker does not
 /// show is not counted, and that another user's process has none.
 #[test]
 fn pages_are_there_through_the_broker() {
     let broker = Broker::start(&[]);
     let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
-    let sleeper = Sleeper::new();
+    let sleeper = sleeper();
     let inspect = |pid: u32| {
         let mut command = as_nobody(&taskdiag);
         command.args(["inspect", "--json", &pid.to_string(), "--socket"]);
@@ -221,7 +201,7 @@ fn watch_continues() {
     let taskdiag = copy_command(broker.socket.parent().expect("a directory"));
     let mut command = as_nobody(&taskdiag);
     command.args(["watch", "--jsonl", "--watch", "0.05", "-o", "pid", "--socket"]);
-    let mut watch = Sleeper(
+    let mut watch = Killed(
         command
             .arg(&broker.socket)
             .stdout(Stdio::piped())

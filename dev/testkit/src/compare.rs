@@ -7,25 +7,28 @@ use taskdiag::{Absent, Field, Handle, Query, Scope, Snapshot, SourceId};
 use super::cgroup_mount;
 use super::text::{self, plain, Id, Plain, Said, Side, Text, TICK_NS};
 
-/// How often what moves is read again until it stands still for long enough.
+/// How often a value that moves is read again, until it is the same before our answer and after it.
 const ROUNDS: usize = 40;
 
-/// So many values of a field may fit only when they are read again, and one more of so many: they belong to tasks that ran meanwhile.
+/// How many values of a field may fit only when they are read again, because their tasks ran meanwhile: this many,
+/// and one more for every `MISFITS_OF` values.
 const MISFITS: usize = 8;
 const MISFITS_OF: usize = 100;
 
-/// How a value behaves while it is looked at.
+/// How our value is related to what the text says before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
-    /// It is what it was before and is after.
+    /// All three are the same.
     Fixed,
-    /// It lies between what it was before and is after.
+    /// Ours lies between the two.
     Growing,
-    /// The same, but the kernel divides a sum that grows: either part may be a little off while the task runs.
+    /// As `Growing`, but it is a part that the kernel divides off a growing sum. While the task runs, the part may be
+    /// a little off.
     Divided,
-    /// It is what it was before or is after, unless the task ran and it moved and moved back.
+    /// Ours is one of the two, unless the task ran and the value moved and moved back.
     Moving,
-    /// The same, and it moves without the task running: others reclaim, share and count its memory, open its files.
+    /// As `Moving`, but the value also moves while the task does not run: others reclaim and share its memory, or open
+    /// its files.
     Shared,
 }
 
@@ -232,8 +235,8 @@ pub struct Report {
     pub counts: BTreeMap<Field, (usize, usize)>,
     /// Values that the text keeps from us and BPF gives.
     pub beyond_text: usize,
-    /// Values that were neither what the text said before nor after, and might have been between, for each field. Those are read
-    /// again.
+    /// For each field, the values that were neither what the text said before nor what it said after, and may have
+    /// been right in between. They are read again.
     pub misfits: BTreeMap<Field, Vec<String>>,
     pub wrong: Vec<String>,
     pub rounds: usize,
@@ -280,7 +283,8 @@ impl Report {
 }
 
 impl Report {
-    /// Fails if more values did not fit at first than what moves can account for: a value that is wrong now and then fits in the end.
+    /// Fails if more values did not fit at first than moving ones explain. A value that is wrong only now and then also
+    /// fits in the end.
     fn check_misfits(&self, what: &str) {
         for (field, misfits) in &self.misfits {
             let (values, absent) = self.counts.get(field).copied().unwrap_or_default();
@@ -344,8 +348,8 @@ fn places(snapshot: &Snapshot, is_thread: bool, wrong: &mut Vec<String>) -> BTre
     places
 }
 
-/// Keeps what this process frees in its memory. Otherwise what a query takes would be there while it asks for the size of this
-/// process, and not before and not after.
+/// Keeps memory that this process frees in the process. Otherwise its size would be larger during a query than before
+/// and after.
 fn keep_freed_memory() {
     // SAFETY: numbers only.
     let set = unsafe {
@@ -357,8 +361,8 @@ fn keep_freed_memory() {
     assert_eq!(set, [1, 1]);
 }
 
-/// Compares every field of every task of `scope`. Values that move are read again until they match, or never do. `handle` is
-/// on one thread, since this process is among the tasks.
+/// Compares every field of every task of `scope`. Values that move are read again until they match, or [`ROUNDS`] times.
+/// `handle` uses one thread, because this process is among the tasks.
 pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     keep_freed_memory();
     let mut report = Report::default();
@@ -422,18 +426,18 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 }
                 let nature = nature(field, before.is_kernel_thread());
                 let mut verdict = judge(nature, is_quiet, &said, &ours, &says);
-                // A quotient of two that grow can lie anywhere between what these make possible.
+                // The dividend and the divisor both grow, so that the quotient need not lie between those of before and after.
                 if let (Field::CpuPercent, Ok(Plain::Number(ours))) = (field, &ours) {
                     let is_possible = text::possible_cpu_percent(before, after).contains(ours);
                     verdict = if is_possible { Verdict::Right } else { Verdict::Wrong };
                 }
-                // Of this process, the files that the snapshot is made with are open just then.
+                // This process has a few files open for the snapshot itself.
                 if let (Field::FdCount, Ok(Plain::Number(said)), Ok(Plain::Number(ours))) = (field, &said, &ours) {
                     if id.pid == std::process::id() && (0..=6).contains(&(ours - said)) {
                         verdict = Verdict::Right;
                     }
                 }
-                // And other threads read for the one that asks: it sleeps, and what is theirs to see is not always its own.
+                // The thread that asks sleeps meanwhile, and reader threads look at it. It looks different to itself.
                 let of_threads = matches!(field, Field::State | Field::Stat | Field::Wchan | Field::TimerSlackNs);
                 if of_threads && id.pid == std::process::id() {
                     verdict = Verdict::Right;
@@ -456,7 +460,7 @@ pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
                 match verdict {
                     Verdict::Wrong => report.wrong.push(story),
                     _ => {
-                        // Asking takes memory, which the process that asks has while it does, and not before and not after.
+                        // Asking takes memory, which this process does not have before and after.
                         let is_own = id.pid == std::process::id() && nature == Nature::Shared;
                         // All processes of a user have the same number: it changes once for all of them.
                         let is_known = field == Field::SigQueuedCount && has_queued_misfit;
@@ -517,7 +521,7 @@ fn check_snapshot(snapshot: &Snapshot, source: SourceId, wrong: &mut Vec<String>
     }
 }
 
-/// What is in the snapshot but was not listed before has to have started since.
+/// Checks that tasks which are in the snapshot, but were not listed before it, have started since.
 fn check_set(
     snapshot: &Snapshot,
     rows: &BTreeMap<Id, usize>,

@@ -6,6 +6,7 @@
 pub mod child;
 pub mod compare;
 pub mod numbers;
+pub mod temporary;
 pub mod text;
 
 use std::path::PathBuf;

@@ -10,31 +10,16 @@ use std::sync::Arc;
 use std::thread;
 
 use taskdiag_testkit::scaled;
+use taskdiag_testkit::temporary::Directory;
 
 use super::*;
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        let path = std::env::temp_dir().join(format!("taskdiag-files-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Check that files that are open all the time are in each answer, with their own names, and that
 /// no file has the name and the inode number of two files.
 #[test]
 fn steady_files_are_in_each_answer() {
-    let scratch = Scratch::new();
-    let names: Vec<PathBuf> = (0..16).map(|index| scratch.0.join(format!("churn {index}"))).collect();
+    let directory = Directory::new("files");
+    let names: Vec<PathBuf> = (0..16).map(|index| directory.join(format!("churn {index}"))).collect();
     let mut inodes: HashMap<Vec<u8>, u64> = HashMap::new();
     for name in &names {
         fs::write(name, b"x").expect("a file");
@@ -43,7 +28,7 @@ fn steady_files_are_in_each_answer() {
     }
     let steady: Vec<File> = (0..64)
         .map(|index| {
-            let path = scratch.0.join(format!("steady {index}"));
+            let path = directory.join(format!("steady {index}"));
             fs::write(&path, b"x").expect("a file");
             File::open(&path).expect("the file")
         })
@@ -83,7 +68,7 @@ fn steady_files_are_in_each_answer() {
             for (index, file) in steady.iter().enumerate() {
                 let fd = file.as_raw_fd() as u32;
                 let row = found.get(&fd).unwrap_or_else(|| panic!("{source}: {fd} is missing"));
-                let name = scratch.0.join(format!("steady {index}"));
+                let name = directory.join(format!("steady {index}"));
                 assert_eq!(row.name.as_deref(), Ok(name.as_os_str().as_bytes()), "{source}");
                 assert_eq!(
                     row.inode,

@@ -3,37 +3,21 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use taskdiag::files::{Request, Uses};
 use taskdiag::{ErrorKind, Field, Query, SourceId};
+use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{child, test_name};
 
 use super::{handle, SOURCES};
 
-/// A process with a few descriptors, which ends with this.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Sleeper {
-        let mut sleep = Command::new("sleep");
-        Sleeper(
-            sleep
-                .arg("1000")
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("sleep"),
-        )
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        self.0.kill().expect("our own child");
-        self.0.wait().expect("our own child");
-    }
+/// A process with a few descriptors.
+fn sleeper() -> Killed {
+    let mut sleep = Command::new("sleep");
+    let sleep = sleep.arg("1000").stdin(Stdio::null()).stdout(Stdio::null());
+    Killed(sleep.spawn().expect("sleep"))
 }
 
 /// Lets this process open so many descriptors more, and calls `body`.
@@ -56,7 +40,7 @@ fn with_room_for<T>(more: u64, body: impl FnOnce() -> T) -> T {
 #[test]
 fn too_few_descriptors_are_an_error() {
     child::run(test_name!(), "few", child::World::default(), || {
-        let sleeper = Sleeper::new();
+        let sleeper = sleeper();
         for source in SOURCES {
             let mut handle = handle(source);
             let query = Query::these([sleeper.0.id()]).fields(Field::StartNs);

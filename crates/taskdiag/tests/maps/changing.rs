@@ -52,7 +52,7 @@ fn disturb(base: u64, file: &fs::File, stop: &AtomicBool) -> u64 {
 
 /// Our own pages of a file, most of which change all the time.
 struct Changing {
-    _scratch: Scratch,
+    _scratch: Directory,
     file: fs::File,
     inode: u64,
     base: u64,
@@ -63,8 +63,8 @@ const THIRD: u64 = PAGES / 3;
 
 impl Changing {
     fn new(name: &str, base: u64) -> Changing {
-        let scratch = Scratch::new(name);
-        let path = scratch.0.join("file");
+        let scratch = Directory::new(&format!("maps-{name}"));
+        let path = scratch.join("file");
         fs::write(&path, vec![1; (PAGES * PAGE) as usize]).expect("a file");
         let file = fs::File::open(&path).expect("the file");
         // SAFETY: nothing is mapped there yet.

@@ -38,8 +38,8 @@ fn build_id(maps: &mut Maps, address: u64) -> Result<Option<BuildId>, Absent> {
 /// before, and that a deleted file still has its own.
 #[test]
 fn build_ids_are_those_of_the_mapped_file() {
-    let scratch = Scratch::new("ids");
-    let path = scratch.0.join("program");
+    let scratch = Directory::new("maps-ids");
+    let path = scratch.join("program");
     let (first, second, third) = ([1; 20], [2; 20], [3; 20]);
     for source in sources() {
         fs::write(&path, elf(&first)).expect("a file");
@@ -56,7 +56,7 @@ fn build_ids_are_those_of_the_mapped_file() {
         );
 
         // Replaced: the path leads to another file now.
-        let other = scratch.0.join("other");
+        let other = scratch.join("other");
         fs::write(&other, elf(&third)).expect("a file");
         fs::rename(&other, &path).expect("renaming");
         let new = Mapped::of(&fs::File::open(&path).expect("the file"), 4096, libc::PROT_READ);

@@ -7,12 +7,13 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
 use taskdiag::files;
 use taskdiag::sockets::{Kinds, Where};
 use taskdiag::{Absent, Field, Handle, Query, SourceId};
+use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{child, passing, test_name};
 
 use super::network::{self, eventually, inode};
@@ -146,7 +147,7 @@ fn pipe() -> (File, File) {
 }
 
 /// A child that has a file as its standard input, until this is dropped.
-struct Sleep(Child);
+struct Sleep(Killed);
 
 impl Sleep {
     fn with(file: impl Into<Stdio>) -> Sleep {
@@ -156,18 +157,11 @@ impl Sleep {
             .stdin(file)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Sleep(command.spawn().expect("sleep"))
+        Sleep(Killed(command.spawn().expect("sleep")))
     }
 
     fn input(&self) -> (u32, u32) {
-        (self.0.id(), 0)
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        (self.0 .0.id(), 0)
     }
 }
 
@@ -276,7 +270,7 @@ fn other_ends_are_found_beside_owners() {
         for (pids, fields) in [
             (None, named),
             (Some(vec![std::process::id()]), named),
-            (Some(vec![sleep.0.id()]), named),
+            (Some(vec![sleep.input().0]), named),
             (Some(vec![]), named),
             (None, Field::StartNs.into()),
         ] {

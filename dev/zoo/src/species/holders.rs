@@ -52,13 +52,13 @@ const NOBODY: u32 = 65534;
 /// Where the silent file is mapped.
 const AT: usize = 0x2000_0000_0000;
 
-/// Whoever reads its memory, its arguments or its mappings waits: for a reader of the lock who waits for the file, since a writer
-/// is in the queue between them.
+/// Whoever reads its memory, its arguments or its mappings waits for the lock. One thread holds it as a reader while it
+/// waits for the silent file, and another waits for it as a writer: later readers queue behind that one.
 fn holds_lock(keeper: &mut Keeper, user: Option<u32>) -> io::Result<Facts> {
     let dir = keeper.dir()?.to_owned();
     let (go, let_go) = sys::pipe()?;
     let facts = fork_child(|report| {
-        // Of the pipe's two ends, the keeper alone has this one.
+        // When the keeper drops its copy of this end, the other one becomes readable.
         sys::close(let_go.as_raw_fd())?;
         let mut silent = SilentFile::mount(&dir)?;
         sys::map_at(

@@ -1,0 +1,44 @@
+//! What a test makes for itself. It is gone when the test ends, however that ends.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory that is removed, with all that is in it, when this is dropped.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// A directory of this process, in the one for temporary files.
+    pub fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("taskdiag-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Directory(path)
+    }
+}
+
+impl Deref for Directory {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
