@@ -192,21 +192,20 @@ fn put_before_mappings(bits: u64, viewer: &Viewer, record: Record<'_>, message: 
     }
     if let (true, Some(cred)) = (bits & show::CRED != 0, record.get::<record::Cred>(attr::CRED)) {
         let words = |set: U64| [U32::new(set.get() as u32), U32::new((set.get() >> 32) as u32)];
-        let user = |id: U32| U32::new(viewer.users.munged(id.get()));
-        let group = |id: U32| U32::new(viewer.groups.munged(id.get()));
+        let cred = mapped(*cred, viewer);
         let out = wire::Creds {
             cap_inheritable: words(cred.cap_inheritable),
             cap_permitted: words(cred.cap_permitted),
             cap_effective: words(cred.cap_effective),
             cap_bset: words(cred.cap_bounding),
-            uid: user(cred.uid),
-            euid: user(cred.euid),
-            suid: user(cred.suid),
-            fsuid: user(cred.fsuid),
-            gid: group(cred.gid),
-            egid: group(cred.egid),
-            sgid: group(cred.sgid),
-            fsgid: group(cred.fsgid),
+            uid: cred.uid,
+            euid: cred.euid,
+            suid: cred.suid,
+            fsuid: cred.fsuid,
+            gid: cred.gid,
+            egid: cred.egid,
+            sgid: cred.sgid,
+            fsgid: cred.fsgid,
         };
         message.attribute(attribute::CRED, |to| to.extend_from_slice(out.as_bytes()));
     }

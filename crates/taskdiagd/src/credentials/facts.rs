@@ -265,17 +265,20 @@ impl Finder {
     pub fn vantage(&self, facts: &Facts, groups: Groups) -> Result<Vantage, Errno> {
         let differing = facts.place.differing(&self.own).and(groups);
         let has_numbers = facts.place.has_the_numbers_of(&self.own);
-        match self.can_act_as_task {
-            true if has_numbers && differing == Groups::NONE => Ok(Vantage::default()),
-            true => Ok(Vantage {
+        if has_numbers && differing == Groups::NONE {
+            Ok(Vantage::default())
+        } else if self.can_act_as_task {
+            Ok(Vantage {
                 task: facts.place.task,
                 lacks: Groups::NONE,
-            }),
-            false if has_numbers => Ok(Vantage {
+            })
+        } else if has_numbers {
+            Ok(Vantage {
                 task: 0,
                 lacks: differing,
-            }),
-            false => Err(Errno::PERM),
+            })
+        } else {
+            Err(Errno::PERM)
         }
     }
 }
