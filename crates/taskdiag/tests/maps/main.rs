@@ -20,6 +20,7 @@ use taskdiag::maps::{
     BuildId, Filter, Machine, Mapping, Mappings, Maps, Normalizer, Outcome, Perms, Reason, Source, Wants,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
+use taskdiag_testkit::temporary::Directory;
 use taskdiag_testkit::{
     animal,
     child::{self, Proc, World, CAP_BPF, CAP_PERFMON, NOBODY},
