@@ -19,6 +19,14 @@ use crate::source::procfs::is_exhausted;
 /// So many ways to a namespace may be denied before none is tried any more.
 const MOST_DENIED: usize = 4;
 
+/// Which sockets of a list the kernel is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Which<'a> {
+    pub(super) states: States,
+    /// At either end; all if there are none.
+    pub(super) ports: &'a [u16],
+}
+
 /// How a list ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -160,11 +168,11 @@ impl Dumper {
     pub(super) fn dump(
         &mut self,
         list: List,
-        states: States,
+        which: Which<'_>,
         with_info: bool,
         mut each: impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), End> {
-        let (end, is_interrupted) = until_whole(list, || self.dump_once(list, states, with_info, &mut each))?;
+        let (end, is_interrupted) = until_whole(list, || self.dump_once(list, which, with_info, &mut each))?;
         self.interrupted += u64::from(is_interrupted);
         ControlFlow::Continue(end)
     }
@@ -172,12 +180,12 @@ impl Dumper {
     fn dump_once(
         &mut self,
         list: List,
-        states: States,
+        which: Which<'_>,
         with_info: bool,
         each: &mut impl FnMut(&mut Errands, Socket<'_>, &[u8]) -> ControlFlow<()>,
     ) -> ControlFlow<(), Attempt> {
-        let numbers = [work::packed(list, with_info), states.bits().into(), 0];
-        let mut received = self.take(work::start, numbers, c"");
+        let request = diag::request(list, which.states, which.ports, with_info);
+        let mut received = self.take(work::ask, [0; 3], &work::in_digits(&request));
         let (mut parts, mut is_interrupted) = (0_u64, false);
         let end = loop {
             match received {
@@ -207,9 +215,7 @@ impl Dumper {
         request: &[u8],
         mut each: impl FnMut(Socket<'_>),
     ) -> Result<(), Failed> {
-        let digits: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
-        let digits = CString::new(digits).map_err(|_| Failed::Errno(Errno::INVAL))?;
-        self.take(work::ask_about_one, [0; 3], &digits)?;
+        self.take(work::ask, [0; 3], &work::in_digits(request))?;
         let _ = self.deliver(list, &mut |_, socket, _| {
             each(socket);
             ControlFlow::Continue(())

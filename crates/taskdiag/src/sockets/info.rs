@@ -9,10 +9,10 @@ use std::ops::ControlFlow;
 
 use taskdiag_core::absent::Absent;
 use taskdiag_core::socket::diag::{self, List};
-use taskdiag_core::socket::{Socket, States, TcpInfo};
+use taskdiag_core::socket::{Socket, TcpInfo};
 use taskdiag_sys::isolated::Failed;
 
-use super::dump::{Dumper, End};
+use super::dump::{Dumper, End, Which};
 use super::namespaces::Namespace;
 
 /// So many sockets of a list may keep who asks about them. Each of them costs a process.
@@ -43,34 +43,34 @@ impl Info {
 impl Infos {
     /// Reads what TCP knows of the sockets of a list. Whatever happens, the namespace is entered
     /// afterwards, or does not answer at all.
-    pub(super) fn read(dumper: &mut Dumper, list: List, states: States, namespace: &Namespace) -> Infos {
+    pub(super) fn read(dumper: &mut Dumper, list: List, which: Which<'_>, namespace: &Namespace) -> Infos {
         let mut infos = Infos::default();
-        let end = dumper.dump(list, states, true, |_, socket, _| {
+        let end = dumper.dump(list, which, true, |_, socket, _| {
             infos.add(&socket);
             ControlFlow::Continue(())
         });
         if end == ControlFlow::Continue(End::Silent) {
             infos.is_silent = true;
-            infos.read_one_by_one(dumper, list, states, namespace);
+            infos.read_one_by_one(dumper, list, which, namespace);
         }
         infos
     }
 
-    fn read_one_by_one(&mut self, dumper: &mut Dumper, list: List, states: States, namespace: &Namespace) {
+    fn read_one_by_one(&mut self, dumper: &mut Dumper, list: List, which: Which<'_>, namespace: &Namespace) {
         if dumper.enter(namespace).is_err() {
             return;
         }
         let mut requests = BTreeMap::new();
         // What does not come to its end here does not come at all.
-        let _ = dumper.dump(list, states, false, |_, socket, payload| {
+        let _ = dumper.dump(list, which, false, |_, socket, payload| {
             if !self.by_cookie.contains_key(&socket.cookie) {
                 requests.extend(diag::info_request(list, payload).map(|request| (socket.cookie, request)));
             }
             ControlFlow::Continue(())
         });
         let mut silent = 0;
-        for (request, len) in requests.into_values() {
-            let asked = dumper.ask_about_one(list, &request[..len], |socket| self.add(&socket));
+        for request in requests.into_values() {
+            let asked = dumper.ask_about_one(list, &request, |socket| self.add(&socket));
             if asked == Err(Failed::Silent) {
                 silent += 1;
                 if dumper.enter(namespace).is_err() || silent == MOST_SILENT {

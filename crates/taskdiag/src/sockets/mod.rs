@@ -60,7 +60,7 @@ use crate::files::{self, PathMatch};
 use crate::peers::{self, Peers};
 use crate::source::procfs::is_exhausted;
 use crate::Handle;
-use dump::{Dumper, End, Interfaces};
+use dump::{Dumper, End, Interfaces, Which};
 use info::Infos;
 use namespaces::{Mounts, Namespace, Namespaces};
 use owners::Unseen;
@@ -424,7 +424,8 @@ impl Pass<'_> {
     /// Passes on the sockets of the namespaces that are not done yet. Those to which no way leads
     /// any more are left for another round, or counted in the last one.
     fn dump_all(&mut self, dumper: &mut Dumper, namespaces: &mut Namespaces, is_last: bool) -> ControlFlow<()> {
-        let lists: Vec<List> = List::of(self.request.kinds).collect();
+        let mut lists: Vec<List> = List::of(self.request.kinds).collect();
+        lists.retain(|list| self.request.ports.is_empty() || list.has_ports());
         for namespace in namespaces.found.iter_mut().filter(|namespace| !namespace.is_done) {
             // If nothing leads there at all, nothing keeps it alive.
             namespace.is_done = !namespace.is_own && namespace.ways.is_empty();
@@ -459,8 +460,11 @@ impl Pass<'_> {
                 continue;
             }
             let wants_info = self.request.needs().contains(Wants::INFO) && list.is_tcp();
-            let infos = wants_info.then(|| Infos::read(dumper, list, self.states(), namespace));
-            let states = self.states();
+            let which = Which {
+                states: self.states(),
+                ports: &self.request.ports,
+            };
+            let infos = wants_info.then(|| Infos::read(dumper, list, which, namespace));
             let is_known = self.unsupported.contains(&list);
             let mut seen = HashSet::new();
             let mut each = |errands: &mut Errands, mut socket: Socket<'_>, own: &[u64]| {
@@ -475,7 +479,7 @@ impl Pass<'_> {
             let own = dumper.own();
             let mut end = End::Unsupported;
             if !is_known {
-                end = dumper.dump(list, states, false, |errands, socket, _| each(errands, socket, &own))?;
+                end = dumper.dump(list, which, false, |errands, socket, _| each(errands, socket, &own))?;
             }
             if end == End::Unsupported && list.has_text() {
                 end = dumper.dump_text(list, |errands, socket| each(errands, socket, &own))?;

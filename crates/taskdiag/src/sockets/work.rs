@@ -5,7 +5,7 @@
 //! of a file system that does not answer, and that wait ends by no signal. Before Linux 6.9 all
 //! dumps of the machine wait for each other.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io::{IoSliceMut, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -17,8 +17,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
-use taskdiag_core::socket::diag::{self, List, REQUEST};
-use taskdiag_core::socket::{Family, States};
+use taskdiag_core::socket::diag::REQUEST;
 use taskdiag_sys::isolated::WorkFiles;
 
 use crate::errands;
@@ -51,36 +50,15 @@ pub(super) fn enter(
     Ok(errands::put_numbers([inode], room))
 }
 
-/// What [`start`] takes of a list: its family, its protocol, and whether TCP_INFO is asked for.
-pub(super) fn packed(list: List, with_info: bool) -> u64 {
-    list.family as u64 | u64::from(list.protocol) << 8 | u64::from(with_info) << 32
+/// The request of sock_diag(7) for [`ask`], which takes text: in hexadecimal.
+pub(super) fn in_digits(request: &[u8]) -> CString {
+    let digits: String = request.iter().map(|byte| format!("{byte:02x}")).collect();
+    CString::new(digits).unwrap_or_default()
 }
 
-fn unpacked(number: u64) -> Option<(List, bool)> {
-    let family = Family::ALL.into_iter().find(|&family| family as u64 == number & 0xff)?;
-    let protocol = (number >> 8) as u16;
-    Some((List { family, protocol }, number >> 32 & 1 != 0))
-}
-
-/// An errand: asks for a list, and puts down the first datagram of the answer.
-pub(super) fn start(
-    files: &mut WorkFiles,
-    [list, states, _]: [u64; 3],
-    _: &CStr,
-    room: &mut [u8],
-) -> Result<usize, Errno> {
-    let (list, with_info) = unpacked(list).ok_or(Errno::INVAL)?;
-    let (request, len) = diag::request(list, States::from_bits(states as u16), with_info);
-    ask(files, &request[..len], room)
-}
-
-/// An errand: asks about one socket, by the request that is the path in hexadecimal.
-pub(super) fn ask_about_one(
-    files: &mut WorkFiles,
-    _: [u64; 3],
-    request: &CStr,
-    room: &mut [u8],
-) -> Result<usize, Errno> {
+/// An errand: sends a request, which is the path, of [`in_digits`], and puts down the first datagram
+/// of the answer.
+pub(super) fn ask(files: &mut WorkFiles, _: [u64; 3], request: &CStr, room: &mut [u8]) -> Result<usize, Errno> {
     let mut bytes = [0; REQUEST];
     let digits = request.to_bytes();
     let len = digits.len() / 2;
@@ -89,12 +67,8 @@ pub(super) fn ask_about_one(
         let pair = std::str::from_utf8(pair).map_err(|_| Errno::INVAL)?;
         *byte = u8::from_str_radix(pair, 16).map_err(|_| Errno::INVAL)?;
     }
-    ask(files, &bytes[..len], room)
-}
-
-fn ask(files: &WorkFiles, request: &[u8], room: &mut [u8]) -> Result<usize, Errno> {
     let socket = opened(files)?;
-    retry_on_intr(|| send(socket, request, SendFlags::empty()))?;
+    retry_on_intr(|| send(socket, &bytes[..len], SendFlags::empty()))?;
     receive(socket, room)
 }
 
@@ -152,22 +126,4 @@ pub(super) fn text(
 
 fn opened(files: &WorkFiles) -> Result<BorrowedFd<'_>, Errno> {
     files.file.as_ref().map(|file| file.as_fd()).ok_or(Errno::BADF)
-}
-
-#[cfg(test)]
-mod tests {
-    use taskdiag_core::socket::Kinds;
-
-    use super::*;
-
-    /// Check that a list comes out as it went in.
-    #[test]
-    fn lists_are_packed() {
-        for list in List::of(Kinds::all()) {
-            for with_info in [false, true] {
-                assert_eq!(unpacked(packed(list, with_info)), Some((list, with_info)));
-            }
-        }
-        assert_eq!(unpacked(99), None);
-    }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::{Address, End, Queues, TcpInfo, Timer, TimerKind};
-use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, States, Type};
+use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, States, Type, ATTRIBUTE};
 use crate::absent::Absent;
 
 /// The length of `struct inet_diag_req_v2`, and the offset of the identity in it.
@@ -18,7 +18,18 @@ const MESSAGE: usize = 72;
 const ID: usize = 4;
 const ID_LEN: usize = 48;
 
+const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_REQ_PROTOCOL: u16 = 3;
+
+// Operations of programs.
+const INET_DIAG_BC_JMP: u8 = 1;
+const INET_DIAG_BC_S_EQ: u8 = 11;
+const INET_DIAG_BC_D_EQ: u8 = 12;
+
+/// The most ports that the kernel is asked for.
+const MOST_PORTS: usize = 64;
+/// The length of the attribute with a program for so many ports.
+pub(super) const LONGEST_PROGRAM: usize = ATTRIBUTE + MOST_PORTS * 24 - 4;
 
 // Attributes.
 const INFO: u16 = 2;
@@ -46,25 +57,59 @@ fn state_bits(states: States) -> u32 {
     bits
 }
 
-/// Puts a request, and returns its length.
-pub(super) fn put_request(list: List, states: States, with_info: bool, mut put: impl FnMut(usize, &[u8])) -> usize {
+/// Appends a request.
+pub(super) fn add_request(list: List, states: States, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
     let info = if with_info {
         1 << (INFO - 1) | 1 << (CONG - 1)
     } else {
         0
     };
-    let short = u8::try_from(list.protocol).unwrap_or(libc::IPPROTO_TCP as u8);
-    put(0, &[list.family as u8, short, info, 0]);
-    put(4, &state_bits(states).to_ne_bytes());
+    let short = u8::try_from(list.protocol);
+    out.extend([list.family as u8, short.unwrap_or(libc::IPPROTO_TCP as u8), info, 0]);
+    out.extend(state_bits(states).to_ne_bytes());
+    out.extend([0; ID_LEN - 8]);
     // No cookie.
-    put(REQUEST_ID + ID_LEN - 8, &[0xff; 8]);
-    if u8::try_from(list.protocol).is_ok() {
-        return REQUEST;
+    out.extend([0xff; 8]);
+    if short.is_err() {
+        add_attribute(INET_DIAG_REQ_PROTOCOL, &u32::from(list.protocol).to_ne_bytes(), out);
     }
-    put(REQUEST, &(PROTOCOL as u16).to_ne_bytes());
-    put(REQUEST + 2, &INET_DIAG_REQ_PROTOCOL.to_ne_bytes());
-    put(REQUEST + 4, &u32::from(list.protocol).to_ne_bytes());
-    REQUEST + PROTOCOL
+    if (1..=MOST_PORTS).contains(&ports.len()) && list.has_ports() {
+        add_attribute(INET_DIAG_REQ_BYTECODE, &program(ports), out);
+    }
+}
+
+/// Appends an attribute, the payload of which has whole words.
+fn add_attribute(kind: u16, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend(((ATTRIBUTE + payload.len()) as u16).to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// A program for `inet_diag_bc_run` (`net/ipv4/inet_diag.c`): it is true of sockets that have one of
+/// these ports at one of their ends. An operation has a code, and how many bytes further the next one
+/// is if it is true and if it is not. Who goes just to the end is accepted, and who goes further is
+/// refused.
+fn program(ports: &[u16]) -> Vec<u8> {
+    const OPERATION: usize = 4;
+    const TEST: usize = 2 * OPERATION;
+    let ends = [INET_DIAG_BC_S_EQ, INET_DIAG_BC_D_EQ];
+    let tests = ports.iter().flat_map(|&port| ends.map(|code| (code, port)));
+    let len = ports.len() * ends.len() * (TEST + OPERATION) - OPERATION;
+    let mut program = Vec::with_capacity(len);
+    let mut add = |code: u8, if_true: usize, if_not: usize| {
+        program.extend([code, if_true as u8]);
+        program.extend((if_not as u16).to_ne_bytes());
+        len - program.len()
+    };
+    for (code, port) in tests {
+        // The port is in the operation behind it. Then one leads to the end, and the next test follows.
+        add(code, TEST, TEST + OPERATION);
+        let left = add(0, 0, port.into());
+        if left > 0 {
+            add(INET_DIAG_BC_JMP, OPERATION, left);
+        }
+    }
+    program
 }
 
 /// The identity in a message.

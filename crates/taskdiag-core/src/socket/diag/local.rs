@@ -27,8 +27,8 @@ const PACKET_INFO: u16 = 0;
 const PACKET_UID: u16 = 5;
 const PACKET_MEMINFO: u16 = 6;
 
-/// Puts a request, and returns its length. The structures differ in what stands where.
-pub(super) fn put_request(family: Family, states: States, mut put: impl FnMut(usize, &[u8])) -> usize {
+/// Appends a request. The structures differ in what stands where.
+pub(super) fn add_request(family: Family, states: States, out: &mut Vec<u8>) {
     let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
     let states: u32 = State::ALL.into_iter().map(bit).sum();
     let (protocol, len, first, second) = match family {
@@ -38,14 +38,13 @@ pub(super) fn put_request(family: Family, states: States, mut put: impl FnMut(us
         Family::Unix => (0, 24, states, 0),
         _ => (0, 24, states, 0),
     };
-    put(0, &[family as u8, protocol, 0, 0]);
-    put(4, &u32::to_ne_bytes(first));
-    put(8, &u32::to_ne_bytes(second));
-    if family == Family::Unix {
-        put(12, &UNIX_SHOW.to_ne_bytes());
-    }
-    put(len - 8, &[0xff; 8]);
-    len
+    let third = if family == Family::Unix { UNIX_SHOW } else { 0 };
+    let begin = out.len();
+    out.extend([family as u8, protocol, 0, 0]);
+    out.extend([first, second, third].into_iter().flat_map(u32::to_ne_bytes));
+    out.resize(begin + len - 8, 0);
+    // No cookie.
+    out.extend([0xff; 8]);
 }
 
 /// A UNIX socket.

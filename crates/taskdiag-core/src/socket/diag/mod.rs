@@ -26,7 +26,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// The longest request, in bytes.
-pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL;
+pub const REQUEST: usize = HEADER + inet::REQUEST + inet::PROTOCOL + inet::LONGEST_PROGRAM;
 
 /// A list of sockets that the kernel can make: those of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,41 +94,47 @@ impl List {
         !matches!(self.name(), "tcp" | "mptcp")
     }
 
+    /// Whether its sockets have ports of 16 bits.
+    pub fn has_ports(self) -> bool {
+        matches!(self.family, Family::Inet | Family::Inet6) && self.name() != "raw"
+    }
+
     /// Whether TCP knows something of its sockets.
     pub fn is_tcp(self) -> bool {
         self.protocol == libc::IPPROTO_TCP as u16
     }
 }
 
-/// A request for all sockets of a list that are in one of these states; `with_info`: with what TCP
-/// knows of each, which waits for who works with the socket. Returns the bytes, and how many there
-/// are. It must not allocate.
-pub fn request(list: List, states: States, with_info: bool) -> ([u8; REQUEST], usize) {
-    let mut bytes = [0; REQUEST];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    let len = HEADER
-        + match list.family {
-            Family::Inet | Family::Inet6 => {
-                inet::put_request(list, states, with_info, |at, part| put(HEADER + at, part))
-            }
-            _ => local::put_request(list.family, states, |at, part| put(HEADER + at, part)),
-        };
-    put(0, &(len as u32).to_ne_bytes());
-    put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    put(6, &(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-    put(8, &1_u32.to_ne_bytes());
-    (bytes, len)
+/// A request for all sockets of a list that are in one of these states, and have one of these ports
+/// at one of their ends, if there are some and not too many for the kernel. `with_info`: with what
+/// TCP knows of each, which waits for who works with the socket.
+pub fn request(list: List, states: States, ports: &[u16], with_info: bool) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    match list.family {
+        Family::Inet | Family::Inet6 => inet::add_request(list, states, ports, with_info, &mut bytes),
+        _ => local::add_request(list.family, states, &mut bytes),
+    }
+    put_header(&mut bytes, NLM_F_REQUEST | NLM_F_DUMP);
+    bytes
+}
+
+/// Puts the header before a request.
+fn put_header(bytes: &mut [u8], flags: u16) {
+    let len = bytes.len() as u32;
+    bytes[0..4].copy_from_slice(&len.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
 }
 
 /// A request for one socket of TCP with what TCP knows of it: the one of the `payload` of a message
 /// that was an answer.
-pub fn info_request(list: List, payload: &[u8]) -> Option<([u8; REQUEST], usize)> {
-    let mut bytes = request(list, States::all(), true).0;
-    let len = HEADER + inet::REQUEST;
-    bytes[HEADER + inet::REQUEST_ID..len].copy_from_slice(inet::id(payload)?);
-    bytes[0..4].copy_from_slice(&(len as u32).to_ne_bytes());
-    bytes[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    Some((bytes, len))
+pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = request(list, States::all(), &[], true);
+    bytes.truncate(HEADER + inet::REQUEST);
+    bytes[HEADER + inet::REQUEST_ID..].copy_from_slice(inet::id(payload)?);
+    put_header(&mut bytes, NLM_F_REQUEST);
+    Some(bytes)
 }
 
 /// One message of an answer.

@@ -290,44 +290,91 @@ fn datagrams_have_messages() {
 #[test]
 fn requests_are_well_formed() {
     let only = |state| [state].into_iter().collect::<States>();
-    let (bytes, len) = request(TCP, only(State::Listen), false);
-    assert_eq!((len, word(&bytes, 0)), (72, Some(72)));
+    let bytes = request(TCP, only(State::Listen), &[], false);
+    assert_eq!((bytes.len(), word(&bytes, 0)), (72, Some(72)));
     assert_eq!((half(&bytes, 4), half(&bytes, 6)), (Some(20), Some(0x301)));
     assert_eq!((&bytes[16..20], word(&bytes, 20)), (&[2, 6, 0, 0][..], Some(1 << 10)));
     assert_eq!(&bytes[64..72], [0xff; 8]);
     // Sockets that are bound only, and requests that are no sockets yet.
     assert_eq!(
-        word(&request(TCP, only(State::Unconn), false).0, 20),
+        word(&request(TCP, only(State::Unconn), &[], false), 20),
         Some(1 << 7 | 1 << 13)
     );
     assert_eq!(
-        word(&request(TCP, only(State::SynRecv), false).0, 20),
+        word(&request(TCP, only(State::SynRecv), &[], false), 20),
         Some(1 << 3 | 1 << 12)
     );
-    assert_eq!(request(TCP, States::all(), true).0[18], 1 << 1 | 1 << 3);
+    assert_eq!(request(TCP, States::all(), &[], true)[18], 1 << 1 | 1 << 3);
     let mptcp = List::new(Family::Inet6, libc::IPPROTO_MPTCP);
-    let (bytes, len) = request(mptcp, States::all(), false);
-    assert_eq!((len, &bytes[16..18], word(&bytes, 76)), (80, &[10, 6][..], Some(262)));
-    assert_eq!((half(&bytes, 72), half(&bytes, 74)), (Some(8), Some(3)));
-    let (bytes, len) = request(UNIX, States::all(), false);
-    assert_eq!((len, bytes[16], word(&bytes, 28)), (40, 1, Some(0x55)));
-    assert_eq!(word(&bytes, 20), Some(0xffe));
-    let (bytes, len) = request(List::new(Family::Netlink, 0), States::all(), false);
-    assert_eq!((len, &bytes[16..18], word(&bytes, 24)), (36, &[16, 0xff][..], Some(1)));
-    let (bytes, len) = request(List::new(Family::Packet, 0), States::all(), false);
-    assert_eq!((len, &bytes[16..18], word(&bytes, 24)), (36, &[17, 0][..], Some(0x11)));
-    let (bytes, len) = request(List::new(Family::Vsock, 0), States::all(), false);
+    let bytes = request(mptcp, States::all(), &[], false);
     assert_eq!(
-        (len, bytes[16], word(&bytes, 20), word(&bytes, 28)),
+        (bytes.len(), &bytes[16..18], word(&bytes, 76)),
+        (80, &[10, 6][..], Some(262))
+    );
+    assert_eq!((half(&bytes, 72), half(&bytes, 74)), (Some(8), Some(3)));
+    let bytes = request(UNIX, States::all(), &[], false);
+    assert_eq!((bytes.len(), bytes[16], word(&bytes, 28)), (40, 1, Some(0x55)));
+    assert_eq!(word(&bytes, 20), Some(0xffe));
+    let bytes = request(List::new(Family::Netlink, 0), States::all(), &[], false);
+    assert_eq!(
+        (bytes.len(), &bytes[16..18], word(&bytes, 24)),
+        (36, &[16, 0xff][..], Some(1))
+    );
+    let bytes = request(List::new(Family::Packet, 0), States::all(), &[], false);
+    assert_eq!(
+        (bytes.len(), &bytes[16..18], word(&bytes, 24)),
+        (36, &[17, 0][..], Some(0x11))
+    );
+    let bytes = request(List::new(Family::Vsock, 0), States::all(), &[], false);
+    assert_eq!(
+        (bytes.len(), bytes[16], word(&bytes, 20), word(&bytes, 28)),
         (40, 40, Some(0xffe), Some(0))
     );
+}
+
+/// Check what a request for ports tells the kernel: that one of them is at one end, by the kernel's
+/// way of running it.
+#[test]
+fn ports_are_asked_for() {
+    let run = |request: &[u8], ends: [u16; 2]| {
+        let program = &request[72 + 4..];
+        let mut at = 0;
+        while at < program.len() {
+            let if_true = usize::from(program[at + 1]);
+            let if_not = usize::from(half(program, at + 2).expect("an operation"));
+            let is_true = match program[at] {
+                1 => false,
+                code @ (11 | 12) => half(program, at + 6) == Some(ends[usize::from(code) - 11]),
+                other => panic!("operation {other}"),
+            };
+            at += if is_true { if_true } else { if_not };
+        }
+        at == program.len()
+    };
+    for ports in [&[443][..], &[1, 80, 443], &[7; 64]] {
+        let request = request(TCP, States::all(), ports, false);
+        assert!(request.len() <= REQUEST);
+        assert_eq!(
+            (word(&request, 0), half(&request, 74)),
+            (Some(request.len() as u32), Some(1))
+        );
+        assert_eq!(usize::from(half(&request, 72).expect("a length")), request.len() - 72);
+        for port in [1, 7, 80, 443, 8080] {
+            for ends in [[port, 9], [9, port]] {
+                assert_eq!(run(&request, ends), ports.contains(&port), "{ports:?} {ends:?}");
+            }
+        }
+    }
+    // These are more than fit, and the others have none.
+    assert_eq!(request(TCP, States::all(), &[7; 65], false).len(), 72);
+    assert_eq!(request(UNIX, States::all(), &[7], false).len(), 40);
 }
 
 /// Check that a request for one socket has its identity.
 #[test]
 fn one_socket_can_be_asked_about() {
-    let (bytes, len) = info_request(TCP, &tcp(1)).expect("a request");
-    assert_eq!((len, half(&bytes, 6), bytes[18]), (72, Some(1), 0xa));
+    let bytes = info_request(TCP, &tcp(1)).expect("a request");
+    assert_eq!((bytes.len(), half(&bytes, 6), bytes[18]), (72, Some(1), 0xa));
     assert_eq!(bytes[24..72], tcp(1)[4..52]);
     assert!(info_request(TCP, &tcp(1)[..51]).is_none());
 }
