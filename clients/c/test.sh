@@ -120,8 +120,10 @@ quietly "$work/test" --soak 300
 
 "$work/ps" >"$work/log"
 grep --quiet " $work/ps" "$work/log"
-"$work/holds" "$work/log" >"$work/log" 2>/dev/null
-grep --quiet --extended-regexp "^ *[0-9]+ holds fd 1 w $work/log\$" "$work/log"
+exec 3>"$work/held"
+"$work/holds" "$work/held" >"$work/log" 2>/dev/null
+exec 3>&-
+grep --quiet --extended-regexp "^ *[0-9]+ holds fd 3 w $work/held\$" "$work/log"
 # Events take BPF or the proc connector. The name of the program is in no event but ours.
 if [ "$(id -u)" -eq 0 ]; then
     cp "$(type -P true)" "$work/td-c-example"
