@@ -5,7 +5,7 @@
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use taskdiag_core::field::{Field, Fields};
+use taskdiag_core::field::Field;
 use taskdiag_core::record::{self, Attribute, Header, Record, Writer};
 use taskdiag_core::snapshot::{Indexer, Snapshot};
 use taskdiag_core::value::Value;
@@ -84,9 +84,7 @@ fn members(value: Value<'_>) -> usize {
 /// Makes a snapshot of records, and reads all of it.
 fn values(records: &[u8]) {
     let mut snapshot = Snapshot::default();
-    let mut fields = Fields::NONE;
-    Field::ALL.iter().for_each(|&field| fields.insert(field));
-    snapshot.clear(fields);
+    snapshot.clear(Field::ALL.iter().copied().collect());
     let (own, mut indexer) = Indexer::split(&mut snapshot);
     own.extend_from_slice(records);
     if indexer.index(records, 0).is_err() {

@@ -13,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod field;
 pub mod filter;
+pub mod forest;
 pub mod identity;
 pub mod kept;
 pub mod mapping;

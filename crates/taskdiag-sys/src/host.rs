@@ -19,7 +19,7 @@ pub fn tasks() -> Option<u32> {
             .parse()
             .ok()
     };
-    from_loadavg().or_else(|| Some(rustix::system::sysinfo().procs.into()))
+    from_loadavg().or_else(|| Some(threads().into()))
 }
 
 /// Whether this process is in the initial user namespace. Where that can't be seen, it counts as so.

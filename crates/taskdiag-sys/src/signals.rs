@@ -10,18 +10,23 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-/// Blocks `signals` in the calling thread, and returns a signalfd(2) that becomes readable when one
-/// of them arrives. Call it before starting other threads, which inherit the mask.
-pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
+fn set_of(signals: &[c_int]) -> libc::sigset_t {
     // SAFETY: all zeros are a valid set, which sigemptyset() makes an empty one on any system.
     let mut set: libc::sigset_t = unsafe { mem::zeroed() };
     // SAFETY: `set` outlives the calls, which change nothing else.
     unsafe {
         libc::sigemptyset(&mut set);
-        signals.iter().for_each(|&signal| {
+        for &signal in signals {
             libc::sigaddset(&mut set, signal);
-        });
+        }
     }
+    set
+}
+
+/// Blocks `signals` in the calling thread, and returns a signalfd(2) that becomes readable when one
+/// of them arrives. Call it before starting other threads, which inherit the mask.
+pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
+    let set = set_of(signals);
     // SAFETY: `set` outlives the call; the old set is not asked for.
     let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
     if error != 0 {
@@ -39,12 +44,9 @@ pub fn signalfd(signals: &[c_int]) -> io::Result<OwnedFd> {
 /// Lets a signal that this thread has blocked, and that waits for it, have its usual effect. Blocks it
 /// again.
 pub fn let_through(signal: c_int) {
-    // SAFETY: all zeros are a valid set, which sigemptyset() makes an empty one on any system.
-    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+    let set = set_of(&[signal]);
     // SAFETY: `set` outlives the calls; the old sets are not asked for.
     unsafe {
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
     }

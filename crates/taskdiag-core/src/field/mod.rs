@@ -12,6 +12,7 @@ mod near;
 mod rows;
 mod set;
 mod table;
+mod usual;
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +25,7 @@ pub use kind::Kind;
 pub(crate) use near::{near, shortened};
 pub use set::{with_made_of, Fields};
 pub use table::{Field, Info};
+pub use usual::{named, MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};
 
 pub use crate::value::Mask;
 

@@ -60,7 +60,7 @@ impl Fields {
     }
 
     /// Adds `field`.
-    pub fn insert(&mut self, field: Field) {
+    pub(crate) fn insert(&mut self, field: Field) {
         let bit = field as usize;
         self.0[bit / 64] |= 1 << (bit % 64);
     }

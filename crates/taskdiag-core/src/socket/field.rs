@@ -139,9 +139,10 @@ impl<'a> Row<'a> {
             SocketField::CgroupId => Ok(socket.cgroup_id?.map(Value::Unsigned)),
             SocketField::Owners | SocketField::Peers => Err(Absent::Unsupported),
             SocketField::Pid | SocketField::Comm | SocketField::Fd => self.of_owner(field),
-            _ => match socket.info? {
-                Some(info) => Ok(of_info(&info, field)),
-                None => Ok(None),
+            _ => match &socket.info {
+                Ok(Some(info)) => Ok(of_info(info, field)),
+                Ok(None) => Ok(None),
+                Err(reason) => Err(*reason),
             },
         }
     }
@@ -215,24 +216,24 @@ fn written(cell: &OnceCell<String>, value: Option<impl fmt::Display>) -> Option<
 }
 
 /// The value of a field of TCP_INFO.
-fn of_info<'a>(info: &TcpInfo<'a>, field: SocketField) -> Option<Value<'a>> {
+fn of_info(info: &TcpInfo, field: SocketField) -> Option<Value<'_>> {
     match field {
-        SocketField::RttNs => info.rtt_ns().map(Value::from),
-        SocketField::RttVarNs => info.rtt_var_ns().map(Value::from),
-        SocketField::MinRttNs => info.min_rtt_ns().map(Value::from),
-        SocketField::RtoNs => info.rto_ns().map(Value::from),
-        SocketField::MssBytes => info.mss_bytes().map(Value::from),
-        SocketField::CwndCount => info.cwnd_count().map(Value::from),
-        SocketField::SsthreshCount => info.ssthresh_count().map(Value::from),
-        SocketField::UnackedCount => info.unacked_count().map(Value::from),
-        SocketField::LostCount => info.lost_count().map(Value::from),
-        SocketField::RetransmittedCount => info.retransmitted_count().map(Value::from),
-        SocketField::SentBytes => info.sent_bytes().map(Value::from),
-        SocketField::RetransmittedBytes => info.retransmitted_bytes().map(Value::from),
-        SocketField::AckedBytes => info.acked_bytes().map(Value::from),
-        SocketField::ReceivedBytes => info.received_bytes().map(Value::from),
-        SocketField::NotsentBytes => info.notsent_bytes().map(Value::from),
-        SocketField::DeliveryRateBytes => info.delivery_rate_bytes().map(Value::from),
+        SocketField::RttNs => info.rtt_ns.map(Value::from),
+        SocketField::RttVarNs => info.rtt_var_ns.map(Value::from),
+        SocketField::MinRttNs => info.min_rtt_ns.map(Value::from),
+        SocketField::RtoNs => info.rto_ns.map(Value::from),
+        SocketField::MssBytes => info.mss_bytes.map(Value::from),
+        SocketField::CwndCount => info.cwnd_count.map(Value::from),
+        SocketField::SsthreshCount => info.ssthresh_count.map(Value::from),
+        SocketField::UnackedCount => info.unacked_count.map(Value::from),
+        SocketField::LostCount => info.lost_count.map(Value::from),
+        SocketField::RetransmittedCount => info.retransmitted_count.map(Value::from),
+        SocketField::SentBytes => info.sent_bytes.map(Value::from),
+        SocketField::RetransmittedBytes => info.retransmitted_bytes.map(Value::from),
+        SocketField::AckedBytes => info.acked_bytes.map(Value::from),
+        SocketField::ReceivedBytes => info.received_bytes.map(Value::from),
+        SocketField::NotsentBytes => info.notsent_bytes.map(Value::from),
+        SocketField::DeliveryRateBytes => info.delivery_rate_bytes.map(Value::from),
         SocketField::Congestion => info.congestion().map(Value::Text),
         _ => None,
     }

@@ -2,125 +2,86 @@
 
 /// What TCP knows of a connection.
 ///
-/// The structure has grown: a value that this kernel's does not have is `None`.
+/// The kernel's structure has grown: a value that this kernel's does not have is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpInfo<'a> {
-    bytes: &'a [u8],
-    /// The name of the algorithm of congestion control.
-    pub(super) congestion: Option<&'a [u8]>,
+#[non_exhaustive]
+pub struct TcpInfo {
+    /// How long it waits for a confirmation before it sends again, in nanoseconds.
+    pub rto_ns: Option<u64>,
+    /// The length of what it sends in one packet.
+    pub mss_bytes: Option<u32>,
+    /// How many packets were sent and not confirmed.
+    pub unacked_count: Option<u32>,
+    /// How many packets are thought to be lost.
+    pub lost_count: Option<u32>,
+    /// The round trip time, smoothed, in nanoseconds. `None` before the first one.
+    pub rtt_ns: Option<u64>,
+    /// How much the round trip time varies, in nanoseconds.
+    pub rtt_var_ns: Option<u64>,
+    /// The slow start threshold, in packets. `None` while there is none.
+    pub ssthresh_count: Option<u32>,
+    /// The congestion window, in packets.
+    pub cwnd_count: Option<u32>,
+    /// How many packets were sent again.
+    pub retransmitted_count: Option<u32>,
+    /// How many bytes were confirmed by the other side.
+    pub acked_bytes: Option<u64>,
+    /// How many bytes were received.
+    pub received_bytes: Option<u64>,
+    /// How many bytes it was given and has not sent.
+    pub notsent_bytes: Option<u32>,
+    /// The shortest round trip time, in nanoseconds. `None` before the first one.
+    pub min_rtt_ns: Option<u64>,
+    /// How fast data arrived at the other side, in bytes a second.
+    pub delivery_rate_bytes: Option<u64>,
+    /// How many bytes were sent, those that were sent again too.
+    pub sent_bytes: Option<u64>,
+    /// How many bytes were sent again.
+    pub retransmitted_bytes: Option<u64>,
+    /// The name of the algorithm of congestion control, and zeros.
+    congestion: [u8; NAME_MAX],
 }
+
+/// TCP_CA_NAME_MAX of the kernel, which counts a zero behind the name.
+const NAME_MAX: usize = 16;
 
 /// What the kernel writes where there is no value.
 const INFINITE: u32 = 0x7fff_ffff;
 
-impl<'a> TcpInfo<'a> {
-    /// The bytes of the kernel's structure, as many as it has.
-    #[doc(hidden)]
-    pub fn new(bytes: &'a [u8], congestion: Option<&'a [u8]>) -> TcpInfo<'a> {
-        TcpInfo { bytes, congestion }
-    }
-
-    /// The bytes of the kernel's structure.
-    #[doc(hidden)]
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    fn word(&self, at: usize) -> Option<u32> {
-        Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
-    }
-
-    fn long(&self, at: usize) -> Option<u64> {
-        Some(u64::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
-    }
-
-    fn microseconds(&self, at: usize) -> Option<u64> {
-        Some(u64::from(self.word(at)?) * 1000)
-    }
-
-    /// How long it waits for a confirmation before it sends again, in nanoseconds.
-    pub fn rto_ns(&self) -> Option<u64> {
-        self.microseconds(8)
-    }
-
-    /// The length of what it sends in one packet.
-    pub fn mss_bytes(&self) -> Option<u32> {
-        self.word(16)
-    }
-
-    /// How many packets were sent and not confirmed.
-    pub fn unacked_count(&self) -> Option<u32> {
-        self.word(24)
-    }
-
-    /// How many packets are thought to be lost.
-    pub fn lost_count(&self) -> Option<u32> {
-        self.word(32)
-    }
-
-    /// The round trip time, smoothed, in nanoseconds. `None` before the first one.
-    pub fn rtt_ns(&self) -> Option<u64> {
-        self.microseconds(68).filter(|&time| time != 0)
-    }
-
-    /// How much the round trip time varies, in nanoseconds.
-    pub fn rtt_var_ns(&self) -> Option<u64> {
-        self.microseconds(72)
-    }
-
-    /// The slow start threshold, in packets. `None` while there is none.
-    pub fn ssthresh_count(&self) -> Option<u32> {
-        self.word(76).filter(|&count| count < INFINITE)
-    }
-
-    /// The congestion window, in packets.
-    pub fn cwnd_count(&self) -> Option<u32> {
-        self.word(80)
-    }
-
-    /// How many packets were sent again.
-    pub fn retransmitted_count(&self) -> Option<u32> {
-        self.word(100)
-    }
-
-    /// How many bytes were confirmed by the other side.
-    pub fn acked_bytes(&self) -> Option<u64> {
-        self.long(120)
-    }
-
-    /// How many bytes were received.
-    pub fn received_bytes(&self) -> Option<u64> {
-        self.long(128)
-    }
-
-    /// How many bytes it was given and has not sent.
-    pub fn notsent_bytes(&self) -> Option<u32> {
-        self.word(144)
-    }
-
-    /// The shortest round trip time, in nanoseconds. `None` before the first one.
-    pub fn min_rtt_ns(&self) -> Option<u64> {
-        self.microseconds(148).filter(|&time| time < u64::from(u32::MAX) * 1000)
-    }
-
-    /// How fast data arrived at the other side, in bytes a second.
-    pub fn delivery_rate_bytes(&self) -> Option<u64> {
-        self.long(160)
-    }
-
-    /// How many bytes were sent, those that were sent again too.
-    pub fn sent_bytes(&self) -> Option<u64> {
-        self.long(200)
-    }
-
-    /// How many bytes were sent again.
-    pub fn retransmitted_bytes(&self) -> Option<u64> {
-        self.long(208)
+impl TcpInfo {
+    /// Of the bytes of the kernel's structure, as many as it has, and the name of the algorithm of congestion control.
+    pub(super) fn new(bytes: &[u8], congestion: &[u8]) -> TcpInfo {
+        let mut name = [0; NAME_MAX];
+        let len = congestion.len().min(NAME_MAX);
+        name[..len].copy_from_slice(&congestion[..len]);
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let microseconds = |at: usize| Some(u64::from(word(at)?) * 1000);
+        TcpInfo {
+            rto_ns: microseconds(8),
+            mss_bytes: word(16),
+            unacked_count: word(24),
+            lost_count: word(32),
+            rtt_ns: microseconds(68).filter(|&time| time != 0),
+            rtt_var_ns: microseconds(72),
+            ssthresh_count: word(76).filter(|&count| count < INFINITE),
+            cwnd_count: word(80),
+            retransmitted_count: word(100),
+            acked_bytes: long(120),
+            received_bytes: long(128),
+            notsent_bytes: word(144),
+            min_rtt_ns: microseconds(148).filter(|&time| time < u64::from(u32::MAX) * 1000),
+            delivery_rate_bytes: long(160),
+            sent_bytes: long(200),
+            retransmitted_bytes: long(208),
+            congestion: name,
+        }
     }
 
     /// The name of the algorithm of congestion control.
-    pub fn congestion(&self) -> Option<&'a [u8]> {
-        self.congestion
+    pub fn congestion(&self) -> Option<&[u8]> {
+        let mut names = self.congestion.split(|&byte| byte == 0);
+        names.next().filter(|name| !name.is_empty())
     }
 }
 
@@ -133,38 +94,35 @@ mod tests {
     fn values_are_where_the_c_library_has_them() {
         // Each word is its own place.
         let bytes: Vec<u8> = (0..62_u32).flat_map(|word| (word * 4).to_ne_bytes()).collect();
-        let info = TcpInfo::new(&bytes, Some(b"cubic"));
+        let info = TcpInfo::new(&bytes, b"cubic");
         let at = std::mem::offset_of!(libc::tcp_info, tcpi_rtt) as u64;
-        assert_eq!(info.rtt_ns(), Some(at * 1000));
+        assert_eq!(info.rtt_ns, Some(at * 1000));
         let offset = |at: usize| Some(at as u32);
         assert_eq!(
-            info.mss_bytes(),
+            info.mss_bytes,
             offset(std::mem::offset_of!(libc::tcp_info, tcpi_snd_mss))
         );
         assert_eq!(
-            info.unacked_count(),
+            info.unacked_count,
             offset(std::mem::offset_of!(libc::tcp_info, tcpi_unacked))
         );
+        assert_eq!(info.lost_count, offset(std::mem::offset_of!(libc::tcp_info, tcpi_lost)));
         assert_eq!(
-            info.lost_count(),
-            offset(std::mem::offset_of!(libc::tcp_info, tcpi_lost))
-        );
-        assert_eq!(
-            info.cwnd_count(),
+            info.cwnd_count,
             offset(std::mem::offset_of!(libc::tcp_info, tcpi_snd_cwnd))
         );
         assert_eq!(
-            info.ssthresh_count(),
+            info.ssthresh_count,
             offset(std::mem::offset_of!(libc::tcp_info, tcpi_snd_ssthresh))
         );
         assert_eq!(
-            info.retransmitted_count(),
+            info.retransmitted_count,
             offset(std::mem::offset_of!(libc::tcp_info, tcpi_total_retrans))
         );
         let rto = std::mem::offset_of!(libc::tcp_info, tcpi_rto) as u64;
-        assert_eq!(info.rto_ns(), Some(rto * 1000));
-        assert_eq!(info.acked_bytes().map(|bytes| bytes as u32), Some(120));
-        assert_eq!(info.retransmitted_bytes().map(|bytes| bytes as u32), Some(208));
+        assert_eq!(info.rto_ns, Some(rto * 1000));
+        assert_eq!(info.acked_bytes.map(|bytes| bytes as u32), Some(120));
+        assert_eq!(info.retransmitted_bytes.map(|bytes| bytes as u32), Some(208));
         assert_eq!(info.congestion(), Some(&b"cubic"[..]));
     }
 
@@ -174,18 +132,18 @@ mod tests {
     fn shorter_structures_have_fewer_values() {
         let mut bytes = vec![0; 104];
         bytes[76..80].copy_from_slice(&INFINITE.to_ne_bytes());
-        let info = TcpInfo::new(&bytes, None);
-        assert_eq!(info.retransmitted_count(), Some(0));
+        let info = TcpInfo::new(&bytes, b"");
+        assert_eq!(info.retransmitted_count, Some(0));
         assert_eq!(
-            (info.acked_bytes(), info.min_rtt_ns(), info.ssthresh_count()),
+            (info.acked_bytes, info.min_rtt_ns, info.ssthresh_count),
             (None, None, None)
         );
         for len in 0..bytes.len() {
-            let _ = TcpInfo::new(&bytes[..len], None).retransmitted_count();
+            let _ = TcpInfo::new(&bytes[..len], b"");
         }
         let mut long = vec![0; 152];
         long[148..].copy_from_slice(&u32::MAX.to_ne_bytes());
-        let info = TcpInfo::new(&long, None);
-        assert_eq!((info.min_rtt_ns(), info.rtt_ns()), (None, None));
+        let info = TcpInfo::new(&long, b"");
+        assert_eq!((info.min_rtt_ns, info.rtt_ns), (None, None));
     }
 }

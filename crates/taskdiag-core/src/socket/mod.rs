@@ -243,6 +243,24 @@ impl fmt::Display for State {
     }
 }
 
+/// The state with this name, as ss(8), its filters or netstat(8) have it. The error has the names of ss.
+pub fn state_named(name: &str) -> Result<State, String> {
+    let upper = name.to_ascii_uppercase().replace('_', "-");
+    let alias = match upper.as_str() {
+        "ESTABLISHED" => "ESTAB",
+        "LISTENING" => "LISTEN",
+        "CLOSE" | "CLOSED" | "UNCONNECTED" => "UNCONN",
+        "FIN-WAIT1" => "FIN-WAIT-1",
+        "FIN-WAIT2" => "FIN-WAIT-2",
+        other => other,
+    };
+    let found = State::ALL.into_iter().find(|state| state.name() == alias);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+        format!("known are {}", known.join(", "))
+    })
+}
+
 /// A set of [`State`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States(u16);
@@ -432,7 +450,7 @@ pub struct Socket<'a> {
     /// The id of the cgroup that it was created in.
     pub cgroup_id: Known<Option<u64>>,
     /// What TCP knows of the connection. [`Absent::NotAsked`] unless asked for.
-    pub info: Known<Option<TcpInfo<'a>>>,
+    pub info: Known<Option<TcpInfo>>,
     /// The descriptors that the processes asked about have of it; `None` if it has no inode, so that
     /// there are none.
     /// [`Absent::NotAsked`] unless asked for, and [`Absent::Denied`] if none was found and the
@@ -538,6 +556,23 @@ pub(crate) mod tests {
             netns: 41,
             ..Socket::new(Family::Inet, Type::Stream, State::Listen, 1)
         }
+    }
+
+    /// Check that states have the names of ss, of its filters and of netstat.
+    #[test]
+    fn states_have_several_names() {
+        for (name, expected) in [
+            ("ESTAB", State::Estab),
+            ("established", State::Estab),
+            ("listen", State::Listen),
+            ("time-wait", State::TimeWait),
+            ("TIME_WAIT", State::TimeWait),
+            ("FIN_WAIT2", State::FinWait2),
+            ("closed", State::Unconn),
+        ] {
+            assert_eq!(state_named(name), Ok(expected), "{name}");
+        }
+        assert!(state_named("open").is_err_and(|error| error.contains("SYN-SENT")));
     }
 
     /// Check that states have the kernel's numbers, and that those that ss shows as others do, too.

@@ -339,16 +339,15 @@ impl Maps {
 
     /// How long one system call of a question may take without progress. 0.2 seconds unless this is
     /// called.
-    pub fn with_patience(mut self, patience: Duration) -> Maps {
-        self.patience = patience;
-        self
-    }
-
-    /// Asks in the calling thread, however long that takes: for processes that are trusted not to
-    /// keep the caller waiting. A question about one address then takes less than a microsecond,
-    /// rather than the time in which one thread wakes another.
-    pub fn waiting(mut self) -> Maps {
-        self.waits = true;
+    ///
+    /// `None` asks in the calling thread, however long that takes: for processes that are trusted
+    /// not to keep the caller waiting. A question about one address then takes less than a
+    /// microsecond, rather than the time in which one thread wakes another.
+    pub fn with_patience(mut self, patience: impl Into<Option<Duration>>) -> Maps {
+        match patience.into() {
+            Some(patience) => self.patience = patience,
+            None => self.waits = true,
+        }
         self
     }
 

@@ -81,23 +81,14 @@ impl ByteRange {
     }
 }
 
-/// Pages of a file, as `struct cachestat` of cachestat(2) has them.
+/// Pages of a file, as `struct cachestat` of cachestat(2) has them. [`Quantity`] says what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Pages in the cache, also those that are just being read from disk.
-    pub cached: u64,
-    /// Cached pages that were changed since they were written to disk. Always 0 on tmpfs, which has
-    /// no disk.
-    pub dirty: u64,
-    /// Cached pages that are being written to disk.
-    pub writeback: u64,
-    /// Pages that were cached, and were evicted because memory was short. Pages that were dropped
-    /// on request (`POSIX_FADV_DONTNEED`, a truncated file) leave no trace and are not counted.
-    pub evicted: u64,
-    /// Pages evicted so recently that reading them again would make them active at once: memory is
-    /// too short for them.
-    pub recently_evicted: u64,
+pub(crate) struct Counts {
+    pub(crate) cached: u64,
+    pub(crate) dirty: u64,
+    pub(crate) writeback: u64,
+    pub(crate) evicted: u64,
+    pub(crate) recently_evicted: u64,
 }
 
 impl AddAssign for Counts {
@@ -169,15 +160,18 @@ impl From<Refusal> for Error {
 pub enum Quantity {
     /// The size of the file.
     Size,
-    /// [`Counts::cached`].
+    /// Pages in the cache, also those that are just being read from disk.
     Cached,
-    /// [`Counts::dirty`].
+    /// Cached pages that were changed since they were written to disk. Always 0 on tmpfs, which has
+    /// no disk.
     Dirty,
-    /// [`Counts::writeback`].
+    /// Cached pages that are being written to disk.
     Writeback,
-    /// [`Counts::evicted`].
+    /// Pages that were cached, and were evicted because memory was short. Pages that were dropped
+    /// on request (`POSIX_FADV_DONTNEED`, a truncated file) leave no trace and are not counted.
     Evicted,
-    /// [`Counts::recently_evicted`].
+    /// Pages evicted so recently that reading them again would make them active at once: memory is
+    /// too short for them.
     RecentlyEvicted,
 }
 
@@ -308,14 +302,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All counts, in pages. Absent if they are of mincore.
-    pub fn counts(&self) -> std::result::Result<Counts, Absent> {
-        match self.source {
-            Source::Cachestat => Ok(self.counts),
-            Source::Mincore => Err(Absent::Unsupported),
-        }
-    }
-
     /// How many pages are cached, which every source knows.
     pub fn cached_pages(&self) -> u64 {
         self.counts.cached
@@ -438,6 +424,5 @@ mod tests {
             assert_eq!(usage(Source::Mincore).bytes(quantity), Err(Absent::Unsupported));
             assert_eq!(usage(Source::Cachestat).bytes(quantity), Ok(0));
         }
-        assert_eq!(usage(Source::Mincore).counts(), Err(Absent::Unsupported));
     }
 }

@@ -296,9 +296,10 @@ fn count(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::NOENT);
     }
-    let source = match is_mincore {
-        0 => Source::Cachestat,
-        _ => Source::Mincore,
+    let source = if is_mincore == 0 {
+        Source::Cachestat
+    } else {
+        Source::Mincore
     };
     let counted = match errands::opened(files) {
         Ok(file) => source.counts(file, ByteRange { offset, len }),

@@ -23,21 +23,9 @@ const MOST_SILENT: usize = 4;
 pub(super) struct Infos {
     /// What was told of each socket. `None`: the kernel has nothing to tell of one that is only
     /// bound, or no whole socket any more.
-    by_cookie: HashMap<u64, Option<Info>>,
+    by_cookie: HashMap<u64, Option<TcpInfo>>,
     /// There was no answer about some.
     is_silent: bool,
-}
-
-#[derive(Debug)]
-struct Info {
-    bytes: Vec<u8>,
-    congestion: Option<Vec<u8>>,
-}
-
-impl Info {
-    fn as_info(&self) -> TcpInfo<'_> {
-        TcpInfo::new(&self.bytes, self.congestion.as_deref())
-    }
 }
 
 impl Infos {
@@ -81,17 +69,13 @@ impl Infos {
     }
 
     fn add(&mut self, socket: &Socket<'_>) {
-        let info = socket.info.ok().flatten().map(|info| Info {
-            bytes: info.bytes().to_vec(),
-            congestion: info.congestion().map(<[u8]>::to_vec),
-        });
-        self.by_cookie.insert(socket.cookie, info);
+        self.by_cookie.insert(socket.cookie, socket.info.ok().flatten());
     }
 
     /// What TCP knows of a socket of the list.
-    pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo<'_>>, Absent> {
+    pub(super) fn of(&self, socket: &Socket<'_>) -> Result<Option<TcpInfo>, Absent> {
         match self.by_cookie.get(&socket.cookie) {
-            Some(told) => Ok(told.as_ref().map(Info::as_info)),
+            Some(told) => Ok(*told),
             None if self.is_silent => Err(Absent::NoAnswer),
             // It did not exist yet.
             None => Err(Absent::Gone),

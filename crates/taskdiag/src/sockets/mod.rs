@@ -506,7 +506,7 @@ impl Pass<'_> {
         mut socket: Socket<'s>,
         errands: &mut Errands,
         interfaces: &'s mut Interfaces,
-        infos: Option<&'s Infos>,
+        infos: Option<&Infos>,
     ) -> ControlFlow<()> {
         if let Some(index) = socket.interface_index {
             socket.interface = interfaces.name(errands, index).map(Some);

@@ -12,7 +12,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -400,23 +400,6 @@ fn replaced_memory_is_gone() {
     assert_eq!(error.kind(), ErrorKind::NoSuchTask);
 }
 
-/// A directory that is removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("taskdiag-maps-{}-{name}", std::process::id()));
-        fs::create_dir(&path).expect("a directory");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).expect("the directory is ours");
-    }
-}
-
 /// A mapping of this process.
 struct Mapped(*mut libc::c_void, usize);
 
@@ -452,9 +435,9 @@ impl Drop for Mapped {
 /// Check that every source truncates a name that is longer than a page.
 #[test]
 fn names_can_be_too_long() {
-    let scratch = Scratch::new("long");
+    let scratch = Directory::new("maps-long");
     let part = "d".repeat(250);
-    let mut dir = fs::File::open(&scratch.0).expect("a directory");
+    let mut dir = fs::File::open(&*scratch).expect("a directory");
     for _ in 0..17 {
         rustix::fs::mkdirat(&dir, &part, 0o700.into()).expect("a directory");
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
@@ -627,10 +610,10 @@ fn waiting_does_not_change_answers() {
     let pid = animal.pid as u32;
     let list = |maps: Maps| maps.with_source(Source::Procfs).list(Filter::EXECUTABLE, Wants::NAMES);
     let read = list(open(pid).expect("it lives")).expect("an answer");
-    let waited = list(open(pid).expect("it lives").waiting()).expect("an answer");
+    let waited = list(open(pid).expect("it lives").with_patience(None)).expect("an answer");
     assert!(!read.is_empty() && read.iter().eq(waited.iter()));
     let exec = read.get(0);
-    let mut waiting = open(pid).expect("it lives").waiting();
+    let mut waiting = open(pid).expect("it lives").with_patience(None);
     let at = waiting
         .at(exec.start, Filter::empty(), Wants::NAMES)
         .expect("an answer");

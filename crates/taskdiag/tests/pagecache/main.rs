@@ -20,7 +20,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use taskdiag::pagecache::{
-    map, residency, ByteRange, Counts, Finder, Found, Held, Quantity, Seen, Source, State, Totals, Walk,
+    map, residency, ByteRange, Finder, Found, Held, Quantity, Seen, Source, State, Totals, Usage, Walk,
 };
 use taskdiag::{Absent, ErrorKind, Handle, Verdict};
 use taskdiag_testkit::{
@@ -151,10 +151,33 @@ fn resident(file: &File, pages: u64) -> Vec<bool> {
 const NO_SUCH_CALL: &str = "this kernel does not have the system call that asks about the page cache";
 const NO_PAGE_CACHE: &str = "the file system does not use the page cache";
 
-/// The five counts of cachestat(2).
+/// The five counts of cachestat(2), in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+impl Counts {
+    fn of(usage: &Usage) -> Result<Counts, Absent> {
+        let page = rustix::param::page_size() as u64;
+        let pages = |quantity| Ok(usage.bytes(quantity)? / page);
+        Ok(Counts {
+            cached: pages(Quantity::Cached)?,
+            dirty: pages(Quantity::Dirty)?,
+            writeback: pages(Quantity::Writeback)?,
+            evicted: pages(Quantity::Evicted)?,
+            recently_evicted: pages(Quantity::RecentlyEvicted)?,
+        })
+    }
+}
+
 fn cachestat(file: impl AsFd, range: ByteRange) -> taskdiag::Result<Counts> {
     let usage = Source::Cachestat.ask(file, range)?;
-    Ok(usage.counts().expect("all counts"))
+    Ok(Counts::of(&usage).expect("all counts"))
 }
 
 /// The cached pages that mincore(2) counts.
@@ -182,16 +205,17 @@ fn errno(error: &taskdiag::Error) -> Option<i32> {
 
 /// Counts of cached pages alone.
 fn cached(pages: u64) -> Counts {
-    let mut counts = Counts::default();
-    counts.cached = pages;
-    counts
+    Counts {
+        cached: pages,
+        ..Counts::default()
+    }
 }
 
 /// Counts as this kernel's best source has them. What it does not know is 0 here, and checked to be
 /// absent.
 fn counts(file: &File, range: ByteRange) -> Counts {
     let usage = Source::of_this_host().ask(file, range).expect("an answer");
-    match usage.counts() {
+    match Counts::of(&usage) {
         Ok(counts) => {
             assert!(has_cachestat());
             assert_eq!(Ok(counts), plain(cachestat(file, range)));

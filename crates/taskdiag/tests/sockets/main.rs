@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use network::{eventually, inode, own_namespace, socket, Tcp};
 use taskdiag::sockets::{
-    Address, Answer, Endpoint, Family, Filter, Kinds, Queues, Request, Row, Socket, SocketField, State, TcpInfo, Type,
-    Wants, Where,
+    Address, Answer, Endpoint, Family, Filter, Kinds, Queues, Request, Row, Socket, SocketField, State, Type, Wants,
+    Where,
 };
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 use taskdiag_testkit::{child, test_name};
@@ -73,8 +73,8 @@ impl Seen {
             owners: socket
                 .owners
                 .map(|owners| owners.map(|owners| owners.iter().map(|owner| (owner.pid, owner.fd)).collect())),
-            rtt_ns: socket.info.map(|info| info.as_ref().and_then(TcpInfo::rtt_ns)),
-            mss_bytes: socket.info.map(|info| info.as_ref().and_then(TcpInfo::mss_bytes)),
+            rtt_ns: socket.info.map(|info| info.as_ref().and_then(|info| info.rtt_ns)),
+            mss_bytes: socket.info.map(|info| info.as_ref().and_then(|info| info.mss_bytes)),
         }
     }
 }

@@ -168,13 +168,13 @@ pub(super) fn socket(list: List, message: &[u8]) -> Option<Socket<'_>> {
 }
 
 fn add_attributes<'a>(socket: &mut Socket<'a>, list: List, rest: &'a [u8]) {
-    let (mut info, mut congestion) = (None, None);
+    let (mut info, mut congestion) = (None, &[][..]);
     socket.mark = Err(Absent::Denied);
     socket.cgroup_id = Err(Absent::Unsupported);
     for (kind, payload) in attributes(rest) {
         match kind {
             INFO if list.is_tcp() => info = Some(payload),
-            CONG => congestion = payload.split(|&byte| byte == 0).next(),
+            CONG => congestion = payload,
             PROTOCOL_OF_RAW if socket.kind == Type::Raw => {
                 let number = payload.first().map(|&number| Protocol::Ip(number.into()));
                 socket.protocol = number.or(socket.protocol);

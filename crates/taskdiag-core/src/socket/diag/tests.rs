@@ -88,7 +88,7 @@ fn tcp_sockets_are_parsed() {
     assert_eq!((socket.mark, socket.cgroup_id), (Ok(Some(3)), Ok(Some(9))));
     let info = socket.info.expect("asked for").expect("TCP");
     assert_eq!(
-        (info.congestion(), info.cwnd_count()),
+        (info.congestion(), info.cwnd_count),
         (Some(&b"cubic"[..]), Some(0x0101_0101))
     );
 }
@@ -120,10 +120,7 @@ fn listeners_have_no_connection() {
     let socket = socket(TCP, &bytes).expect("a socket");
     let info = socket.info.expect("asked for").expect("TCP");
     assert_eq!(info.congestion(), Some(&b"cubic"[..]));
-    assert_eq!(
-        (info.unacked_count(), info.rtt_ns(), info.cwnd_count()),
-        (None, None, None)
-    );
+    assert_eq!((info.unacked_count, info.rtt_ns, info.cwnd_count), (None, None, None));
 }
 
 /// Check that a socket in TIME-WAIT has no inode, no user and no cgroup.
