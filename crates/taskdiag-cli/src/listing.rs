@@ -48,6 +48,16 @@ impl Options {
     pub fn format(&self) -> Format {
         self.formats.format()
     }
+
+    /// Fails if the output is to be one JSON document, which has an end.
+    pub fn check_endless(&self) -> Result<(), Failure> {
+        if self.format() != Format::Machine(Machine::Json) {
+            return Ok(());
+        }
+        Err(Failure::Unanswered(
+            "watching has no end, and a JSON document has: use --jsonl".to_owned(),
+        ))
+    }
 }
 
 /// What the library answered.
@@ -141,7 +151,7 @@ impl Answers {
         outcome.and(denied).and(report_absences(absences))
     }
 
-    /// The processes that held who read them.
+    /// The processes of which a read made no progress.
     fn silent(&self) -> Vec<u32> {
         let fields = self.snapshot.fields();
         let is_silent = |task: &Task<'_>| fields.iter().any(|field| task.value(field) == Err(Absent::NoAnswer));

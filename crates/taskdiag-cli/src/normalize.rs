@@ -7,9 +7,10 @@ use taskdiag::maps::{BuildId, Normalized, Normalizer, Outcome as Place, Reason};
 use taskdiag::{Absent, ErrorKind, Kind, Known, Value};
 
 use crate::listing::Format;
-use crate::maps::{address, build_id_cell, OutputOptions, SourceOptions};
+use crate::maps::{address, build_id_cell, SourceOptions};
 use crate::outcome::{say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
+use crate::output::format::OutputOptions;
 use crate::output::named::{self, key, Cell, RowKey, Rows};
 use crate::output::table::{terminal_width, Align, Table};
 use crate::output::{cell, text, Output};
@@ -100,7 +101,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         .iter()
         .filter(|place| **place == Place::Nowhere(Reason::Unmapped))
         .count();
-    match args.output.formats.format() {
+    match args.output.format() {
         Format::Table if args.fields.is_empty() => write_table(&args, rows())?,
         Format::Table => {
             let rows: Vec<AddressRow<'_>> = rows().collect();

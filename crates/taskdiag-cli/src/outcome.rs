@@ -38,6 +38,24 @@ pub enum Failure {
     Output(io::Error),
 }
 
+impl Failure {
+    /// What it says.
+    pub fn message(&self) -> String {
+        match self {
+            Failure::Unanswered(message) | Failure::Fatal(message) => message.clone(),
+            Failure::Output(error) => message(error),
+        }
+    }
+
+    /// The same failure; if the usage was wrong, with more about what is right.
+    pub fn with(self, more: &str) -> Failure {
+        match self {
+            Failure::Unanswered(message) => Failure::Unanswered(message + more),
+            failure => failure,
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::Output(error)

@@ -183,10 +183,10 @@ impl Criteria {
             fields |= Field::Cmdline | Field::State;
         }
         if self.ignore_ancestors {
-            fields.insert(Field::Ppid);
+            fields |= Field::Ppid;
         }
         if wanted.catches.is_some() {
-            fields.insert(Field::SigCaught);
+            fields |= Field::SigCaught;
         }
         let mut query = if wanted.threads {
             Query::threads()

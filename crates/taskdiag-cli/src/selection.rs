@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args as ClapArgs;
-use taskdiag::{CpuSet, Field, Fields, Filter, Group, Handle, Ids, Kind, Limits, ParseError, Query, Task, Value};
+use taskdiag::{CpuSet, Field, Filter, Handle, Ids, Kind, Limits, ParseError, Query, Task, Value};
+use taskdiag_core::field::{named, UnknownField};
 
 use crate::choice::Chosen;
 use crate::listing::Answers;
@@ -20,7 +21,7 @@ use crate::users;
 pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     let mut fields = Vec::new();
     for name in lists.iter().flat_map(|list| list.split(',')) {
-        for field in named(name)? {
+        for field in named(name).map_err(|error| unknown(&error))?.iter() {
             if !fields.contains(&field) {
                 fields.push(field);
             }
@@ -29,27 +30,7 @@ pub fn fields(lists: &[String]) -> Result<Vec<Field>, Failure> {
     Ok(fields)
 }
 
-/// The fields that one name stands for: a field, a group, or all. A field comes before a group of
-/// the same name.
-fn named(name: &str) -> Result<Vec<Field>, Failure> {
-    let error = match name.parse::<Field>() {
-        Ok(field) => return Ok(vec![field]),
-        Err(error) => error,
-    };
-    if name == "all" {
-        return Ok(Fields::all().iter().collect());
-    }
-    match Group::ALL.into_iter().find(|group| group.name() == name) {
-        Some(group) => Ok(Field::ALL
-            .iter()
-            .copied()
-            .filter(|field| field.group() == group)
-            .collect()),
-        None => Err(unknown(&error)),
-    }
-}
-
-fn unknown(error: &taskdiag_core::field::UnknownField) -> Failure {
+fn unknown(error: &UnknownField) -> Failure {
     Failure::Unanswered(format!("{error}\n`taskdiag fields` lists all fields and groups"))
 }
 
@@ -390,6 +371,8 @@ pub fn parse_filter(expression: &str) -> Result<Filter, ParseError> {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Fields;
+
     use super::*;
 
     fn names(lists: &[&str]) -> Result<Vec<Field>, String> {

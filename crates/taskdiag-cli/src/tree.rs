@@ -2,8 +2,9 @@
 
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Task};
+use taskdiag_core::field::TREE_FIELDS;
+use taskdiag_core::forest::{Forest, Line};
 
-use crate::forest::{Forest, Line};
 use crate::history::PastOptions;
 use crate::listing::{Answers, Format, Listing, Options};
 use crate::outcome::{say, Failure, Outcome};
@@ -46,14 +47,11 @@ pub struct Args {
     options: Options,
 }
 
-/// The fields for programs without `-o`.
-const FIELDS: [Field; 5] = [Field::Pid, Field::Ppid, Field::State, Field::Comm, Field::Cmdline];
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let options = &args.options;
     let chosen = selection::chosen_fields(&options.fields)?;
-    let (columns, fields) = (columns(chosen.items()), chosen.keys(&FIELDS));
+    let (columns, fields) = (columns(chosen.items()), chosen.keys(&TREE_FIELDS));
     let asked: Fields = match options.format() {
         Format::Table => columns.iter().flat_map(Column::fields).copied().collect(),
         Format::Machine(_) => fields.iter().copied().collect(),

@@ -11,10 +11,11 @@ use taskdiag::files::{FileField, Filter, Kinds, PathMatch, Request, Uses, Wants}
 use taskdiag::{Field, Fields, Query, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
-use crate::listing::{Answers, Format, Formats};
+use crate::listing::{Answers, Format};
 use crate::outcome::{say, Failure, Outcome};
 use crate::output::cell::{self, is_number};
 use crate::output::descriptors::{self, Item, Shown as ShownValue};
+use crate::output::format::OutputOptions;
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
@@ -89,20 +90,6 @@ pub struct Args {
     from: SourceOptions,
     #[command(flatten)]
     output: OutputOptions,
-}
-
-/// Options about output.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-#[command(next_help_heading = "Output")]
-pub struct OutputOptions {
-    #[command(flatten)]
-    formats: Formats,
-    /// Exact numbers in tables: bytes
-    #[arg(long)]
-    bytes: bool,
-    /// No header above tables and CSV
-    #[arg(long, visible_alias = "no-headers")]
-    no_header: bool,
 }
 
 /// Parses the name of a kind.
@@ -284,7 +271,7 @@ impl Args {
     }
 
     fn request(&self, shown: &Shown) -> Result<(Request, Outcome), Failure> {
-        let format = self.output.formats.format();
+        let format = self.output.format();
         let mut request = Request::default();
         let fields = shown.keys(format).into_iter().map(|key| FileField::ALL[key]);
         request.wants = fields.map(Wants::from).collect();
@@ -325,7 +312,7 @@ impl Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = Shown::new(&args)?;
-    let format = args.output.formats.format();
+    let format = args.output.format();
     let query = args.query()?.fields(shown.fields(format));
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their files: say so before it is asked. And paths are

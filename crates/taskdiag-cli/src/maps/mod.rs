@@ -12,9 +12,10 @@ use taskdiag::maps::{Broker, Filter, Machine, Mapping, Mappings, Maps, Row, Sour
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 
 use crate::choice::{Chosen, SortBy};
-use crate::listing::{self, Format, Formats};
+use crate::listing::{self, Format};
 use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome};
 use crate::output::document::Head;
+use crate::output::format::OutputOptions;
 use crate::output::named;
 use crate::quantity;
 use crate::selection::Selection;
@@ -108,20 +109,6 @@ pub struct SourceOptions {
     patience: Patience,
     #[command(flatten)]
     broker: BrokerOptions,
-}
-
-/// Options about output.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-#[command(next_help_heading = "Output")]
-pub struct OutputOptions {
-    #[command(flatten)]
-    pub formats: Formats,
-    /// Exact numbers in tables: bytes
-    #[arg(long)]
-    pub bytes: bool,
-    /// No header above tables and CSV
-    #[arg(long, visible_alias = "no-headers")]
-    pub no_header: bool,
 }
 
 /// The sources.
@@ -267,7 +254,7 @@ impl Request {
                 "--all does not look for addresses: name or select the processes".to_owned(),
             ));
         }
-        let for_programs = args.output.formats.format() != Format::Table;
+        let for_programs = args.output.format() != Format::Table;
         let keys = chosen.keys(&row::usual_keys(args));
         let page_sizes = is_asked(row::PAGE_SIZE) || for_programs && keys.contains(&row::PAGE_SIZE);
         let mut wants = Wants::NAMES;
@@ -494,7 +481,7 @@ fn write<'a>(
     answers: &Answers,
     rows: impl Iterator<Item = Row<'a>>,
 ) -> std::io::Result<()> {
-    let Format::Machine(machine) = args.output.formats.format() else {
+    let Format::Machine(machine) = args.output.format() else {
         return write_table(args, &request.chosen, rows);
     };
     let name = answers.lists.first().map(|list| ("maps", source.name(list.source())));

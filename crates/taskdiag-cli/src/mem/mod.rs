@@ -6,18 +6,19 @@ mod report;
 mod sums;
 mod system;
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use taskdiag::{Budget, Field, Fields, Query};
+use taskdiag_core::field::MEMORY_FIELDS;
 
 use crate::choice::{SortBy, SumKey};
 use crate::history::PastOptions;
-use crate::listing::{Format, Machine, Options};
+use crate::listing::{Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Cells, Column, Scale, Show};
 use crate::quantity::{self, Limit};
+use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection, SortKey};
 use report::Report;
 pub use sums::{By, Sum};
@@ -120,19 +121,6 @@ const COLUMNS: [Column; 7] = [
 /// In the table of `--watch` without `-o`, before the command.
 const AGE: Column = label("AGE", Show::Field(Field::RollupAgeNs));
 
-/// The fields for programs without `-o`.
-const USUAL_FIELDS: [Field; 9] = [
-    Field::Pid,
-    Field::Euid,
-    Field::RollupSwapBytes,
-    Field::UssBytes,
-    Field::PssBytes,
-    Field::RollupRssBytes,
-    Field::RollupAgeNs,
-    Field::Comm,
-    Field::Cmdline,
-];
-
 /// What rows there are.
 enum RowKind {
     /// Processes: columns of a table, or fields for programs.
@@ -172,7 +160,7 @@ impl RowKind {
         }
         Ok(RowKind::Processes {
             columns: chosen.columns(columns, Column::of),
-            fields: chosen.keys(&USUAL_FIELDS),
+            fields: chosen.keys(&MEMORY_FIELDS),
             sort,
         })
     }
@@ -201,24 +189,18 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         return system::run(&args);
     }
     let kind = RowKind::new(&args)?;
-    let format = args.options.format();
-    let query = args.query()?.fields(kind.fields(format));
+    let query = args.query()?.fields(kind.fields(args.options.format()));
     let mut report = Report::new(&args, kind);
     let Some(interval) = args.watch else {
         let mut handle = args.past.handle(|| args.options.from.handle())?;
         return report.sample(&mut handle, &query, None);
     };
-    if format == Format::Machine(Machine::Json) {
-        return Err(Failure::Unanswered(
-            "watching has no end, and a JSON document has: use --jsonl".to_owned(),
-        ));
-    }
+    args.options.check_endless()?;
     let mut handle = args.options.from.handle_for_many();
     let mut outcome = Outcome::Complete;
-    let mut next = Instant::now();
+    let mut rhythm = Rhythm::new(interval);
     for sample in 0..args.count.unwrap_or(u64::MAX) {
-        sleep(next.saturating_duration_since(Instant::now()));
-        next = (next + interval).max(Instant::now());
+        rhythm.wait();
         outcome = outcome.and(report.sample(&mut handle, &query, Some(sample))?);
     }
     Ok(outcome)

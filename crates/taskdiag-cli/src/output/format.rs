@@ -17,6 +17,27 @@ pub struct Formats {
     csv: bool,
 }
 
+/// Options about the output of rows that are not tasks.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    #[command(flatten)]
+    formats: Formats,
+    /// Exact numbers in tables: bytes and nanoseconds
+    #[arg(long)]
+    pub bytes: bool,
+    /// No header above tables and CSV
+    #[arg(long, visible_alias = "no-headers")]
+    pub no_header: bool,
+}
+
+impl OutputOptions {
+    /// How the rows are to be written.
+    pub fn format(self) -> Format {
+        self.formats.format()
+    }
+}
+
 /// How the rows are to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -213,12 +213,7 @@ fn resolve(name: &str, vocabulary: Vocabulary) -> Result<Vec<Shows>, Failure> {
 
 /// Adds to the error about an unknown field where the specifiers are listed.
 pub fn unknown(failure: Failure) -> Failure {
-    match failure {
-        Failure::Unanswered(message) => {
-            Failure::Unanswered(format!("{message}, `taskdiag ps L` the format specifiers of ps"))
-        }
-        failure => failure,
-    }
+    failure.with(", `taskdiag ps L` the format specifiers of ps")
 }
 
 /// The specifiers of a list of AIX format descriptors, such as `%p %y %x %c` or `%p%c`. `None` for

@@ -1,9 +1,9 @@
 //! The forest of `ps --forest` and `ps -H`.
 
 use taskdiag::Task;
+use taskdiag_core::forest::{Forest, Line};
 
 use super::options::Branches;
-use crate::forest::{Forest, Line};
 
 /// What a forest adds to its tasks, in the same order.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Which columns or fields the answer shows, and the query for them.
 
 use taskdiag::{Field, Fields, Query};
+use taskdiag_core::field::{PROCESS_FIELDS, THREAD_FIELDS};
 
 use super::columns::{self, Shows, Vocabulary};
 use super::sort::{self, PsKey};
@@ -34,38 +35,6 @@ const THREADS: [Column; 9] = [
     label("TIME", Show::Time),
     label("NAME", Show::Field(Field::Comm)),
     label("COMMAND", Show::Command),
-];
-
-/// The fields for programs without `-o`.
-const PROCESS_FIELDS: [Field; 13] = [
-    Field::Uid,
-    Field::Euid,
-    Field::Pid,
-    Field::Ppid,
-    Field::State,
-    Field::TtyNr,
-    Field::StartNs,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::RssBytes,
-    Field::VsizeBytes,
-    Field::Comm,
-    Field::Cmdline,
-];
-
-/// The fields of threads for programs without `-o`.
-const THREAD_FIELDS: [Field; 11] = [
-    Field::Uid,
-    Field::Euid,
-    Field::Pid,
-    Field::Tid,
-    Field::State,
-    Field::TtyNr,
-    Field::StartNs,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::Comm,
-    Field::Cmdline,
 ];
 
 /// How the answer is shown.
@@ -168,7 +137,7 @@ impl PsRequest {
             fields |= Field::Ppid | Field::StartNs;
         }
         if meant.modifiers.environment {
-            fields.insert(Field::Environ);
+            fields |= Field::Environ;
         }
         let query = query(args)?.fields(fields);
         Ok(PsRequest {

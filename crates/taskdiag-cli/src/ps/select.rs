@@ -80,22 +80,32 @@ impl Meant {
     fn expression(&self, caller: &impl Fn() -> Caller) -> Option<String> {
         let choice = &self.choice;
         let is_default = choice.is_empty();
-        let chosen = match is_default {
-            true if !self.is_called_ps => None,
-            true if self.is_bsd => Some(format!("tty_nr != 0 and euid == {}", caller().euid)),
-            true => Some(format!("tty_nr == {} and euid == {}", caller().tty, caller().euid)),
-            false => choice.expression(caller),
+        let mut chosen = if is_default {
+            self.default_expression(caller)
+        } else {
+            choice.expression(caller)
         };
-        let chosen = match (choice.is_negated, chosen) {
-            (true, None) if is_default => None,
-            (true, None) => Some("pid == 0".to_owned()),
-            (true, Some(chosen)) => Some(format!("not ({chosen})")),
-            (false, chosen) => chosen,
-        };
-        match (choice.running, chosen) {
-            (true, Some(chosen)) => Some(format!("{RUNNING} and ({chosen})")),
-            (true, None) => Some(RUNNING.to_owned()),
-            (false, chosen) => chosen,
+        if choice.is_negated {
+            chosen = match chosen {
+                None if is_default => None,
+                None => Some("pid == 0".to_owned()),
+                Some(chosen) => Some(format!("not ({chosen})")),
+            };
+        }
+        if !choice.running {
+            return chosen;
+        }
+        Some(chosen.map_or_else(|| RUNNING.to_owned(), |chosen| format!("{RUNNING} and ({chosen})")))
+    }
+
+    /// The filter expression if no option selects processes.
+    fn default_expression(&self, caller: &impl Fn() -> Caller) -> Option<String> {
+        if !self.is_called_ps {
+            None
+        } else if self.is_bsd {
+            Some(format!("tty_nr != 0 and euid == {}", caller().euid))
+        } else {
+            Some(format!("tty_nr == {} and euid == {}", caller().tty, caller().euid))
         }
     }
 }

@@ -130,8 +130,7 @@ impl PsKey {
 }
 
 /// Sorts tasks: numbers by value, text by its bytes, tasks without a value last. Specifiers of
-/// memory are 0 for kernel threads and zombies, which have none. Equal ones keep
-/// their order.
+/// memory are 0 for kernel threads and zombies, which have none. Equal ones keep their order.
 pub fn sort<'a>(
     tasks: &mut Vec<Task<'a>>,
     keys: &[PsKey],
@@ -156,7 +155,7 @@ pub fn sort<'a>(
         };
         match specifier.order {
             Order::Field => specifier.fields.first().and_then(|&by| {
-                // In the column, those without memory have 0.
+                // The column shows 0 for those without memory.
                 let has_no_memory = task.value(by).err() == Some(Absent::NoMemory);
                 field(by, absences).or_else(|| has_no_memory.then_some(Key::Number(0)))
             }),

@@ -7,12 +7,14 @@ mod sums;
 use clap::Args as ClapArgs;
 use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
 use taskdiag::{Field, Fields, Query, Snapshot};
+use taskdiag_core::socket::state_named;
 
 use crate::choice::{Chosen, SortBy, SumKey};
-use crate::listing::{Answers, Format, Formats};
+use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::is_number;
 use crate::output::descriptors::{self, Shown as ShownValue};
+use crate::output::format::OutputOptions;
 use crate::output::named::{self, write_value};
 use crate::output::table::Align;
 use crate::quantity;
@@ -61,7 +63,7 @@ pub struct Args {
     #[arg(long = "port", value_name = "N,…", value_delimiter = ',')]
     ports: Vec<u16>,
     /// Only these states: ESTAB, LISTEN, UNCONN, TIME-WAIT and so on, in any case
-    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = row::state)]
+    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', value_parser = state_named)]
     states: Vec<State>,
     /// Only sockets for which this is true, as in `ps --where`, over the fields of sockets and the
     /// pid, comm and fd of an owner
@@ -140,20 +142,6 @@ impl KindOptions {
             chosen
         }
     }
-}
-
-/// Options about output.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-#[command(next_help_heading = "Output")]
-pub struct OutputOptions {
-    #[command(flatten)]
-    formats: Formats,
-    /// Exact numbers in tables: bytes and nanoseconds
-    #[arg(long)]
-    bytes: bool,
-    /// No header above tables and CSV
-    #[arg(long, visible_alias = "no-headers")]
-    no_header: bool,
 }
 
 /// What is shown.
@@ -372,7 +360,7 @@ impl Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = Shown::new(&args)?;
-    let format = args.output.formats.format();
+    let format = args.output.format();
     let query = args.query(&shown)?;
     let request = args.request(shown.wants(format))?;
     let mut handle = args.from.handle();

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField, State};
+use taskdiag::sockets::{Endpoint, Family, Queues, Row, Socket, SocketField};
 use taskdiag::{Absent, Value};
 
 use crate::output::descriptors::{Item, Shown};
@@ -134,24 +134,6 @@ fn port(out: &mut Vec<u8>, port: Option<u32>) {
     }
 }
 
-/// The state with this name, as ss(8), its filters or netstat(8) have it.
-pub fn state(name: &str) -> Result<State, String> {
-    let upper = name.to_ascii_uppercase().replace('_', "-");
-    let alias = match upper.as_str() {
-        "ESTABLISHED" => "ESTAB",
-        "LISTENING" => "LISTEN",
-        "CLOSE" | "CLOSED" | "UNCONNECTED" => "UNCONN",
-        "FIN-WAIT1" => "FIN-WAIT-1",
-        "FIN-WAIT2" => "FIN-WAIT-2",
-        other => other,
-    };
-    let found = State::ALL.into_iter().find(|state| state.name() == alias);
-    found.ok_or_else(|| {
-        let known: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
-        format!("known are {}", known.join(", "))
-    })
-}
-
 /// A value that is kept, to be compared.
 pub fn cell<'a>(kept: &'a Result<Kept, &'static str>) -> Cell<'a> {
     kept.as_ref().map(Kept::value).map_err(|reason| *reason)
@@ -160,23 +142,6 @@ pub fn cell<'a>(kept: &'a Result<Kept, &'static str>) -> Cell<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check that states have the names of ss, of its filters and of netstat.
-    #[test]
-    fn states_have_several_names() {
-        for (name, expected) in [
-            ("ESTAB", State::Estab),
-            ("established", State::Estab),
-            ("listen", State::Listen),
-            ("time-wait", State::TimeWait),
-            ("TIME_WAIT", State::TimeWait),
-            ("FIN_WAIT2", State::FinWait2),
-            ("closed", State::Unconn),
-        ] {
-            assert_eq!(state(name), Ok(expected), "{name}");
-        }
-        assert!(state("open").is_err_and(|error| error.contains("SYN-SENT")));
-    }
 
     /// Check that each field has a key in the same place.
     #[test]

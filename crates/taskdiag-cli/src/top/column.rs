@@ -145,14 +145,11 @@ impl Show {
 
 /// Adds the names that are no fields to a message.
 fn with_words(failure: Failure) -> Failure {
-    match failure {
-        Failure::Unanswered(message) => Failure::Unanswered(format!(
-            "{message}\nother columns are {}, {}",
-            WORDS.map(|(word, _)| word).join(", "),
-            Rate::ALL.map(Rate::name).join(", ")
-        )),
-        failure => failure,
-    }
+    failure.with(&format!(
+        "\nother columns are {}, {}",
+        WORDS.map(|(word, _)| word).join(", "),
+        Rate::ALL.map(Rate::name).join(", ")
+    ))
 }
 
 /// Columns that are not chosen by name.

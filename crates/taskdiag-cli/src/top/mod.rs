@@ -101,14 +101,14 @@ pub struct Args {
     /// Read and write settings in this file; it need not be there yet
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// That of top(1), which is another command here.
+    /// Batch mode of top(1), which this command does not have.
     #[arg(short = 'b', long, hide = true)]
     batch: bool,
     #[command(flatten)]
     from: SourceOptions,
 }
 
-/// What to use instead where there is no terminal.
+/// The commands to use where there is no terminal.
 const WITHOUT_TERMINAL: &str = "`taskdiag watch` prints samples line by line, `taskdiag ps` prints one";
 
 /// Runs the command.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use taskdiag::{Absent, Field, Filter, Identity, Snapshot, Task, Value};
+use taskdiag_core::forest::{Forest, Line};
 
 use super::column::{Order, SortKey};
 use super::details::Details;
@@ -12,7 +13,6 @@ use super::sampler::Survey;
 use super::trend::{tenths, Tenths, Trends};
 use super::view::{Id, Rows, Table, Target, View};
 use crate::choice::SortBy;
-use crate::forest::{Forest, Line};
 use crate::output::names::Names;
 use crate::output::{Absences, HasValues};
 use crate::selection::{self, Key};

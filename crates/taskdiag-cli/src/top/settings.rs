@@ -26,14 +26,6 @@ struct Setting {
     set: fn(&mut View, &str) -> Result<(), String>,
 }
 
-/// What a failure says.
-fn message(failure: Failure) -> String {
-    match failure {
-        Failure::Unanswered(message) | Failure::Fatal(message) => message,
-        Failure::Output(error) => outcome::message(&error),
-    }
-}
-
 fn seconds(duration: Duration) -> String {
     duration.as_secs_f64().to_string()
 }
@@ -45,7 +37,7 @@ fn named<T: Copy>(what: &str, name: &str, all: impl Iterator<Item = (&'static st
     let names = all.iter().map(|(known, _)| *known);
     found
         .map(|(_, value)| *value)
-        .ok_or_else(|| message(unknown(what, name, names)))
+        .ok_or_else(|| unknown(what, name, names).message())
 }
 
 const SETS: [(&str, Set); 2] = [("usual", Set::Usual), ("memory", Set::Memory)];
@@ -72,7 +64,11 @@ const SETTINGS: &[Setting] = &[
         key: "sort",
         about: "a field, with a minus in front if the largest comes first",
         get: |view| view.order.text(),
-        set: |view, text| Order::parse(text).map(|order| view.order = order).map_err(message),
+        set: |view, text| {
+            let order = Order::parse(text).map_err(|failure| failure.message())?;
+            view.order = order;
+            Ok(())
+        },
     },
     Setting {
         key: "column_set",
@@ -88,7 +84,7 @@ const SETTINGS: &[Setting] = &[
         about: "fields with commas between them; empty: those of the set",
         get: |view| view.columns.clone(),
         set: |view, text| {
-            chosen_columns(text, Vec::new()).map_err(message)?;
+            chosen_columns(text, Vec::new()).map_err(|failure| failure.message())?;
             view.columns = text.to_owned();
             Ok(())
         },
@@ -246,7 +242,7 @@ mod tests {
             rows: Rows::By(By::Unit),
             order: Order::parse("-rss_bytes").expect("an order"),
             set: Set::Memory,
-            columns: "pid,+comm".replace('+', ""),
+            columns: "pid,comm".to_owned(),
             filter: "uid == 0 and comm != '='".to_owned(),
             each_processor: false,
             pss_budget: Duration::from_secs(1),

@@ -245,11 +245,7 @@ pub fn signal(text: &str) -> Option<u32> {
 
 /// The message of a failure, in one line.
 pub fn one_line(failure: &Failure) -> String {
-    let message = match failure {
-        Failure::Unanswered(message) | Failure::Fatal(message) => message.clone(),
-        Failure::Output(error) => error.to_string(),
-    };
-    message.replace('\n', "; ")
+    failure.message().replace('\n', "; ")
 }
 
 impl View {

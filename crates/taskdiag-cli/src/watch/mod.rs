@@ -4,20 +4,20 @@ mod rates;
 mod screen;
 
 use std::collections::{HashMap, HashSet};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use taskdiag::{Field, Fields, Filter, Handle, Identity, Query, Scope, Task};
 
 use crate::choice::{Chosen, SortBy};
-use crate::listing::{Answers, Format, Machine, Options};
+use crate::listing::{Answers, Format, Options};
 use crate::outcome::{Failure, Outcome};
 use crate::output::cell::{label, Column, Show};
 use crate::output::document;
 use crate::output::Absences;
 use crate::ps;
 use crate::quantity;
+use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection};
 use rates::Rates;
 pub use rates::{is_true_of, take_filter, Activity, History, Moment, Rate, Total};
@@ -30,8 +30,10 @@ use screen::Screen;
 /// one, the busiest first. Without a filter, tasks that did nothing are not even read from the
 /// kernel. The first table has every task. Rates are about the time between two samples. A task
 /// that was not in the last sample, or did not match then, has no rates yet, unless it started
-/// since: then all its life counts. It ends when all processes that -p names have ended. -o and --sort also take the rates: cpu_percent,
-/// min_faults_per_s, maj_faults_per_s, read_bytes_per_s and write_bytes_per_s.
+/// since: then all its life counts. It ends when all processes that -p names have ended. -o and
+/// --sort also take the rates: cpu_percent, min_faults_per_s, maj_faults_per_s, read_bytes_per_s
+/// and write_bytes_per_s. A sample whose time has passed, because the one before took too long, is
+/// left out.
 ///
 /// With --jsonl, a line {"sample": N, "time": …, "rows": K} comes before the K rows of each
 /// sample. Rows of --csv have the number and the time of their sample; a sample without rows is a
@@ -192,12 +194,7 @@ fn sort_keys(lists: &[String]) -> Result<Vec<SortBy<SortKey>>, Failure> {
 
 /// Adds the rates to the message about an unknown name.
 fn unknown(failure: Failure) -> Failure {
-    match failure {
-        Failure::Unanswered(message) => {
-            Failure::Unanswered(format!("{message}\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
-        }
-        failure => failure,
-    }
+    failure.with(&format!("\nrates are {}", Rate::ALL.map(Rate::name).join(", ")))
 }
 
 /// After this many samples, what is known of tasks that ended is dropped.
@@ -206,11 +203,7 @@ const PRUNED_AFTER: u64 = 64;
 /// Watches until the output can't be written, or until all samples were shown.
 fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
     let Request { options, threads, .. } = request;
-    if options.format() == Format::Machine(Machine::Json) {
-        return Err(Failure::Unanswered(
-            "watching has no end, and a JSON document has: use --jsonl".to_owned(),
-        ));
-    }
+    options.check_endless()?;
     let shown = shown(options, threads)?;
     let sort = sort_keys(request.sort)?;
     let mut fields: Fields = shown.iter().fold(Fields::NONE, |fields, shown| match shown {
@@ -220,7 +213,7 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
     for by in &sort {
         match by.key {
             SortKey::Rate(rate) => fields |= rate.fields().iter().copied().collect::<Fields>(),
-            SortKey::Field(field) => fields.insert(field),
+            SortKey::Field(field) => fields |= field,
         }
     }
     // These say which task it is, and whether it did something.
@@ -244,10 +237,9 @@ fn run_request(request: Request<'_>) -> Result<Outcome, Failure> {
     let mut history = History::new(lacks_idle);
     let mut screen = Screen::new(options, shown);
     let mut outcome = Outcome::Complete;
-    let mut next = Instant::now();
+    let mut rhythm = Rhythm::new(request.delay);
     for sample in 0..request.count.unwrap_or(u64::MAX) {
-        sleep(next.saturating_duration_since(Instant::now()));
-        next = (next + request.delay).max(Instant::now());
+        rhythm.wait();
         let time = document::now();
         let (asked, moment) = Moment::of(|| answers.ask_again(&mut handle, &query));
         asked?;

@@ -60,11 +60,6 @@ pub struct Choice {
 impl Choice {
     /// Whether no option selects processes. `r` and `-N` only change what others select.
     pub fn is_empty(&self) -> bool {
-        let Choice {
-            running: _,
-            is_negated: _,
-            ..
-        } = self;
         let unconditional = Choice {
             running: self.running,
             is_negated: self.is_negated,

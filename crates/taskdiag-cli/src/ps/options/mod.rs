@@ -4,6 +4,7 @@
 //! and long options. clap can not parse this grammar. [`take`] parses it, and leaves our own long
 //! options to clap. Both use the table [`OPTIONS`]: clap for its help and completion.
 
+mod given;
 mod lists;
 mod meant;
 mod parser;

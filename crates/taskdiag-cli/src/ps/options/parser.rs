@@ -4,21 +4,11 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::lists::{groups, ids, terminals};
-use super::meant::{Choice, Instead, List, Meant, Threads};
+use super::given::{wrong, Given};
+use super::lists::{ids, terminals};
+use super::meant::{List, Meant};
 use super::table::{PsOption, Takes, NOTHING, OPTIONS};
 use crate::outcome::Failure;
-use crate::ps::{columns, presets, sort};
-
-/// Parses arguments.
-#[derive(Clone, Debug, Default)]
-pub struct Parser {
-    pub(super) meant: Meant,
-    /// What is left to clap.
-    left: Vec<OsString>,
-    /// Whether columns were named.
-    has_columns: bool,
-}
 
 /// Parses the options of ps(1), and returns the other arguments, which are for clap. `takes_value`
 /// says which of our own long options take a value. With the name ps, `-h` is the option of ps
@@ -28,37 +18,37 @@ pub fn take(
     takes_value: impl Fn(&str) -> bool,
     is_called_ps: bool,
 ) -> Result<(Meant, Vec<OsString>), Failure> {
-    let mut parser = Parser::default();
-    parser.meant.is_called_ps = is_called_ps;
+    let mut given = Given::default();
+    given.meant.is_called_ps = is_called_ps;
     let mut rest: VecDeque<OsString> = arguments.into_iter().collect();
     while let Some(word) = rest.pop_front() {
         let bytes = word.as_bytes();
         if let Some(long) = bytes.strip_prefix(b"--") {
-            parser.long(&word, long, &mut rest, &takes_value)?;
+            given.long(&word, long, &mut rest, &takes_value)?;
         } else if matches!(bytes, b"-h") && !is_called_ps {
-            parser.left.push(word);
+            given.left.push(word);
         } else if let Some(cluster) = bytes.strip_prefix(b"-") {
-            let (before, words_left) = (parser.clone(), rest.len());
-            match parser.cluster(&word, cluster, Style::Unix, &mut rest) {
+            let (before, words_left) = (given.clone(), rest.len());
+            match given.cluster(&word, cluster, Style::Unix, &mut rest) {
                 Ok(()) => {}
                 // Many people write `ps -aux` and `ps -axo pid`.
                 Err(failure) => {
-                    parser = before;
+                    given = before;
                     // An error in the next argument has nothing to do with the style.
                     let is_here = rest.len() == words_left;
                     let as_bsd =
-                        is_here && is_bsd(cluster) && parser.cluster(&word, cluster, Style::Bsd, &mut rest).is_ok();
+                        is_here && is_bsd(cluster) && given.cluster(&word, cluster, Style::Bsd, &mut rest).is_ok();
                     if !as_bsd {
                         return Err(failure);
                     }
                 }
             }
         } else {
-            parser.cluster(&word, bytes, Style::Bsd, &mut rest)?;
+            given.cluster(&word, bytes, Style::Bsd, &mut rest)?;
         }
     }
-    parser.check()?;
-    Ok((parser.meant, parser.left))
+    given.check()?;
+    Ok((given.meant, given.left))
 }
 
 /// Whether all letters of a cluster are BSD options. Only the last one may take a value: the next
@@ -98,7 +88,7 @@ impl Style {
     }
 }
 
-impl Parser {
+impl Given {
     /// One long option.
     fn long(
         &mut self,
@@ -194,139 +184,12 @@ impl Parser {
         self.meant.is_given |= !is_ours;
         (option.does)(self, value).map_err(|message| wrong(format!("{spelt}: {message}")))
     }
-
-    pub(super) fn own(&mut self, option: &str) -> Result<(), String> {
-        self.left.push(option.into());
-        Ok(())
-    }
-
-    pub(super) fn list(&mut self, list: List) -> Result<(), String> {
-        self.meant.choice.lists.push(list);
-        Ok(())
-    }
-
-    pub(super) fn quick(&mut self, value: &str) -> Result<(), String> {
-        if !self.meant.choice.quick.is_empty() {
-            return Err("it can be given once only: -p takes any number of lists".to_owned());
-        }
-        self.meant.choice.quick = ids(value)?;
-        Ok(())
-    }
-
-    /// Numbers are sessions. With a name among them, all are groups.
-    pub(super) fn sessions_or_groups(&mut self, value: &str) -> Result<(), String> {
-        match ids(value) {
-            Ok(sessions) => self.list(List::Sessions(sessions)),
-            Err(_) => self.list(List::Groups(groups(value)?)),
-        }
-    }
-
-    pub(super) fn terminals_or_own(&mut self, value: &str) -> Result<(), String> {
-        match value {
-            "" => self.list(List::OwnTerminal),
-            value => self.list(List::Terminals(terminals(value)?)),
-        }
-    }
-
-    pub(super) fn unix_format(&mut self, set: impl Fn(&mut presets::Unix)) -> Result<(), String> {
-        set(&mut self.meant.preset.unix);
-        Ok(())
-    }
-
-    pub(super) fn bsd_format(&mut self, format: presets::Bsd) -> Result<(), String> {
-        match self.meant.preset.bsd.replace(format) {
-            Some(other) if other != format => {
-                Err(format!("there can be one such format only, and {other} is one already"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn format(&mut self, value: &str) -> Result<(), String> {
-        if value.is_empty() {
-            return Err("it needs names of columns: `taskdiag ps L` and `taskdiag fields` list them".to_owned());
-        }
-        // A list with a plus adds to a format.
-        self.has_columns |= !value.starts_with('+');
-        self.left.push(format!("--fields={value}").into());
-        Ok(())
-    }
-
-    pub(super) fn preloaded(&mut self, value: &str, last: &str) -> Result<(), String> {
-        if self.has_columns {
-            return Err("it comes before other columns: -o can add some behind it".to_owned());
-        }
-        self.meant.preset.preloaded = Some(format!("pid,{value},state,tname,time,{last}"));
-        self.has_columns = true;
-        Ok(())
-    }
-
-    pub(super) fn order_or_preloaded(&mut self, value: &str) -> Result<(), String> {
-        // A letter alone is a key, even if it is also a specifier.
-        let is_letter = value.trim_start_matches(['+', '-']).len() == 1;
-        match sort::short_keys(value) {
-            Some(keys) if is_letter || !columns::is_list(value) => self.sort(&keys),
-            _ => self.preloaded(value, "comm"),
-        }
-    }
-
-    pub(super) fn sort(&mut self, value: &str) -> Result<(), String> {
-        if value.is_empty() {
-            return Err("it needs names to sort by".to_owned());
-        }
-        self.left.push(format!("--sort={value}").into());
-        Ok(())
-    }
-
-    pub(super) fn threads(&mut self, threads: Threads) -> Result<(), String> {
-        // -L and -T add a column to the rows that -m makes.
-        if self.meant.threads != Threads::Below {
-            self.meant.threads = threads;
-        }
-        Ok(())
-    }
-
-    pub(super) fn instead(&mut self, instead: Instead) -> Result<(), String> {
-        self.meant.instead = Some(instead);
-        Ok(())
-    }
-
-    /// Rejects options that exclude each other.
-    fn check(&self) -> Result<(), Failure> {
-        let meant = &self.meant;
-        if meant.forest.is_some() && meant.threads != Threads::No {
-            return Err(wrong(
-                "a forest has processes only: leave out either the forest or the threads",
-            ));
-        }
-        let quick = Choice {
-            quick: meant.choice.quick.clone(),
-            running: meant.choice.running,
-            ..Choice::default()
-        };
-        if !quick.quick.is_empty() && meant.choice != quick {
-            return Err(wrong(
-                "-q can't be combined with other options that select processes: -p can",
-            ));
-        }
-        if self.has_columns && meant.preset.bsd.is_some() {
-            return Err(wrong(format!(
-                "columns are named and there is the format {}: leave out either",
-                meant.preset.bsd.map_or(String::new(), |format| format.to_string())
-            )));
-        }
-        meant.preset.check().map_err(wrong)
-    }
 }
 
 /// A value as text.
 fn text(bytes: &[u8], option: &str) -> Result<String, Failure> {
     let text = std::str::from_utf8(bytes).map(str::to_owned);
     text.map_err(|_| wrong(format!("{option}: {:?} is not UTF-8", String::from_utf8_lossy(bytes))))
-}
-
-fn wrong(message: impl Into<String>) -> Failure {
-    Failure::Unanswered(message.into())
 }
 
 const SEE_HELP: &str = "`taskdiag ps --help` lists the options";

@@ -2,9 +2,9 @@
 
 use clap::{Arg, ArgAction};
 
+use super::given::Given;
 use super::lists::{groups, ids, names, size, terminals, users};
 use super::meant::{Branches, Instead, List, Threads};
-use super::parser::Parser;
 use crate::ps::presets;
 
 /// What an option of ps takes.
@@ -19,7 +19,7 @@ pub enum Takes {
 }
 
 /// What an option does with its value.
-type Does = fn(&mut Parser, &str) -> Result<(), String>;
+type Does = fn(&mut Given, &str) -> Result<(), String>;
 
 /// An option of ps.
 #[derive(Clone, Copy, Debug)]
@@ -63,68 +63,68 @@ const NUMBER: Takes = Takes::Value("N");
 /// All options of ps.
 #[rustfmt::skip]
 pub static OPTIONS: &[PsOption] = &[
-    option('e', ' ', &[], NOTHING, "All processes", |p, _| { p.meant.choice.all = true; Ok(()) }),
-    option('A', ' ', &[], NOTHING, "All processes", |p, _| { p.meant.choice.all = true; Ok(()) }),
-    option('a', ' ', &[], NOTHING, "Processes on a terminal, leaders of sessions excepted", |p, _| { p.meant.choice.others_on_terminals = true; Ok(()) }),
-    option('d', ' ', &[], NOTHING, "All processes but leaders of sessions", |p, _| { p.meant.choice.others = true; Ok(()) }),
-    option(' ', 'a', &[], NOTHING, "Processes on a terminal; with x all", |p, _| { p.meant.choice.on_terminals = true; Ok(()) }),
-    option(' ', 'x', &[], NOTHING, "The caller's processes; with a all", |p, _| { p.meant.choice.own = true; Ok(()) }),
+    option('e', ' ', &[], NOTHING, "All processes", |g, _| { g.meant.choice.all = true; Ok(()) }),
+    option('A', ' ', &[], NOTHING, "All processes", |g, _| { g.meant.choice.all = true; Ok(()) }),
+    option('a', ' ', &[], NOTHING, "Processes on a terminal, leaders of sessions excepted", |g, _| { g.meant.choice.others_on_terminals = true; Ok(()) }),
+    option('d', ' ', &[], NOTHING, "All processes but leaders of sessions", |g, _| { g.meant.choice.others = true; Ok(()) }),
+    option(' ', 'a', &[], NOTHING, "Processes on a terminal; with x all", |g, _| { g.meant.choice.on_terminals = true; Ok(()) }),
+    option(' ', 'x', &[], NOTHING, "The caller's processes; with a all", |g, _| { g.meant.choice.own = true; Ok(()) }),
     option(' ', 'g', &[], NOTHING, "Leaders of sessions, too: they always are there", |_, _| Ok(())),
-    option(' ', 'T', &[], NOTHING, "Processes on this terminal", |p, _| p.list(List::OwnTerminal)),
-    option(' ', 'r', &[], NOTHING, "Only those that run", |p, _| { p.meant.choice.running = true; Ok(()) }),
-    option('N', ' ', &["deselect"], NOTHING, "All but those that are selected", |p, _| { p.meant.choice.is_negated = true; Ok(()) }),
-    option('p', 'p', &["pid"], LIST, "These processes, by id", |p, v| p.list(List::Pids(ids(v)?))),
-    option('q', 'q', &["quick-pid"], LIST, "These processes, by id and in this order", |p, v| p.quick(v)),
-    option(' ', ' ', &["ppid"], LIST, "Children of these processes", |p, v| p.list(List::Parents(ids(v)?))),
-    option('s', ' ', &["sid"], LIST, "These sessions", |p, v| p.list(List::Sessions(ids(v)?))),
-    option('g', ' ', &[], LIST, "These sessions, or these effective groups by name", |p, v| p.sessions_or_groups(v)),
-    option('G', ' ', &["Group"], LIST, "These real groups, by name or number", |p, v| p.list(List::RealGroups(groups(v)?))),
-    option(' ', ' ', &["group"], LIST, "These effective groups, by name or number", |p, v| p.list(List::Groups(groups(v)?))),
-    option('u', 'U', &["user"], LIST, "These effective users, by name or number", |p, v| p.list(List::Users(users(v)?))),
-    option('U', ' ', &["User"], LIST, "These real users, by name or number", |p, v| p.list(List::RealUsers(users(v)?))),
-    option('t', ' ', &["tty"], LIST, "These terminals (pts/0, tty1, /dev/ttyS0); - for none", |p, v| p.list(List::Terminals(terminals(v)?))),
-    option(' ', 't', &[], Takes::Terminal, "These terminals; this one if none is named", |p, v| p.terminals_or_own(v)),
-    option('C', ' ', &[], LIST, "These names", |p, v| p.list(List::Names(names(v)?))),
+    option(' ', 'T', &[], NOTHING, "Processes on this terminal", |g, _| g.list(List::OwnTerminal)),
+    option(' ', 'r', &[], NOTHING, "Only those that run", |g, _| { g.meant.choice.running = true; Ok(()) }),
+    option('N', ' ', &["deselect"], NOTHING, "All but those that are selected", |g, _| { g.meant.choice.is_negated = true; Ok(()) }),
+    option('p', 'p', &["pid"], LIST, "These processes, by id", |g, v| g.list(List::Pids(ids(v)?))),
+    option('q', 'q', &["quick-pid"], LIST, "These processes, by id and in this order", |g, v| g.quick(v)),
+    option(' ', ' ', &["ppid"], LIST, "Children of these processes", |g, v| g.list(List::Parents(ids(v)?))),
+    option('s', ' ', &["sid"], LIST, "These sessions", |g, v| g.list(List::Sessions(ids(v)?))),
+    option('g', ' ', &[], LIST, "These sessions, or these effective groups by name", |g, v| g.sessions_or_groups(v)),
+    option('G', ' ', &["Group"], LIST, "These real groups, by name or number", |g, v| g.list(List::RealGroups(groups(v)?))),
+    option(' ', ' ', &["group"], LIST, "These effective groups, by name or number", |g, v| g.list(List::Groups(groups(v)?))),
+    option('u', 'U', &["user"], LIST, "These effective users, by name or number", |g, v| g.list(List::Users(users(v)?))),
+    option('U', ' ', &["User"], LIST, "These real users, by name or number", |g, v| g.list(List::RealUsers(users(v)?))),
+    option('t', ' ', &["tty"], LIST, "These terminals (pts/0, tty1, /dev/ttyS0); - for none", |g, v| g.list(List::Terminals(terminals(v)?))),
+    option(' ', 't', &[], Takes::Terminal, "These terminals; this one if none is named", |g, v| g.terminals_or_own(v)),
+    option('C', ' ', &[], LIST, "These names", |g, v| g.list(List::Names(names(v)?))),
 
-    option('f', ' ', &[], NOTHING, "Full format", |p, _| p.unix_format(|f| f.full = true)),
-    option('F', ' ', &[], NOTHING, "Extra full format", |p, _| p.unix_format(|f| { f.full = true; f.extra = true; })),
-    option('l', ' ', &[], NOTHING, "Long format", |p, _| p.unix_format(|f| f.long = true)),
-    option('j', ' ', &[], NOTHING, "Format of jobs: with group and session", |p, _| p.unix_format(|f| f.jobs = true)),
-    option('y', ' ', &[], NOTHING, "With -l: no flags, rss instead of addr", |p, _| p.unix_format(|f| f.short_long = true)),
-    option('c', ' ', &[], NOTHING, "With the scheduling class", |p, _| p.unix_format(|f| f.class = true)),
-    option('P', ' ', &[], NOTHING, "With the processor", |p, _| p.unix_format(|f| f.processor = true)),
-    option('M', 'Z', &[], NOTHING, "With the security label", |p, _| p.unix_format(|f| f.label = true)),
-    option('Z', ' ', &[], NOTHING, "With the security label", |p, _| p.unix_format(|f| f.label = true)),
-    option(' ', ' ', &["context"], NOTHING, "Format of security labels", |p, _| p.bsd_format(presets::Bsd::Context)),
-    option(' ', 'u', &[], NOTHING, "Format for users", |p, _| p.bsd_format(presets::Bsd::User)),
-    option(' ', 'l', &[], NOTHING, "Long format of BSD", |p, _| p.bsd_format(presets::Bsd::Long)),
-    option(' ', 'j', &[], NOTHING, "Format of jobs of BSD", |p, _| p.bsd_format(presets::Bsd::Jobs)),
-    option(' ', 'v', &[], NOTHING, "Format of virtual memory", |p, _| p.bsd_format(presets::Bsd::Memory)),
-    option(' ', 's', &[], NOTHING, "Format of signals", |p, _| p.bsd_format(presets::Bsd::Signals)),
-    option('X', 'X', &[], NOTHING, "Format of registers", |p, _| p.bsd_format(presets::Bsd::Registers)),
-    option('o', 'o', &["format"], Takes::Value("FORMAT"), "These columns: specifier[:width][=header],…", |p, v| p.format(v)),
-    option('O', ' ', &[], Takes::Value("FORMAT"), "These columns among the usual ones", |p, v| p.preloaded(v, "command")),
-    option(' ', 'O', &[], Takes::Value("ORDER"), "Like -O; or the order in letters", |p, v| p.order_or_preloaded(v)),
+    option('f', ' ', &[], NOTHING, "Full format", |g, _| g.unix_format(|f| f.full = true)),
+    option('F', ' ', &[], NOTHING, "Extra full format", |g, _| g.unix_format(|f| { f.full = true; f.extra = true; })),
+    option('l', ' ', &[], NOTHING, "Long format", |g, _| g.unix_format(|f| f.long = true)),
+    option('j', ' ', &[], NOTHING, "Format of jobs: with group and session", |g, _| g.unix_format(|f| f.jobs = true)),
+    option('y', ' ', &[], NOTHING, "With -l: no flags, rss instead of addr", |g, _| g.unix_format(|f| f.short_long = true)),
+    option('c', ' ', &[], NOTHING, "With the scheduling class", |g, _| g.unix_format(|f| f.class = true)),
+    option('P', ' ', &[], NOTHING, "With the processor", |g, _| g.unix_format(|f| f.processor = true)),
+    option('M', 'Z', &[], NOTHING, "With the security label", |g, _| g.unix_format(|f| f.label = true)),
+    option('Z', ' ', &[], NOTHING, "With the security label", |g, _| g.unix_format(|f| f.label = true)),
+    option(' ', ' ', &["context"], NOTHING, "Format of security labels", |g, _| g.bsd_format(presets::Bsd::Context)),
+    option(' ', 'u', &[], NOTHING, "Format for users", |g, _| g.bsd_format(presets::Bsd::User)),
+    option(' ', 'l', &[], NOTHING, "Long format of BSD", |g, _| g.bsd_format(presets::Bsd::Long)),
+    option(' ', 'j', &[], NOTHING, "Format of jobs of BSD", |g, _| g.bsd_format(presets::Bsd::Jobs)),
+    option(' ', 'v', &[], NOTHING, "Format of virtual memory", |g, _| g.bsd_format(presets::Bsd::Memory)),
+    option(' ', 's', &[], NOTHING, "Format of signals", |g, _| g.bsd_format(presets::Bsd::Signals)),
+    option('X', 'X', &[], NOTHING, "Format of registers", |g, _| g.bsd_format(presets::Bsd::Registers)),
+    option('o', 'o', &["format"], Takes::Value("FORMAT"), "These columns: specifier[:width][=header],…", |g, v| g.format(v)),
+    option('O', ' ', &[], Takes::Value("FORMAT"), "These columns among the usual ones", |g, v| g.preloaded(v, "command")),
+    option(' ', 'O', &[], Takes::Value("ORDER"), "Like -O; or the order in letters", |g, v| g.order_or_preloaded(v)),
 
-    option('L', ' ', &[], NOTHING, "A row for each thread, with LWP", |p, _| { p.meant.preset.lwp = true; p.threads(Threads::Rows) }),
-    option('T', ' ', &[], NOTHING, "A row for each thread, with SPID", |p, _| { p.meant.preset.spid = true; p.threads(Threads::Rows) }),
-    option(' ', 'H', &[], NOTHING, "A row for each thread", |p, _| p.threads(Threads::Rows)),
-    option('m', 'm', &[], NOTHING, "A row for each thread below its process", |p, _| p.threads(Threads::Below)),
+    option('L', ' ', &[], NOTHING, "A row for each thread, with LWP", |g, _| { g.meant.preset.lwp = true; g.threads(Threads::Rows) }),
+    option('T', ' ', &[], NOTHING, "A row for each thread, with SPID", |g, _| { g.meant.preset.spid = true; g.threads(Threads::Rows) }),
+    option(' ', 'H', &[], NOTHING, "A row for each thread", |g, _| g.threads(Threads::Rows)),
+    option('m', 'm', &[], NOTHING, "A row for each thread below its process", |g, _| g.threads(Threads::Below)),
 
-    option('H', ' ', &[], NOTHING, "Processes indented below their parents", |p, _| { p.meant.forest = Some(Branches::Indented); Ok(()) }),
-    option(' ', 'f', &["forest"], NOTHING, "Processes below their parents", |p, _| { p.meant.forest = Some(Branches::Drawn); Ok(()) }),
-    option(' ', 'c', &[], NOTHING, "Names instead of command lines", |p, _| { p.meant.modifiers.true_name = true; Ok(()) }),
-    option(' ', 'e', &[], NOTHING, "The environment behind the command line", |p, _| { p.meant.modifiers.environment = true; Ok(()) }),
-    option(' ', 'n', &[], NOTHING, "Users and groups by number", |p, _| { p.meant.modifiers.numeric = true; Ok(()) }),
-    option(' ', 'S', &["cumulative"], NOTHING, "Times and faults include those of children that have ended", |p, _| { p.meant.modifiers.cumulative = true; Ok(()) }),
-    option(' ', 'k', &["sort"], Takes::Value("[-]SPEC,…"), "Sort by these", |p, v| p.sort(v)),
-    option('w', 'w', &[], NOTHING, "Wider lines; twice for lines of any length", |p, _| { p.meant.wider += 1; Ok(()) }),
-    option(' ', ' ', &["cols", "columns", "width"], NUMBER, "So many characters a line", |p, v| { p.meant.columns = Some(size(v)?); Ok(()) }),
-    option(' ', ' ', &["rows", "lines"], NUMBER, "So many lines a page", |p, v| { p.meant.rows = Some(size(v)?); Ok(()) }),
-    option(' ', 'h', &["no-headers", "no-header", "no-heading", "no-headings", "noheaders", "noheader", "noheading", "noheadings"], NOTHING, "No header", |p, _| p.own("--no-header")),
-    option(' ', ' ', &["headers", "header", "heading", "headings"], NOTHING, "A header on each page", |p, _| { p.meant.has_pages = true; Ok(()) }),
-    option(' ', 'L', &[], NOTHING, "List the format specifiers", |p, _| p.instead(Instead::Specifiers)),
-    option('V', 'V', &["version"], NOTHING, "Print the version", |p, _| p.instead(Instead::Version)),
+    option('H', ' ', &[], NOTHING, "Processes indented below their parents", |g, _| { g.meant.forest = Some(Branches::Indented); Ok(()) }),
+    option(' ', 'f', &["forest"], NOTHING, "Processes below their parents", |g, _| { g.meant.forest = Some(Branches::Drawn); Ok(()) }),
+    option(' ', 'c', &[], NOTHING, "Names instead of command lines", |g, _| { g.meant.modifiers.true_name = true; Ok(()) }),
+    option(' ', 'e', &[], NOTHING, "The environment behind the command line", |g, _| { g.meant.modifiers.environment = true; Ok(()) }),
+    option(' ', 'n', &[], NOTHING, "Users and groups by number", |g, _| { g.meant.modifiers.numeric = true; Ok(()) }),
+    option(' ', 'S', &["cumulative"], NOTHING, "Times and faults include those of children that have ended", |g, _| { g.meant.modifiers.cumulative = true; Ok(()) }),
+    option(' ', 'k', &["sort"], Takes::Value("[-]SPEC,…"), "Sort by these", |g, v| g.sort(v)),
+    option('w', 'w', &[], NOTHING, "Wider lines; twice for lines of any length", |g, _| { g.meant.wider += 1; Ok(()) }),
+    option(' ', ' ', &["cols", "columns", "width"], NUMBER, "So many characters a line", |g, v| { g.meant.columns = Some(size(v)?); Ok(()) }),
+    option(' ', ' ', &["rows", "lines"], NUMBER, "So many lines a page", |g, v| { g.meant.rows = Some(size(v)?); Ok(()) }),
+    option(' ', 'h', &["no-headers", "no-header", "no-heading", "no-headings", "noheaders", "noheader", "noheading", "noheadings"], NOTHING, "No header", |g, _| g.own("--no-header")),
+    option(' ', ' ', &["headers", "header", "heading", "headings"], NOTHING, "A header on each page", |g, _| { g.meant.has_pages = true; Ok(()) }),
+    option(' ', 'L', &[], NOTHING, "List the format specifiers", |g, _| g.instead(Instead::Specifiers)),
+    option('V', 'V', &["version"], NOTHING, "Print the version", |g, _| g.instead(Instead::Version)),
 ];
 
 impl PsOption {
