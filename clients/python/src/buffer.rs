@@ -7,8 +7,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::column::Data;
-use crate::table::Column;
+use crate::column::{Column, Data};
 
 /// The numbers of a column: their place, their size and their format in the struct module's terms.
 struct Numbers {
@@ -30,12 +29,19 @@ fn numbers(data: &Data) -> Option<Numbers> {
     Some(Numbers { start, size, format })
 }
 
-/// Lets the caller read a column's numbers.
+/// Lets the caller read the numbers of `owner`'s values. `layout` is the number of values and the size of one.
 ///
 /// # Safety
 ///
-/// `view` is as getbufferproc of the Python/C API has it: null or a place for a view.
-pub unsafe fn export(column: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+/// `view` is as getbufferproc of the Python/C API has it: null or a place for a view. `values` and
+/// `layout` live as long as `owner`, and never change.
+pub unsafe fn export(
+    owner: &Bound<'_, PyAny>,
+    values: &Column,
+    layout: &[isize; 2],
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
     if view.is_null() {
         return Err(PyBufferError::new_err("there is no place for the view"));
     }
@@ -44,8 +50,6 @@ pub unsafe fn export(column: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flag
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         return Err(PyBufferError::new_err("columns can't be written to"));
     }
-    let this = column.get();
-    let values = this.values();
     let Some(numbers) = numbers(&values.data) else {
         let message = format!("{} has no numbers of one size: to_list() or Arrow have it", values.name);
         return Err(PyBufferError::new_err(message));
@@ -60,9 +64,9 @@ pub unsafe fn export(column: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flag
         )));
     }
     let wants = |flag: c_int| flags & flag == flag;
-    let layout = this.layout(numbers.size);
-    // SAFETY: `view` is a place for a view. It points into memory that lives as long as the column
-    // and never changes, and it has a reference to the column. Nobody may write: it is read-only.
+    debug_assert_eq!(layout[1], numbers.size);
+    // SAFETY: `view` is a place for a view. It points into memory that lives as long as the owner
+    // and never changes, and it has a reference to the owner. Nobody may write: it is read-only.
     unsafe {
         let view = &mut *view;
         view.buf = numbers.start.cast_mut().cast();
@@ -87,7 +91,7 @@ pub unsafe fn export(column: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flag
         };
         view.suboffsets = ptr::null_mut();
         view.internal = ptr::null_mut();
-        view.obj = column.clone().into_any().into_ptr();
+        view.obj = owner.clone().into_ptr();
     }
     Ok(())
 }

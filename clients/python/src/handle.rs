@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use taskdiag::{Budget, Field, Handle as Inner, Query, Snapshot, SourceId};
+use taskdiag_core::field::{MEMORY_FIELDS, PROCESS_FIELDS, THREAD_FIELDS, TREE_FIELDS};
 
 use crate::errors;
 use crate::files::{self, Asked};
@@ -14,52 +15,6 @@ use crate::rows;
 use crate::sockets;
 use crate::table::Table;
 use crate::tree;
-
-/// The fields of processes that a call without any asks for; those of `taskdiag ps --json`.
-const PROCESS_FIELDS: &[Field] = &[
-    Field::Uid,
-    Field::Euid,
-    Field::Pid,
-    Field::Ppid,
-    Field::State,
-    Field::TtyNr,
-    Field::StartNs,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::RssBytes,
-    Field::VsizeBytes,
-    Field::Comm,
-    Field::Cmdline,
-];
-
-/// The fields of threads.
-const THREAD_FIELDS: &[Field] = &[
-    Field::Uid,
-    Field::Euid,
-    Field::Pid,
-    Field::Tid,
-    Field::State,
-    Field::TtyNr,
-    Field::StartNs,
-    Field::UtimeNs,
-    Field::StimeNs,
-    Field::Comm,
-    Field::Cmdline,
-];
-
-/// The fields of a tree, and of memory, that a call without any asks for; those of the command.
-const TREE_FIELDS: &[Field] = &[Field::Pid, Field::Ppid, Field::State, Field::Comm, Field::Cmdline];
-const MEMORY_FIELDS: &[Field] = &[
-    Field::Pid,
-    Field::Euid,
-    Field::RollupSwapBytes,
-    Field::UssBytes,
-    Field::PssBytes,
-    Field::RollupRssBytes,
-    Field::RollupAgeNs,
-    Field::Comm,
-    Field::Cmdline,
-];
 
 /// Asks the kernel about processes. Threads may share it: one at a time asks.
 #[pyclass(frozen, module = "taskdiag")]
@@ -182,7 +137,7 @@ impl Handle {
         budget: Option<f64>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
-        let chosen = Chosen::new(fields, PROCESS_FIELDS)?;
+        let chosen = Chosen::new(fields, &PROCESS_FIELDS)?;
         let mut query = about(pids, children_of, descendants_of)?.fields(chosen.set());
         if changed {
             query = query.only_changed();
@@ -200,7 +155,7 @@ impl Handle {
         pids: Option<&Bound<'_, PyAny>>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
-        let chosen = Chosen::new(fields, THREAD_FIELDS)?;
+        let chosen = Chosen::new(fields, &THREAD_FIELDS)?;
         let query = match pids {
             None => Query::threads(),
             Some(pids) => Query::threads_of_these(query::pids(pids)?),
@@ -218,7 +173,7 @@ impl Handle {
         r#where: Option<&str>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
-        let chosen = Chosen::new(fields, TREE_FIELDS)?;
+        let chosen = Chosen::new(fields, &TREE_FIELDS)?;
         let root = pid.map(query::pid).transpose()?;
         let query = Query::processes().fields(chosen.set() | Field::Ppid);
         let query = narrowed(query, r#where, patience, Budget::default())?;
@@ -249,7 +204,7 @@ impl Handle {
         max_age: Option<f64>,
         patience: Option<f64>,
     ) -> PyResult<Table> {
-        let chosen = Chosen::new(fields, MEMORY_FIELDS)?;
+        let chosen = Chosen::new(fields, &MEMORY_FIELDS)?;
         let query = about(pids, None, None)?.fields(chosen.set());
         let query = narrowed(query, r#where, patience, query::budget(budget, max_rss_bytes, max_age)?)?;
         self.table(py, &query, &chosen.0)
@@ -313,7 +268,7 @@ impl Handle {
     /// Loads the programs that can answer these fields.
     #[pyo3(signature = (fields = None))]
     fn prepare(&self, py: Python<'_>, fields: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let fields = Chosen::new(fields, PROCESS_FIELDS)?.set();
+        let fields = Chosen::new(fields, &PROCESS_FIELDS)?.set();
         self.ask(py, |state| state.handle.prepare(fields))
     }
 

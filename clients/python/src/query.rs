@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use taskdiag::{Absent, Budget, Field, Fields, Filter, Group, Handle, Known, Query, Snapshot, SourceId, Task};
+use taskdiag::{Absent, Budget, Field, Fields, Filter, Handle, Known, Query, Snapshot, SourceId, Task};
+use taskdiag_core::field::named;
 
 use crate::column::{Builder, Column};
 use crate::errors;
@@ -26,7 +27,8 @@ impl Chosen {
         };
         let mut fields = Vec::new();
         for name in self::names(names)? {
-            for field in named(&name)? {
+            let named = named(&name).map_err(|error| errors::unknown(&error))?;
+            for field in named.iter() {
                 if !fields.contains(&field) {
                     fields.push(field);
                 }
@@ -52,21 +54,6 @@ pub fn names(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
         return Ok(text.to_str()?.split(',').map(|name| name.trim().to_owned()).collect());
     }
     names.try_iter()?.map(|name| name?.extract::<String>()).collect()
-}
-
-/// The fields that a name stands for. A field comes before a group of the same name.
-fn named(name: &str) -> PyResult<Vec<Field>> {
-    let error = match name.parse::<Field>() {
-        Ok(field) => return Ok(vec![field]),
-        Err(error) => error,
-    };
-    if name == "all" {
-        return Ok(Fields::all().iter().collect());
-    }
-    match Group::ALL.into_iter().find(|group| group.name() == name) {
-        Some(group) => Ok(Fields::of_group(group).iter().collect()),
-        None => Err(errors::unknown(&error)),
-    }
 }
 
 /// A process id.

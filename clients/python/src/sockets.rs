@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use pyo3::prelude::*;
 use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Wants, Where};
 use taskdiag::Query;
+use taskdiag_core::socket::state_named;
 
 use crate::errors;
 use crate::query;
@@ -40,14 +41,7 @@ fn kinds(name: &str) -> PyResult<Kinds> {
 }
 
 fn state(name: &str) -> PyResult<State> {
-    let upper = name.to_ascii_uppercase().replace('_', "-");
-    State::ALL
-        .into_iter()
-        .find(|state| state.name() == upper)
-        .ok_or_else(|| {
-            let known = State::ALL.map(State::name).join(", ");
-            errors::invalid(format!("states: {name:?} is none; known are {known}"))
-        })
+    state_named(name).map_err(|known| errors::invalid(format!("states: {name:?} is none; {known}")))
 }
 
 /// What a call asks for.

@@ -278,17 +278,6 @@ impl Column {
             values,
         }
     }
-
-    /// The values.
-    pub fn values(&self) -> &column::Column {
-        &self.values
-    }
-
-    /// The number of values and the size of one, which live as long as the column.
-    pub fn layout(&self, item_size: isize) -> &[isize; 2] {
-        debug_assert_eq!(item_size, self.layout[1]);
-        &self.layout
-    }
 }
 
 #[pymethods]
@@ -368,8 +357,9 @@ impl Column {
     ///
     /// Python's own rules for getbufferproc.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: `view` is Python's.
-        unsafe { buffer::export(slf, view, flags) }
+        let this = slf.get();
+        // SAFETY: `view` is Python's. The column is frozen and keeps both.
+        unsafe { buffer::export(slf.as_any(), &this.values, &this.layout, view, flags) }
     }
 
     #[pyo3(signature = (requested_schema = None))]
