@@ -5,12 +5,13 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{place_for_recordings, run, start, Run, Sleeper};
 use serde_json::Value;
+use taskdiag_testkit::temporary::Killed;
 
 /// A directory that is removed at the end.
 struct Directory(PathBuf);
@@ -147,16 +148,6 @@ fn idle_processes_are_as_they_are() {
     assert_eq!(gone.code, Some(1), "{gone:?}");
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
-}
-
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Check that PSS is recorded if it has a budget, and that what was beyond it is absent with that reason.

@@ -4,6 +4,7 @@
 mod daemon;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -161,6 +162,57 @@ fn metrics_come_through_the_broker() {
     let own = std::fs::read_to_string("/proc/self/comm").expect("/proc is mounted");
     let own = format!("groupname=\"{}\"", own.trim_end());
     assert!(!text.contains(&own), "it shows processes of nobody: {text}");
+}
+
+/// Check that a recording is made through the broker, of what it shows and nothing else, and says whether
+/// it has events: the broker has none.
+#[test]
+fn recordings_are_made_through_the_broker() {
+    let broker = Broker::start(&[]);
+    let place = broker.socket.parent().expect("a directory");
+    let taskdiag = copy_command(place);
+    let sleeper = sleeper();
+    let directory = place.join("recording");
+    std::fs::create_dir(&directory).expect("it is ours");
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
+    std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).expect("as root");
+    let run = |args: &[&str], options: &[&str]| {
+        let mut command = as_nobody(&taskdiag);
+        command.args(args).arg(&directory).args(options);
+        let output = command.output().expect("the command");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("text"),
+            said,
+        )
+    };
+    let socket = broker.socket.to_str().expect("text");
+    let (code, _, said) = run(&["record", "--dir"], &["-n", "3", "--every", "0.1", "--socket", socket]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, listed, _) = run(&["history"], &[]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        said.contains("no events"),
+        listed.contains("no events"),
+        "{said}{listed}"
+    );
+    let (code, text, _) = run(&["ps", "--json", "-o", "pid", "--history"], &[]);
+    assert_eq!(code, Some(0));
+    let text: String = text.split_whitespace().collect();
+    assert!(text.contains("\"sources\":{\"base\":\"broker\""), "{text}");
+    let fields = "pid,comm,rss_bytes,read_bytes,cmdline";
+    let (code, text, said) = run(&["ps", "--csv", "--no-header", "-o", fields, "--history"], &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let row = |pid: u32| text.lines().find(|line| line.starts_with(&format!("{pid},")));
+    let slept: Vec<&str> = row(sleeper.0.id()).expect("the process of nobody").split(',').collect();
+    assert!(slept[1] == "sleep" && slept[4].contains("1000"), "{slept:?}");
+    let numbers: Vec<Option<u64>> = slept[2..4].iter().map(|number| number.parse().ok()).collect();
+    assert!(numbers[0] > Some(0) && numbers[1].is_some(), "{slept:?}");
+    assert!(
+        row(std::process::id()).is_none(),
+        "it shows processes of nobody: {text}"
+    );
 }
 
 /// Check that the page about a process is there through the broker, that what the broker does not
