@@ -94,7 +94,7 @@ def asked(case: dict[str, Any], arguments: dict[str, Any], pids: list[int]) -> l
             return rows.to_dicts()
         case kind:
             ask = {"processes": taskdiag.processes, "threads": taskdiag.threads, "files": taskdiag.files, "sockets": taskdiag.sockets}
-            return ask[kind](**arguments, pids=pids).to_dicts()  # type: ignore[operator, no-any-return]
+            return ask[kind](**arguments, pids=pids).to_dicts()
 
 
 def check_rows(case: dict[str, Any], name: str, pid: int, mine: list[dict[str, Any]]) -> None:
