@@ -37,7 +37,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-metrics test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -90,6 +90,13 @@ test: ## Run all tests on this machine's kernel
 	@clients/go/test.sh
 	@clients/c/test.sh
 	@dev/metrics-test.sh
+	@dev/report-test.sh
+
+test-report: ## Run the tests of the pages of taskdiag report in Chromium; TASKDIAG_PICTURES=DIR keeps pictures of them
+	@dev/setup.sh test
+	@dev/setup.sh browser
+	@$(CARGO) build --quiet --package taskdiag-zoo
+	@dev/report-test.sh
 
 test-metrics: ## Run the tests of the metrics with Debian's Prometheus and process-exporter, as root
 	@dev/setup.sh test

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=$1
-if [ "$to" -nt Cargo.lock ] && [ "$to" -nt "$0" ]; then
+if [ "$to" -nt Cargo.lock ] && [ "$to" -nt "$0" ] && [ "$to" -nt crates/taskdiag-cli/charts/LICENSES ]; then
     exit
 fi
 
@@ -43,5 +43,7 @@ line=$(printf '%.0s-' {1..100})
         printf '\n%s\nCrates that come without a text:\n' "$line"
         cat "$work/without"
     fi
+    printf '\n%s\n' "$line"
+    cat crates/taskdiag-cli/charts/LICENSES
 } >"$to.new"
 mv "$to.new" "$to"

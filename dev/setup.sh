@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a command of the Makefile needs:
-# dev/setup.sh build|python|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint
+# dev/setup.sh build|python|package|package-test|test|browser|fuzz|mutants|matrix|vm|bench|lint
 #
 # It installs Debian packages, Go's among them, Rust's libraries for arm64, components of Rust and commands of cargo.
 # It prints nothing if all are there. If it can't install packages it prints which are missing and
@@ -17,6 +17,7 @@ python) packages+=(python3 python3-venv) ;;
 package) packages=(debhelper rpm elfutils debugedit) ;;
 package-test) packages=(mmdebstrap lintian rpm binutils gcc libc6-dev pkg-config) ;;
 test) packages+=(bpftool procps util-linux lsof iproute2 python3 python3-venv libc6-dev g++ pkg-config libjansson-dev valgrind abigail-tools util-linux-extra psmisc jq "${go[@]}") ;;
+browser) packages=(chromium) ;;
 fuzz)
     packages+=(g++ "${go[@]}")
     commands=(fuzz)
@@ -34,7 +35,7 @@ lint)
     ;;
 mutants) commands=(mutants) ;;
 *)
-    echo "usage: $0 build|python|package|package-test|test|fuzz|mutants|matrix|vm|bench|lint" >&2
+    echo "usage: $0 build|python|package|package-test|test|browser|fuzz|mutants|matrix|vm|bench|lint" >&2
     exit 2
     ;;
 esac

@@ -117,6 +117,12 @@ impl Stat {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo(Vec<(String, u64)>);
 
+impl FromIterator<(String, u64)> for MemInfo {
+    fn from_iter<I: IntoIterator<Item = (String, u64)>>(numbers: I) -> MemInfo {
+        MemInfo(numbers.into_iter().collect())
+    }
+}
+
 impl MemInfo {
     /// Reads `/proc/meminfo`.
     pub fn read() -> io::Result<MemInfo> {

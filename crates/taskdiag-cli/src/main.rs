@@ -31,6 +31,7 @@ mod pkill;
 mod ps;
 mod quantity;
 mod record;
+mod report;
 mod rhythm;
 mod schema;
 mod selection;
@@ -101,6 +102,7 @@ enum Command {
     Pkill(pkill::Args),
     Record(record::Args),
     History(history::Args),
+    Report(report::Args),
     Fields(fields::Args),
     Doctor(doctor::Args),
     Pin(pin::PinArgs),
@@ -192,6 +194,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Pkill(args) => pkill::run(args),
         Command::Record(args) => record::run(args),
         Command::History(args) => history::run(args),
+        Command::Report(args) => report::run(&args),
         Command::Fields(args) => fields::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Pin(args) => pin::pin(args),

@@ -49,6 +49,7 @@ const WRITTEN: &[Written] = &[
     written!("cache", ["fincore(1)", "mincore(2)"]),
     written!("record", ["atop(1)"]),
     written!("history", ["atop(1)"]),
+    written!("report", ["atop(1)", "sar(1)"]),
     written!("events", ["strace(1)", "netlink(7)"]),
     written!("files", ["lsof(8)", "fuser(1)", "lsfd(1)", "proc(5)"]),
     written!("inspect", ["proc(5)", "ps(1)", "systemd.exec(5)", "cgroups(7)"]),

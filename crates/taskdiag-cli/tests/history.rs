@@ -1,6 +1,10 @@
 //! `record`, `history`, and commands that look at a recording.
 
+#[path = "history/browser.rs"]
+mod browser;
 mod common;
+#[path = "history/report.rs"]
+mod report;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

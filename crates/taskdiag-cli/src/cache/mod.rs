@@ -18,6 +18,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::quantity;
 use crate::source::{parser, Choices, Only, Patience};
 pub use bar::RunKey;
+pub use directories::Directories;
 use report::{Style, Unit};
 pub use row::Column;
 use survey::Survey;

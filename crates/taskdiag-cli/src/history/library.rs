@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use taskdiag_history::decode::{Broken, Decoder, End};
 use taskdiag_history::directory::{parse, Tier, TIERS};
-use taskdiag_history::piece::Time;
+use taskdiag_history::piece::{self, Next, Time, MAGIC};
 
 use crate::outcome::Failure;
 use crate::record::disk;
@@ -79,20 +79,38 @@ impl Library {
 
     /// The segments of the finest tier that may have something of a time.
     pub fn in_times(&self, times: &Range<i64>) -> Vec<&Segment> {
-        let finest: Vec<&Segment> = self
-            .segments
-            .iter()
-            .filter(|segment| segment.tier.name == TIERS[0].name)
-            .collect();
-        let is_before = |index: usize| finest.get(index + 1).is_some_and(|next| next.begin_ns <= times.start);
+        self.of_tier(&TIERS[0], times)
+    }
+
+    /// The segments of a tier that may have something of a time.
+    pub fn of_tier(&self, tier: &Tier, times: &Range<i64>) -> Vec<&Segment> {
+        let of_tier: Vec<&Segment> = self.segments.iter().filter(|segment| segment.tier == tier).collect();
+        let is_before = |index: usize| of_tier.get(index + 1).is_some_and(|next| next.begin_ns <= times.start);
         let may_have = |&(index, segment): &(usize, &Segment)| segment.begin_ns < times.end && !is_before(index);
-        finest
+        of_tier
             .iter()
             .copied()
             .enumerate()
             .filter(may_have)
             .map(|(_, segment)| segment)
             .collect()
+    }
+
+    /// When the last sample of a segment was taken, as far as it is not damaged. It is not decompressed
+    /// for that.
+    pub fn last_time(&self, segment: &Segment) -> Option<i64> {
+        let bytes = disk::read(&self.path.join(&segment.name)).ok()?;
+        let mut rest = bytes.get(MAGIC.len()..)?;
+        // The first piece is no sample.
+        let mut times = std::iter::from_fn(|| match piece::split(rest) {
+            Ok(Next::Piece(time, _, after)) => {
+                rest = after;
+                Some(time.wall_ns)
+            }
+            _ => None,
+        })
+        .skip(1);
+        times.by_ref().last()
     }
 
     /// The directory.

@@ -18,7 +18,7 @@ use past::Recorded;
 
 pub use overview::{run, Args};
 pub use past::shown;
-pub use time::exact;
+pub use time::{exact, shown as shown_time};
 
 /// Options of commands that can look at a recording.
 #[derive(Clone, Debug, ClapArgs)]

@@ -79,6 +79,19 @@ impl Moment {
         number(&self.figures, object.as_bytes(), key.as_bytes())
     }
 
+    /// The numbers of an object, by name.
+    pub fn numbers<'m>(&'m self, object: &str) -> impl Iterator<Item = (String, u64)> + use<'m> {
+        let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
+        let object: Arc<[u8]> = Arc::clone(&first.0);
+        self.figures
+            .range(first..)
+            .take_while(move |((of, _), _)| *of == object)
+            .filter_map(|((_, key), figure)| match figure {
+                Figure::Number(number) => Some((String::from_utf8_lossy(key).into_owned(), *number)),
+                Figure::Text(_) => None,
+            })
+    }
+
     /// The name of a user, if it was known.
     pub fn user(&self, uid: u32) -> Option<&[u8]> {
         self.users.get(&uid).map(Vec::as_slice)
@@ -162,11 +175,28 @@ impl Recorded {
 
     /// Reads the next sample.
     pub fn advance(&mut self) -> Result<Option<End>, String> {
-        let end = self.decoder.advance().map_err(|broken| broken.to_string())?;
+        let end = self.pass()?;
         if end.is_none() {
-            self.moment = Arc::new(Moment::new(&self.decoder).map_err(|damage| damage.to_string())?);
+            self.arrive()?;
         }
         Ok(end)
+    }
+
+    /// Reads the next sample, of which only what [happened](Recorded::happened) before it is asked, unless
+    /// [`arrive`](Recorded::arrive) follows.
+    pub fn pass(&mut self) -> Result<Option<End>, String> {
+        self.decoder.advance().map_err(|broken| broken.to_string())
+    }
+
+    /// Makes the sample that was passed last the moment.
+    pub fn arrive(&mut self) -> Result<(), String> {
+        self.moment = Arc::new(Moment::new(&self.decoder).map_err(|damage| damage.to_string())?);
+        Ok(())
+    }
+
+    /// What is being read.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// The moment of the sample.

@@ -22,7 +22,7 @@ use crate::rhythm::Rhythm;
 use crate::selection::{self, Selection, SortKey};
 use report::Report;
 pub use sums::{By, Sum};
-pub use system::KEYS as SYSTEM_KEYS;
+pub use system::{Tally as SystemTally, FIELDS as SYSTEM_FIELDS, KEYS as SYSTEM_KEYS};
 
 /// Show what memory processes really cost: proportional (PSS) and unique (USS) sizes
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use taskdiag::{Absent, Field, Fields, Kind, Query, Value};
+use taskdiag::{Absent, Field, Fields, Kind, Query, Task, Value};
 
 use super::account::{Account, Line, Processes};
 use super::{progress, Args};
@@ -31,11 +31,12 @@ pub const KEYS: [RowKey; 3] = [
 ];
 
 /// The fields of processes that go into the account.
-const KINDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
+pub const FIELDS: [Field; 3] = [Field::PssAnonBytes, Field::PssFileBytes, Field::PssShmemBytes];
 
-/// How many processes are in the account.
+/// The processes that go into the account.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+pub struct Tally {
+    processes: Processes,
     read: u64,
     /// Processes that have memory and could not be read.
     missing: u64,
@@ -43,9 +44,31 @@ struct Counts {
     why: Option<Absent>,
 }
 
-impl Counts {
+impl Tally {
+    /// Adds a process.
+    pub fn add(&mut self, task: &Task<'_>, missing: &mut Absences) {
+        match FIELDS.map(|field| missing.value(task, field)) {
+            [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {
+                self.read += 1;
+                self.processes.pss_anon_bytes += anon;
+                self.processes.pss_file_bytes += file;
+                self.processes.pss_shmem_bytes += shmem;
+            }
+            [Err(Absent::NoMemory), ..] => {}
+            [anon, ..] => {
+                self.missing += 1;
+                self.why = self.why.or(anon.err());
+            }
+        }
+    }
+
+    /// The account. `None` if the numbers do not say how much memory there is.
+    pub fn account(&self, info: &MemInfo) -> Option<Account> {
+        Account::new(info, &self.processes)
+    }
+
     /// The bytes of a line; the reason if it is about processes and none could be read.
-    fn bytes(&self, line: &Line) -> Result<i64, Absent> {
+    pub fn bytes(&self, line: &Line) -> Result<i64, Absent> {
         match self.why {
             Some(why) if self.read == 0 && [line.name, line.part_of].contains(&Account::PROCESSES) => Err(why),
             _ => Ok(line.bytes),
@@ -53,7 +76,7 @@ impl Counts {
     }
 
     /// What a line means.
-    fn meaning(&self, line: &Line) -> String {
+    pub fn meaning(&self, line: &Line) -> String {
         match self.missing {
             1.. if line.name == Account::PROCESSES => {
                 format!(
@@ -76,7 +99,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     }
     let mut handle = args.options.from.handle();
     let query = Query::processes()
-        .fields(KINDS.into_iter().collect::<Fields>())
+        .fields(FIELDS.into_iter().collect::<Fields>())
         .budget(args.budget());
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
@@ -85,25 +108,11 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     drop(shown);
 
     let mut missing = Absences::new();
-    let mut processes = Processes::default();
-    let mut counts = Counts::default();
+    let mut counts = Tally::default();
     let tasks = answers.tasks();
-    for task in &tasks {
-        match KINDS.map(|field| missing.value(task, field)) {
-            [Ok(Value::Unsigned(anon)), Ok(Value::Unsigned(file)), Ok(Value::Unsigned(shmem))] => {
-                counts.read += 1;
-                processes.pss_anon_bytes += anon;
-                processes.pss_file_bytes += file;
-                processes.pss_shmem_bytes += shmem;
-            }
-            [Err(Absent::NoMemory), ..] => {}
-            [anon, ..] => {
-                counts.missing += 1;
-                counts.why = counts.why.or(anon.err());
-            }
-        }
-    }
-    let account = Account::new(&info, &processes)
+    tasks.iter().for_each(|task| counts.add(task, &mut missing));
+    let account = counts
+        .account(&info)
         .ok_or_else(|| Failure::Unanswered("/proc/meminfo does not say how much memory there is".to_owned()))?;
     match args.options.format() {
         Format::Table => table(args, &account, &counts)?,
@@ -142,7 +151,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
     Ok(answers.report(&[(&missing, tasks.len())]))
 }
 
-fn table(args: &Args, account: &Account, counts: &Counts) -> Result<(), Failure> {
+fn table(args: &Args, account: &Account, counts: &Tally) -> Result<(), Failure> {
     let cells = args.cells();
     let mut table = Table::new(
         [Align::Right, Align::Right, Align::Left, Align::Left],

@@ -1,0 +1,144 @@
+//! The commands that give the numbers of a page.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::present::Memory;
+
+/// A command, and what else is to be said of it.
+pub type Command = (String, &'static str);
+
+/// A word of a command line, for a shell.
+pub fn quoted(word: &[u8]) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:=@%,".contains(&byte);
+    match std::str::from_utf8(word) {
+        Ok(text) if !word.is_empty() && word.iter().all(|&byte| is_plain(byte)) => text.to_owned(),
+        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        // What bash, zsh and ksh have for any bytes.
+        _ => {
+            let mut quoted = "$'".to_owned();
+            for &byte in word {
+                match byte {
+                    b'\'' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+                    b' '..=b'~' => quoted.push(char::from(byte)),
+                    _ => quoted += &format!("\\x{byte:02x}"),
+                }
+            }
+            quoted + "'"
+        }
+    }
+}
+
+/// The commands, by the section of the page that they are for. `@time@` stands for the moment that was
+/// chosen in a chart.
+pub fn of(history: Option<&Past<'_>>, memory: Memory, caches: Vec<String>) -> Vec<(&'static str, Vec<Command>)> {
+    let (field, option) = match memory {
+        Memory::Pss => ("pss_bytes", "mem"),
+        Memory::Rss => ("rss_bytes", "ps"),
+    };
+    let Some(past) = history else {
+        let list = format!("taskdiag {option} --sort -{field}");
+        return vec![
+            (
+                "present",
+                vec![(list.clone(), ""), ("taskdiag mem --system".to_owned(), "")],
+            ),
+            ("cache", caches.into_iter().map(|command| (command, "")).collect()),
+            ("largest", vec![(list + " --limit 40", "")]),
+            ("incidents", vec![("dmesg".to_owned(), "")]),
+        ];
+    };
+    let dir = quoted(past.directory.as_os_str().as_bytes());
+    let at = |more: &str| format!("taskdiag {option} --history {dir} --at {} {more}", past.at);
+    let then = |more: &str| format!("taskdiag ps --history {dir} --at @time@ {more}");
+    let export = |table: &'static str| {
+        let command = format!(
+            "taskdiag history export {dir} --tier {} --from {} --to {} --parquet OUT",
+            past.tier, past.from, past.to
+        );
+        (command, table)
+    };
+    vec![
+        (
+            "processor",
+            vec![
+                (
+                    then("-o pid,comm,exe,utime_ns,stime_ns,unit,container_name --bytes"),
+                    "(time since each process began: the difference between two moments counts)",
+                ),
+                export("(all moments: table processes)"),
+            ],
+        ),
+        (
+            "memory",
+            vec![
+                (
+                    then(&format!("-o pid,comm,exe,{field},unit,container_name --bytes")),
+                    "",
+                ),
+                export("(all moments: tables processes and memory)"),
+            ],
+        ),
+        (
+            "incidents",
+            vec![
+                (
+                    format!("taskdiag events --history {dir} --from {} --to {}", past.from, past.to),
+                    "",
+                ),
+                export("(tables cgroups and memory: oom_kill)"),
+                ("dmesg".to_owned(), ""),
+            ],
+        ),
+        (
+            "present",
+            vec![
+                (at(&format!("--sort -{field}")), ""),
+                export("(the machine: table memory)"),
+            ],
+        ),
+        ("ended", vec![export("(table programs)")]),
+        ("largest", vec![(at(&format!("--sort -{field} --limit 40")), "")]),
+        ("cache", caches.into_iter().map(|command| (command, "")).collect()),
+    ]
+}
+
+/// The recording that a page is about. Times are as options have them.
+#[derive(Clone, Debug)]
+pub struct Past<'a> {
+    /// Its directory.
+    pub directory: &'a Path,
+    /// The tier that charts were made of.
+    pub tier: &'a str,
+    /// The time that was read.
+    pub from: String,
+    /// See `from`.
+    pub to: String,
+    /// The moment of the processes that are listed.
+    pub at: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a shell gives back any word as it was.
+    #[test]
+    fn words_survive_shells() {
+        for (word, quoted_word) in [
+            (&b"/var/lib/taskdiag"[..], "/var/lib/taskdiag"),
+            (b"", "''"),
+            (b"a b;$(c)", "'a b;$(c)'"),
+            (b"it's", r"'it'\''s'"),
+            (b"\xff'\n\\", r"$'\xff\'\x0a\\'"),
+        ] {
+            assert_eq!(quoted(word), quoted_word);
+            let script = format!("printf %s {quoted_word}");
+            let output = std::process::Command::new("bash")
+                .args(["-c", &script])
+                .output()
+                .expect("bash exists");
+            assert_eq!(output.stdout, word, "{quoted_word}");
+        }
+    }
+}

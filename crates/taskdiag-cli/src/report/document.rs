@@ -1,0 +1,498 @@
+//! The data of a page, as its script reads them.
+
+use std::collections::HashMap;
+
+use serde_json::{json, Value};
+use taskdiag::Absent;
+use taskdiag_history::events::Sum;
+
+use super::cached::Tree;
+use super::commands::Command;
+use super::incidents::{Incident, What};
+use super::present::{Account, Memory, Present, GROUPINGS};
+use super::reading::{Point, Read};
+use super::series::{Amounts, Chosen, Groups, MOST_SERIES};
+use crate::grouping::Name;
+use crate::outcome::counted;
+use crate::output::text;
+
+/// Processes that are shown one by one; others are added up by group.
+const MOST_PROCESSES: usize = 400;
+
+/// Groups of processes that are not shown one by one; those beyond it are one.
+const MOST_RESTS: usize = 200;
+
+/// Incidents that are shown; others are counted.
+const MOST_INCIDENTS: usize = 500;
+
+/// Programs that began and ended that are shown; others are one row.
+const MOST_ENDED: usize = 60;
+
+/// All that a page is about.
+#[derive(Debug)]
+pub struct Contents {
+    /// What is said first.
+    pub about: String,
+    /// What is missing, or damaged.
+    pub notes: Vec<String>,
+    /// What processes are added up by at first.
+    pub by: &'static str,
+    /// What groups used over time, if that was recorded.
+    pub read: Option<Read>,
+    /// The processes of one moment.
+    pub present: Present,
+    /// The page cache of directories.
+    pub caches: Vec<Tree>,
+    /// What the kernel's log adds.
+    pub logged: Vec<Incident>,
+    /// See [`super::commands`].
+    pub commands: Vec<(&'static str, Vec<Command>)>,
+}
+
+/// The data.
+pub fn document(contents: Contents) -> Value {
+    let Contents {
+        about,
+        notes,
+        by,
+        read,
+        present,
+        caches,
+        logged,
+        commands,
+    } = contents;
+    let (points, groups, mut incidents, memory, ended) = match read {
+        Some(read) => {
+            let ended = read.has_events.then_some(read.ended);
+            (read.points, read.groups, read.incidents, read.memory, ended)
+        }
+        // There is nothing over time, but the largest groups have colours all the same.
+        None => (Vec::new(), of_moment(&present), Vec::new(), present.memory, None),
+    };
+    incidents.extend(logged);
+    incidents.sort_by_key(|incident| incident.wall_ns);
+    let groupings: Vec<Value> = GROUPINGS
+        .iter()
+        .zip(groups)
+        .map(|(grouping, groups)| over_time(grouping.name, groups.choose(points.len().max(1), MOST_SERIES), &points))
+        .collect();
+    let (listed, left) = incidents.split_at(incidents.len().min(MOST_INCIDENTS));
+    let pair = |(command, behind): Command| json!([command, behind]);
+    let commands: serde_json::Map<String, Value> = commands
+        .into_iter()
+        .map(|(id, commands)| (id.to_owned(), commands.into_iter().map(pair).collect()))
+        .collect();
+    json!({
+        "about": about,
+        "notes": notes,
+        "by": by,
+        "memory": memory_name(memory),
+        "at": crate::history::exact(present.wall_ns),
+        "times": points.iter().map(|point| ms(point.wall_ns)).collect::<Vec<i64>>(),
+        "known": points.iter().map(|point| point.is_known).collect::<Vec<bool>>(),
+        "machine": machine(&points),
+        "groupings": groupings,
+        "incidents": listed.iter().map(incident).collect::<Vec<Value>>(),
+        "incidents_text": incidents_text(left.len()),
+        "present": moment(&present),
+        "cache": caches.iter().map(cached).collect::<Vec<Value>>(),
+        "ended": ended.map(|ended| ended_rows(ended.into_iter().collect())),
+        "ended_text": format!(
+            "Programs of units of which processes began or ended, those that began most first. In no sample: they began and \
+             ended between two. Failed: with an exit code other than 0, or by a signal. Processor time: of the first threads \
+             of those that ended, since they began. At most {MOST_ENDED} programs are listed."
+        ),
+        "commands": commands,
+    })
+}
+
+/// The groups of a moment.
+fn of_moment(present: &Present) -> [Groups; 3] {
+    let mut groups: [Groups; 3] = Default::default();
+    for (index, groups) in groups.iter_mut().enumerate() {
+        let used = present.processes.iter().map(|process| {
+            let amounts = Amounts {
+                memory: process.bytes as f64,
+                ..Amounts::default()
+            };
+            match &process.groups[index] {
+                Name::Text(text) => (Ok(&text[..]), amounts),
+                Name::None(why) => (Err(*why), amounts),
+                Name::User(_) => (Err(Absent::Unsupported), amounts),
+            }
+        });
+        groups.add(0, used);
+    }
+    groups
+}
+
+fn memory_name(memory: Memory) -> &'static str {
+    match memory {
+        Memory::Pss => "pss",
+        Memory::Rss => "rss",
+    }
+}
+
+fn ms(wall_ns: i64) -> i64 {
+    wall_ns.div_euclid(1_000_000)
+}
+
+/// Bytes as people read them, which also is UTF-8.
+fn shown(bytes: &[u8]) -> String {
+    let mut out = Vec::with_capacity(bytes.len());
+    text::escape(&mut out, bytes);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A name: a text, `null` for a group of processes that are in none, `false` for those of which it is not
+/// known.
+fn name(name: &Name) -> Value {
+    match name {
+        Name::Text(text) if text.is_empty() => Value::Null,
+        Name::Text(text) => shown(text).into(),
+        Name::User(uid) => uid.to_string().into(),
+        Name::None(_) => false.into(),
+    }
+}
+
+fn text_or_null(bytes: &[u8]) -> Value {
+    name(&Name::Text(bytes.to_vec()))
+}
+
+/// To four digits behind the point, which keeps a page small.
+fn rounded(number: f64) -> Value {
+    json!((number * 1e4).round() / 1e4)
+}
+
+/// The values at points; `null` where there is none.
+fn values(points: &[Point], value: impl Fn(usize, &Point) -> Option<Value>) -> Value {
+    let of = |(index, point): (usize, &Point)| value(index, point).filter(|_| point.is_known).unwrap_or(Value::Null);
+    points.iter().enumerate().map(of).collect()
+}
+
+fn over_time(by: &str, chosen: Chosen, points: &[Point]) -> Value {
+    let all = || chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
+    let processors = |index: usize, point: &Point, series: &[f64]| point.busy.map(|_| rounded(series[index]));
+    let unattributed = |index: usize, point: &Point| {
+        let (busy, _) = point.busy?;
+        let used: f64 = all().map(|series| series.processors[index]).sum();
+        // Clock ticks and the times of processes are counted in different ways.
+        Some(rounded((busy - used).max(0.0)))
+    };
+    json!({
+        "by": by,
+        "names": chosen.groups.iter().map(|(of, _)| name(of)).collect::<Vec<Value>>(),
+        "rest_count": chosen.rest_count,
+        "processors": all()
+            .map(|series| values(points, |index, point| processors(index, point, &series.processors)))
+            .collect::<Vec<Value>>(),
+        "memory": all()
+            .map(|series| values(points, |index, _| Some(json!(series.memory[index] as u64))))
+            .collect::<Vec<Value>>(),
+        "unattributed": values(points, unattributed),
+    })
+}
+
+fn machine(points: &[Point]) -> Value {
+    json!({
+        "busy": values(points, |_, point| point.busy.map(|(busy, _)| rounded(busy))),
+        "all": values(points, |_, point| point.busy.map(|(_, all)| rounded(all))),
+        "used": values(points, |_, point| point.used.map(|(used, _)| json!(used))),
+        "total": values(points, |_, point| point.used.map(|(_, total)| json!(total))),
+        "missing": values(points, |_, point| Some(json!(point.missing))),
+    })
+}
+
+fn moment(present: &Present) -> Value {
+    let (listed, rest) = present.processes.split_at(present.processes.len().min(MOST_PROCESSES));
+    let process = |process: &super::present::Process| {
+        json!({
+            "pid": process.pid,
+            "comm": shown(&process.comm),
+            "user": process.user,
+            "bytes": process.bytes,
+            "groups": process.groups.each_ref().map(name),
+        })
+    };
+    let rests: Vec<Value> = (0..GROUPINGS.len())
+        .map(|grouping| {
+            let mut sums: HashMap<&Name, (u64, u64)> = HashMap::new();
+            for process in rest {
+                let sum = sums.entry(&process.groups[grouping]).or_default();
+                *sum = (sum.0 + 1, sum.1 + process.bytes);
+            }
+            let mut sums: Vec<(&Name, (u64, u64))> = sums.into_iter().collect();
+            sums.sort_by(|(a_name, (_, a)), (b_name, (_, b))| b.cmp(a).then_with(|| a_name.cmp(b_name)));
+            let others = sums.split_off(sums.len().min(MOST_RESTS));
+            let row = |of: Value, (count, bytes): (u64, u64)| json!([of, count, bytes]);
+            let mut rows: Vec<Value> = sums.into_iter().map(|(of, sum)| row(name(of), sum)).collect();
+            if !others.is_empty() {
+                let sum = others
+                    .iter()
+                    .fold((0, 0), |sum, (_, more)| (sum.0 + more.0, sum.1 + more.1));
+                rows.push(row(json!({ "others": others.len() }), sum));
+            }
+            rows.into()
+        })
+        .collect();
+    let missing = match (present.missing, present.why) {
+        (0, _) | (_, None) => String::new(),
+        (missing, Some(why)) => format!(
+            " {} left out, whose memory is not known ({}).",
+            counted(missing, "process"),
+            why.as_str()
+        ),
+    };
+    json!({
+        "ms": ms(present.wall_ns),
+        "memory": memory_name(present.memory),
+        "processes": listed.iter().map(process).collect::<Vec<Value>>(),
+        "rest": rests,
+        "account": present.account.as_ref().map(account),
+        "missing": missing,
+    })
+}
+
+fn account(account: &Account) -> Value {
+    let line = |line: &super::present::AccountLine| {
+        json!({
+            "name": line.name,
+            "part_of": if line.part_of.is_empty() { Value::Null } else { line.part_of.into() },
+            "bytes": line.bytes.ok(),
+            "why": line.bytes.err().map(|why| why.as_str()),
+            "meaning": line.meaning,
+        })
+    };
+    json!({
+        "total": account.total_bytes,
+        "lines": account.lines.iter().map(line).collect::<Vec<Value>>(),
+    })
+}
+
+fn cached(tree: &Tree) -> Value {
+    let row = |row: &super::cached::Cached| {
+        json!({
+            "path": shown(&row.path),
+            "cached": row.cached,
+            "dirty": row.dirty,
+            "size": row.size,
+            "files": row.files,
+            "missing": row.missing,
+        })
+    };
+    json!({ "failed": tree.failed, "rows": tree.rows.iter().map(row).collect::<Vec<Value>>() })
+}
+
+fn incidents_text(left: usize) -> String {
+    let more = match left {
+        0 => String::new(),
+        left => format!(" {} more are not listed.", left),
+    };
+    format!(
+        "Kills for want of memory as the kernel counts them for each cgroup (memory.events) and for the machine, and as its \
+         log has them, if it is of the same boot; samples before which at least 20 processes a second began, and five times as \
+         many as usual; services all of whose processes were replaced; boots; gaps in the recording.{more}"
+    )
+}
+
+/// The last part of the path of a cgroup, if that is a unit.
+fn unit_of(cgroup: &[u8]) -> Option<Value> {
+    let last = cgroup.rsplit(|&byte| byte == b'/').next()?;
+    let is_unit = [&b".service"[..], b".scope"]
+        .iter()
+        .any(|ending| last.ends_with(ending));
+    is_unit.then(|| shown(last).into())
+}
+
+fn incident(incident: &Incident) -> Value {
+    let processes = |count: u64| counted(count, "process");
+    let (kind, text, unit, program) = match &incident.what {
+        What::OomInCgroup(cgroup, count) => {
+            let text = format!("{} killed for want of memory in {}", processes(*count), shown(cgroup));
+            ("oom", text, unit_of(cgroup), None)
+        }
+        What::OomInMachine(count) => {
+            let text = format!(
+                "{} killed for want of memory, in no cgroup that was recorded",
+                processes(*count)
+            );
+            ("oom", text, None, None)
+        }
+        What::OomKill { pid, comm, cgroup } => {
+            let text = format!(
+                "{} (pid {pid}) killed for want of memory, says the kernel's log: {}",
+                shown(comm),
+                shown(cgroup)
+            );
+            ("oom", text, unit_of(cgroup), Some(shown(comm)))
+        }
+        What::Forks {
+            count,
+            ms,
+            unit,
+            program,
+            most,
+        } => {
+            let rate = *count as f64 * 1e3 / (*ms).max(1) as f64;
+            let text = format!(
+                "{} began, {rate:.0} a second; {most} of them are {} of {}",
+                processes(*count),
+                shown(program),
+                if unit.is_empty() {
+                    "no unit".to_owned()
+                } else {
+                    shown(unit)
+                }
+            );
+            ("forks", text, Some(text_or_null(unit)), Some(shown(program)))
+        }
+        What::Restart(unit) => (
+            "restart",
+            format!("{} restarted", shown(unit)),
+            Some(shown(unit).into()),
+            None,
+        ),
+        What::Boot => ("boot", "the machine started".to_owned(), None, None),
+        What::Gap(until_ns) => {
+            let seconds = (until_ns - incident.wall_ns) / 1_000_000_000;
+            ("gap", format!("nothing was recorded for {seconds} s"), None, None)
+        }
+    };
+    let mut row = json!({ "ms": ms(incident.wall_ns), "kind": kind, "text": text });
+    if let Some(unit) = unit {
+        row["unit"] = unit;
+    }
+    if let Some(program) = program {
+        row["program"] = program.into();
+    }
+    row
+}
+
+fn ended_rows(mut all: Vec<((Vec<u8>, Vec<u8>), Sum)>) -> Value {
+    all.sort_by(|(a_name, a), (b_name, b)| {
+        let rank = |sum: &Sum| (sum.forks_count.max(sum.ended_count), sum.runtime_ns);
+        rank(b).cmp(&rank(a)).then_with(|| a_name.cmp(b_name))
+    });
+    let others = all.split_off(all.len().min(MOST_ENDED));
+    let row = |unit: Value, program: Value, sum: &Sum| {
+        json!({
+            "unit": unit,
+            "program": program,
+            "forks": sum.forks_count,
+            "execs": sum.execs_count,
+            "ended": sum.ended_count,
+            "unseen": sum.unseen_count,
+            "failed": sum.failed_count,
+            "runtime_ns": sum.runtime_ns,
+            "peak": sum.peak_rss_bytes,
+        })
+    };
+    let mut rows: Vec<Value> = all
+        .iter()
+        .map(|((unit, program), sum)| row(text_or_null(unit), text_or_null(program), sum))
+        .collect();
+    if !others.is_empty() {
+        let mut sum = Sum::default();
+        others.iter().for_each(|(_, more)| sum.add(*more));
+        rows.push(row(Value::Null, Value::Null, &sum));
+    }
+    rows.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(wall_ns: i64, busy: Option<f64>) -> Point {
+        Point {
+            wall_ns,
+            is_known: true,
+            busy: busy.map(|busy| (busy, 4.0)),
+            ..Point::default()
+        }
+    }
+
+    /// Check that what is not known is no number, that names can't be taken for what stands for none or
+    /// unknown ones, and that what no process used is shown as such.
+    #[test]
+    fn unknown_values_are_no_numbers() {
+        let points = [
+            point(1_000_000, None),
+            point(2_000_000, Some(3.5)),
+            Point::default(),
+            point(4_000_000, Some(1.0)),
+        ];
+        let mut groups = Groups::default();
+        let used = |processors, memory| Amounts { processors, memory };
+        groups.add(0, [(Ok(&b"a\n"[..]), used(0.0, 7.0))].into_iter());
+        groups.add(
+            1,
+            [(Ok(&b"a\n"[..]), used(1.25, 8.0)), (Ok(&b""[..]), used(0.0, 1.0))].into_iter(),
+        );
+        groups.add(3, [(Err(Absent::Denied), used(1.5, 0.5))].into_iter());
+        let value = over_time("program", groups.choose(4, 1), &points);
+        assert_eq!(value["names"], json!(["a\\n"]));
+        assert_eq!(value["rest_count"], json!(2));
+        assert_eq!(
+            value["processors"],
+            json!([[null, 1.25, null, 0.0], [null, 0.0, null, 1.5]])
+        );
+        assert_eq!(value["memory"], json!([[7, 8, null, 0], [0, 1, null, 0]]));
+        assert_eq!(value["unattributed"], json!([null, 2.25, null, 0.0]));
+        let names = [
+            Name::Text(Vec::new()),
+            Name::None(Absent::Gone),
+            Name::Text(b"false".to_vec()),
+        ];
+        assert_eq!(names.map(|one| name(&one)), [Value::Null, json!(false), json!("false")]);
+    }
+
+    /// Check that incidents say what they are about, so that a choice can filter them.
+    #[test]
+    fn incidents_are_of_groups() {
+        let row = |what| {
+            incident(&Incident {
+                wall_ns: 5_000_000,
+                what,
+            })
+        };
+        let oom = row(What::OomInCgroup(b"/system.slice/db.service".to_vec(), 2));
+        assert_eq!((&oom["unit"], &oom["ms"]), (&json!("db.service"), &json!(5)));
+        assert_eq!(
+            oom["text"],
+            "2 processes killed for want of memory in /system.slice/db.service"
+        );
+        assert!(row(What::OomInCgroup(b"/user.slice".to_vec(), 1)).get("unit").is_none());
+        let forks = row(What::Forks {
+            count: 500,
+            ms: 5000,
+            unit: b"a.service".to_vec(),
+            program: b"sh".to_vec(),
+            most: 400,
+        });
+        assert_eq!((&forks["unit"], &forks["program"]), (&json!("a.service"), &json!("sh")));
+        assert_eq!(
+            forks["text"],
+            "500 processes began, 100 a second; 400 of them are sh of a.service"
+        );
+    }
+
+    /// Check that of very many programs the others are one row, and that sums lose nothing.
+    #[test]
+    fn other_programs_are_one_row() {
+        let sum = |forks_count| Sum {
+            forks_count,
+            ..Sum::default()
+        };
+        let all = (0..100_u64).map(|number| ((b"u".to_vec(), number.to_string().into_bytes()), sum(number)));
+        let rows = ended_rows(all.collect());
+        let rows = rows.as_array().expect("rows");
+        assert_eq!(rows.len(), MOST_ENDED + 1);
+        assert_eq!(
+            (&rows[0]["program"], &rows[MOST_ENDED]["program"]),
+            (&json!("99"), &Value::Null)
+        );
+        let forks: u64 = rows.iter().filter_map(|row| row["forks"].as_u64()).sum();
+        assert_eq!(forks, (0..100).sum::<u64>());
+    }
+}

@@ -1,0 +1,190 @@
+//! The kernel's log: which processes the OOM killer ended.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::fs::OFlags;
+
+/// A process that the OOM killer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// When, in nanoseconds since the machine booted, by the kernel's own clock, which stands still while
+    /// the machine sleeps.
+    pub since_boot_ns: u64,
+    /// Its id, as the first pid namespace has it.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Vec<u8>,
+    /// Its cgroup.
+    pub cgroup: Vec<u8>,
+}
+
+/// What the log says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// The processes that were killed.
+    pub kills: Vec<Kill>,
+    /// How far the log goes back, in nanoseconds since boot.
+    pub first_ns: Option<u64>,
+}
+
+/// A log is read at most so far: no kernel has a larger one.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Reads the log as far as the kernel has it.
+pub fn read() -> io::Result<Log> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open("/dev/kmsg")?;
+    let mut log = Log::default();
+    // Each read is a record, or an error if it does not fit.
+    let mut record = [0; 8192];
+    let mut bytes = 0;
+    while bytes < MOST_BYTES {
+        match file.read(&mut record) {
+            Ok(0) => break,
+            Ok(count) => {
+                bytes += count;
+                log.add(&record[..count]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            // The record was overwritten meanwhile: the next read goes on behind it.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(log)
+}
+
+impl Log {
+    /// Adds a record of `/dev/kmsg`: `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, and lines that begin with
+    /// a space.
+    fn add(&mut self, record: &[u8]) {
+        let Some((priority, since_boot_ns, text)) = parts(record) else {
+            return;
+        };
+        self.first_ns.get_or_insert(since_boot_ns);
+        // Programs can write to the log, too: their messages have another facility than the kernel's, 0.
+        if priority >> 3 == 0 {
+            self.kills.extend(kill(since_boot_ns, text));
+        }
+    }
+}
+
+fn parts(record: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let semicolon = record.iter().position(|&byte| byte == b';')?;
+    let head = std::str::from_utf8(&record[..semicolon]).ok()?;
+    let mut words = head.split(',');
+    let priority = words.next()?.parse().ok()?;
+    let us: u64 = words.nth(1)?.parse().ok()?;
+    let text = &record[semicolon + 1..];
+    let end = text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len());
+    Some((priority, us.saturating_mul(1000), &text[..end]))
+}
+
+/// The line `oom-kill:constraint=…,task_memcg=PATH,task=NAME,pid=NUMBER,uid=NUMBER` (Linux 5.0).
+fn kill(since_boot_ns: u64, text: &[u8]) -> Option<Kill> {
+    let rest = text.strip_prefix(b"oom-kill:")?;
+    // A name may have anything in it, so that what is behind it is looked for from the end.
+    let (rest, _) = split_last(rest, b",uid=")?;
+    let (rest, pid) = split_last(rest, b",pid=")?;
+    let pid = std::str::from_utf8(pid).ok()?.parse().ok()?;
+    // What is before it can't have a comma: a path of a cgroup may, but none that systemd or a container
+    // runtime makes.
+    let at = find(rest, b",task=")?;
+    let cgroup = find(&rest[..at], b",task_memcg=").map(|from| &rest[from + b",task_memcg=".len()..at]);
+    Some(Kill {
+        since_boot_ns,
+        pid,
+        comm: unescape(&rest[at + b",task=".len()..]),
+        cgroup: unescape(cgroup.unwrap_or_default()),
+    })
+}
+
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn split_last<'t>(text: &'t [u8], what: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
+    let at = text.windows(what.len()).rposition(|window| window == what)?;
+    Some((&text[..at], &text[at + what.len()..]))
+}
+
+/// The kernel writes what is not printable as `\xHH`, and so does it with backslashes.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, behind @ ..] = rest {
+        let escaped = match rest {
+            [b'\\', b'x', high, low, ..] => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                digit(*high).zip(digit(*low)).map(|(high, low)| (high * 16 + low) as u8)
+            }
+            _ => None,
+        };
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &rest[4..] } else { behind };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str =
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/a.slice,\
+                        task_memcg=/a.slice/b.service,task=NAME,pid=4711,uid=0";
+
+    fn log(records: &[String]) -> Log {
+        let mut log = Log::default();
+        records.iter().for_each(|record| log.add(record.as_bytes()));
+        log
+    }
+
+    /// Check that kills are found with their time, whatever names have in them, that what programs write
+    /// to the log is no kill, and how far the log goes back.
+    #[test]
+    fn kills_are_those_of_the_kernel() {
+        let record = |priority: u32, us: u64, name: &str| {
+            format!("{priority},9,{us},-;{}\n SUBSYSTEM=x\n", LINE.replace("NAME", name))
+        };
+        let log = log(&[
+            "6,1,500000,-;Linux version\n".to_owned(),
+            record(6, 600_000, "ruby"),
+            record(14, 700_000, "forged"),
+            record(6, 800_000, "a,pid=1,uid=2"),
+            record(6, 900_000, "\\x3cscript>\\x5c"),
+        ]);
+        assert_eq!(log.first_ns, Some(500_000_000));
+        let kills: Vec<(u64, u32, &[u8], &[u8])> = log
+            .kills
+            .iter()
+            .map(|kill| (kill.since_boot_ns, kill.pid, &*kill.comm, &*kill.cgroup))
+            .collect();
+        let cgroup = &b"/a.slice/b.service"[..];
+        assert_eq!(
+            kills,
+            [
+                (600_000_000, 4711, &b"ruby"[..], cgroup),
+                (800_000_000, 4711, b"a,pid=1,uid=2", cgroup),
+                (900_000_000, 4711, b"<script>\\", cgroup),
+            ]
+        );
+    }
+
+    /// Check that other lines are none, also those that end early.
+    #[test]
+    fn nonsense_is_no_kill() {
+        for text in ["", ";", "6,1,2,-;", "6,1,x,-;oom-kill:", "x"] {
+            assert_eq!(log(&[text.to_owned()]).kills, Vec::<Kill>::new(), "{text}");
+        }
+        let whole = format!("6,9,600000,-;{}", LINE);
+        for end in 0..whole.len() - ",uid=0".len() {
+            assert_eq!(log(&[whole[..end].to_owned()]).kills, Vec::<Kill>::new(), "{end}");
+        }
+    }
+}

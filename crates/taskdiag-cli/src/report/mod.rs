@@ -1,0 +1,331 @@
+//! `taskdiag report`: one page with charts.
+
+mod cached;
+mod commands;
+mod document;
+mod incidents;
+mod kernel_log;
+mod page;
+mod present;
+mod reading;
+mod series;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use rustix::time::{clock_gettime, ClockId};
+use taskdiag::{Budget, Query, Snapshot};
+use taskdiag_history::decode::Decoder;
+use taskdiag_sys::host::now_ns;
+
+use crate::grouping::{CONTAINER, PROGRAM, UNIT};
+use crate::history::library::Library;
+use crate::history::past::{Moment, Recorded};
+use crate::history::{exact, shown_time, RangeOptions};
+use crate::host::MemInfo;
+use crate::outcome::{counted, message, say, Failure, Outcome};
+use crate::output::document::boot_id;
+use crate::source::SourceOptions;
+use document::Contents;
+use incidents::{Incident, What};
+use present::Present;
+use reading::Read;
+
+/// Make a page with charts: processor time and memory over time, where the memory is, what happened
+///
+/// The page is one file that needs nothing else, no network either. Of a recording (`taskdiag record`) it has
+/// a time, by program, unit or container; without one it has this moment. Each chart says which commands
+/// give its numbers.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    taskdiag report -o now.html\n  \
+    taskdiag report --history /var/lib/taskdiag --from -2h -o report.html\n  \
+    taskdiag report --history /var/lib/taskdiag --from '2026-11-23 03:00' --to '2026-11-23 04:00' --by unit -o report.html\n  \
+    taskdiag report --cache /var --cache /usr -o now.html")]
+pub struct Args {
+    /// The page; - is standard output. It is written completely or not at all, for its owner alone
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    past: RangeOptions,
+    /// What processes are added up by at first; the page has all three
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "program")]
+    by: By,
+    /// Show the page cache of the files below this directory, and of the directories in it, as it is now
+    #[arg(long, value_name = "DIR")]
+    cache: Vec<PathBuf>,
+    #[command(flatten)]
+    from: SourceOptions,
+}
+
+/// What processes are added up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// File name of the executable; the name of the process where that is denied
+    Program,
+    /// systemd unit
+    Unit,
+    /// Container
+    Container,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            By::Program => PROGRAM.name,
+            By::Unit => UNIT.name,
+            By::Container => CONTAINER.name,
+        }
+    }
+}
+
+/// How long the page tables of processes are walked for their proportional sizes.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::Complete;
+    let mut caches = Vec::new();
+    let (mut contents, title) = match args.past.history() {
+        Some(directory) => of_recording(args, directory, &mut outcome)?,
+        None => of_now(args)?,
+    };
+    for path in &args.cache {
+        let tree = cached::walk(path).map_err(|error| Failure::Unanswered(format!("{}: {error:#}", path.display())))?;
+        if tree.failed > 0 {
+            let note = format!("{}: {} could not be read", path.display(), counted(tree.failed, "file"));
+            say(&note);
+            contents.notes.push(note);
+            outcome = Outcome::Partial;
+        }
+        caches.push(tree);
+    }
+    contents.caches = caches;
+    let page = page::page(&title, &document::document(contents));
+    let page = page.map_err(|error| Failure::Unanswered(format!("random numbers: {error}")))?;
+    write(&args.output, page.as_bytes())?;
+    Ok(outcome)
+}
+
+/// The page of this moment.
+fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
+    let mut handle = args.from.handle();
+    let query = Query::processes()
+        .fields(present::fields())
+        .budget(Budget::default().deadline(Some(DEADLINE)));
+    let mut snapshot = Snapshot::default();
+    handle.query_into(&query, &mut snapshot)?;
+    let info = MemInfo::read().ok();
+    let wall_ns = wall_ns();
+    let present = Present::new(&snapshot, info.as_ref(), wall_ns);
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy().into_owned();
+    let mut notes = Vec::new();
+    let logged = logged(i64::MIN..i64::MAX, &mut notes);
+    let about = format!(
+        "{}, {}, Linux {}.",
+        shown_time(wall_ns),
+        counted(present.processes.len() as u64, "process"),
+        system.release().to_string_lossy()
+    );
+    let caches = args.cache.iter().map(|path| cache_command(path)).collect();
+    let contents = Contents {
+        about,
+        notes,
+        by: args.by.name(),
+        read: None,
+        commands: commands::of(None, present.memory, caches),
+        present,
+        caches: Vec::new(),
+        logged,
+    };
+    Ok((contents, format!("{host}: processes and memory")))
+}
+
+/// The page of a time of a recording.
+fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<(Contents, String), Failure> {
+    let times = args.past.times();
+    if times.start >= times.end {
+        return Err(Failure::Unanswered("--from has to be before --to".to_owned()));
+    }
+    let library = Library::open(directory)?;
+    let read = reading::read(&library, &times)?;
+    let mut notes = read.notes.clone();
+    for damage in &read.damages {
+        say(format_args!("{}: {damage}", directory.display()));
+        notes.push(format!("damaged: {damage}"));
+        *outcome = Outcome::Partial;
+    }
+    let known: Vec<i64> = read
+        .points
+        .iter()
+        .filter(|point| point.is_known)
+        .map(|point| point.wall_ns)
+        .collect();
+    let (first, last) = (known[0], known[known.len() - 1]);
+    let (decoder, _) = library.at(last)?;
+    let (present, moment) =
+        of_moment(decoder).map_err(|why| Failure::Unanswered(format!("{}: {why}", directory.display())))?;
+    let is_this_boot = boot_id().is_some_and(|id| id == read.boot_id);
+    if !args.cache.is_empty() && !is_this_boot {
+        return Err(Failure::Unanswered(
+            "--cache is about this machine now, and the recording is of another machine or boot: leave one of them out"
+                .to_owned(),
+        ));
+    }
+    let logged = if is_this_boot {
+        logged(first..last.saturating_add(1), &mut notes)
+    } else {
+        notes.push("the kernel's log is of another boot than the recording, and was not read".to_owned());
+        Vec::new()
+    };
+    if !read.has_events {
+        notes.push(
+            "no events were recorded: bursts of forks, and what began and ended between samples, are not known"
+                .to_owned(),
+        );
+    }
+    let missing = read.points.iter().map(|point| point.missing).max().unwrap_or(0);
+    if missing > 0 {
+        notes.push(format!(
+            "memory: {} of which it is not known are missing in some samples",
+            counted(missing, "process")
+        ));
+    }
+    let past = commands::Past {
+        directory,
+        tier: read.tier.name,
+        from: exact(first),
+        // The last sample is before the end.
+        to: exact(last.saturating_add(1_000_000)),
+        at: exact(present.wall_ns),
+    };
+    let caches = args.cache.iter().map(|path| cache_command(path)).collect();
+    let contents = Contents {
+        about: about(&read, first, last, &moment),
+        notes,
+        by: args.by.name(),
+        commands: commands::of(Some(&past), present.memory, caches),
+        present,
+        caches: Vec::new(),
+        logged,
+        read: Some(read),
+    };
+    Ok((
+        contents,
+        format!("{}: processes and memory over time", moment.about.host),
+    ))
+}
+
+fn about(read: &Read, first: i64, last: i64, moment: &Moment) -> String {
+    format!(
+        "{} to {}, {} of the tier {}, {} in the charts; Linux {}, recorded by {}.",
+        shown_time(first),
+        shown_time(last),
+        counted(read.samples, "sample"),
+        read.tier.name,
+        counted(
+            read.points.iter().filter(|point| point.is_known).count() as u64,
+            "point"
+        ),
+        moment.about.kernel,
+        moment.about.version
+    )
+}
+
+/// The processes of the sample that was read last.
+fn of_moment(decoder: Decoder) -> Result<(Present, Arc<Moment>), String> {
+    let mut recorded = Recorded::quiet(decoder).map_err(|damage| damage.to_string())?;
+    let mut snapshot = Snapshot::default();
+    let query = Query::processes().fields(present::fields());
+    taskdiag::answer_past(&mut recorded, &query, &mut snapshot).map_err(|error| format!("{error:#}"))?;
+    let moment = recorded.moment().clone();
+    let info: MemInfo = moment.numbers("meminfo").collect();
+    let has_info = info.bytes("MemTotal").is_some();
+    let present = Present::new(&snapshot, has_info.then_some(&info), moment.time.wall_ns);
+    Ok((present, moment))
+}
+
+/// What the kernel's log has of a time.
+fn logged(times: Range<i64>, notes: &mut Vec<String>) -> Vec<Incident> {
+    let log = match kernel_log::read() {
+        Ok(log) => log,
+        Err(error) => {
+            notes.push(format!("the kernel's log could not be read: {}", message(&error)));
+            return Vec::new();
+        }
+    };
+    // Its clock stands still while the machine sleeps.
+    let begin_ns = wall_ns().saturating_sub_unsigned(now_ns(ClockId::Monotonic));
+    let wall = |since_boot_ns: u64| begin_ns.saturating_add_unsigned(since_boot_ns);
+    if let Some(first) = log
+        .first_ns
+        .map(wall)
+        .filter(|first| *first > times.start && times.start > i64::MIN)
+    {
+        // Messages of the boot itself are the first, a moment after it.
+        if log.first_ns > Some(1_000_000_000) {
+            notes.push(format!("the kernel's log goes back to {} only", shown_time(first)));
+        }
+    }
+    let incident = |kill: kernel_log::Kill| Incident {
+        wall_ns: wall(kill.since_boot_ns),
+        what: What::OomKill {
+            pid: kill.pid,
+            comm: kill.comm,
+            cgroup: kill.cgroup,
+        },
+    };
+    let incidents = log.kills.into_iter().map(incident);
+    incidents.filter(|incident| times.contains(&incident.wall_ns)).collect()
+}
+
+fn wall_ns() -> i64 {
+    let wall = clock_gettime(ClockId::Realtime);
+    wall.tv_sec.saturating_mul(1_000_000_000).saturating_add(wall.tv_nsec)
+}
+
+fn cache_command(path: &Path) -> String {
+    format!(
+        "taskdiag cache -x -d 1 {}",
+        commands::quoted(path.as_os_str().as_encoded_bytes())
+    )
+}
+
+/// Writes a page: completely, or not at all.
+fn write(path: &Path, page: &[u8]) -> Result<(), Failure> {
+    if path.as_os_str() == "-" {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(page)?;
+        return Ok(stdout.flush()?);
+    }
+    let wrong =
+        |error: io::Error| Failure::Unanswered(format!("{}: writing the page: {}", path.display(), message(&error)));
+    // What is no file, such as a pipe, can't be put in the place of another.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let mut file = OpenOptions::new().write(true).open(path).map_err(wrong)?;
+        return file.write_all(page).map_err(wrong);
+    }
+    // A link stays a link.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut unfinished = path.clone().into_os_string();
+    unfinished.push(format!(".{}.unfinished", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(page).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&unfinished);
+        wrong(error)
+    })
+}

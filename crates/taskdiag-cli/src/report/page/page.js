@@ -1,0 +1,390 @@
+'use strict';
+// Draws a report. Everything that processes chose, such as names, is set as text, never as HTML.
+(() => {
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const root = document.documentElement;
+  const get = (id) => document.getElementById(id);
+  const query = (id, selector) => document.querySelector(`#${id} ${selector}`);
+  const isDark = matchMedia('(prefers-color-scheme: dark)');
+
+  // Twelve colours that people with any kind of colour blindness can tell apart, and grey for the rest.
+  const COLOURS = {
+    light: ['#332288', '#88ccee', '#117733', '#ddcc77', '#cc6677', '#44aa99', '#882255', '#6699cc', '#999933', '#aa4499', '#661100'],
+    dark: ['#8578e8', '#88ccee', '#4cb56b', '#ddcc77', '#e58a98', '#44aa99', '#cf5f97', '#6699cc', '#b9b94f', '#c97fc0', '#c4663e'],
+  };
+  const REST = { light: '#a3a7b0', dark: '#6b707a' };
+  const NOT_THERE = { light: '#d9dce2', dark: '#3f444d' };
+
+  const state = { by: data.by, focus: null, theme: 'auto', patterns: false, at: data.at, isPrinted: false };
+  const charts = [];
+
+  const theme = () => (state.isPrinted ? 'light' : state.theme !== 'auto' ? state.theme : isDark.matches ? 'dark' : 'light');
+  const restLabel = (count) => (count === null ? 'others' : count === 1 ? '1 other' : `${count} others`);
+  const grouping = () => data.groupings.find((grouping) => grouping.by === state.by);
+
+  // A name is a text, null for none, false if it is not known, or says how many others there are.
+  const label = (name) => (name && name.others ? restLabel(name.others) : name === null ? `no ${state.by}` : name === false ? 'not known' : name === '' ? '""' : name);
+
+  const element = (tag, text, className) => {
+    const made = document.createElement(tag);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  };
+
+  const bytes = (count) => {
+    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+    let value = Math.abs(count);
+    let unit = 0;
+    while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+    const digits = unit === 0 || value >= 100 ? 0 : 1;
+    return `${count < 0 ? '-' : ''}${value.toFixed(digits)} ${units[unit]}`;
+  };
+  // An axis whose marks are whole numbers of a unit.
+  const byteAxis = (most) => {
+    const unit = 1024 ** Math.floor(Math.log(Math.max(most / 4, 1)) / Math.log(1024));
+    const interval = unit * 2 ** Math.max(0, Math.ceil(Math.log2(most / 5 / unit)));
+    return { interval, max: Math.max(1, Math.ceil(most / interval)) * interval };
+  };
+  const processors = (count) => (count >= 10 ? count.toFixed(1) : count.toFixed(2));
+  const seconds = (ns) => (ns >= 1e9 ? `${(ns / 1e9).toFixed(1)} s` : `${(ns / 1e6).toFixed(1)} ms`);
+  const plain = (count) => String(count);
+  const two = (number) => String(number).padStart(2, '0');
+  const clock = (ms) => {
+    const date = new Date(ms);
+    return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  };
+
+  // A table: columns are [heading, text of a row, whether it is a number].
+  const table = (columns, rows, className) => {
+    const made = element('table');
+    const head = made.createTHead().insertRow();
+    columns.forEach(([heading, , isNumber]) => {
+      const cell = element('th', heading, isNumber ? 'number' : '');
+      cell.scope = 'col';
+      head.append(cell);
+    });
+    const body = made.createTBody();
+    rows.forEach((row) => {
+      const line = body.insertRow();
+      if (className) line.className = className(row);
+      columns.forEach(([, text, isNumber]) => line.append(element('td', text(row), isNumber ? 'number' : '')));
+    });
+    return made;
+  };
+
+  const numbers = (id, commands) => {
+    const place = query(id, '.numbers');
+    place.replaceChildren('The numbers: ');
+    commands.forEach(([command, behind], index) => {
+      if (index > 0) place.append('; ');
+      place.append(element('code', command.replaceAll('@time@', state.at)));
+      if (behind) place.append(` ${behind}`);
+    });
+  };
+
+  // What is chosen: nothing, a group, or all that have no colour of their own.
+  const OTHERS = 'others';
+  const isSame = (a, b) => a === b || (a !== null && b !== null && a !== OTHERS && b !== OTHERS && a.name === b.name);
+  const choose = (focus) => { state.focus = isSame(state.focus, focus) ? null : focus; draw(); };
+  // Whether a group is to be seen.
+  const isShown = (name) => {
+    if (state.focus === null) return true;
+    return state.focus === OTHERS ? !grouping().names.includes(name) : name === state.focus.name;
+  };
+
+  // The groups of a chart: what they are called, their colour, and what choosing them means.
+  const groups = () => {
+    const { names, rest_count: count } = grouping();
+    const all = names.map((name, index) => ({ label: label(name), colour: COLOURS[theme()][index], focus: { name }, index }));
+    if (count !== 0) all.push({ label: restLabel(count), colour: REST[theme()], focus: OTHERS, index: names.length });
+    return all;
+  };
+  const colourOf = (name) => {
+    const index = grouping().names.findIndex((known) => known === name);
+    return index < 0 ? REST[theme()] : COLOURS[theme()][index];
+  };
+
+  const drawLegend = () => {
+    const place = get('legend');
+    place.classList.toggle('chosen', state.focus !== null);
+    place.replaceChildren(...groups().map((group) => {
+      const button = element('button');
+      button.type = 'button';
+      const colour = element('i');
+      colour.style.background = group.colour;
+      button.append(colour, element('span', group.label));
+      button.setAttribute('aria-pressed', String(isSame(state.focus, group.focus)));
+      button.addEventListener('click', () => choose(group.focus));
+      return button;
+    }));
+    get('focus').textContent = state.focus === null ? '' : `Only ${state.focus === OTHERS ? OTHERS : label(state.focus.name)}`;
+    get('all').hidden = state.focus === null;
+  };
+
+  const chart = (id) => {
+    const place = query(id, '.chart');
+    const made = echarts.init(place, null, { renderer: 'svg' });
+    charts.push(made);
+    return made;
+  };
+
+  const styles = () => getComputedStyle(root);
+  const axis = () => {
+    const line = styles().getPropertyValue('--line').trim();
+    const soft = styles().getPropertyValue('--soft').trim();
+    return { axisLine: { lineStyle: { color: line } }, axisLabel: { color: soft }, splitLine: { lineStyle: { color: line } }, nameTextStyle: { color: soft } };
+  };
+  const tip = () => ({
+    confine: true,
+    backgroundColor: styles().getPropertyValue('--back').trim(),
+    borderColor: styles().getPropertyValue('--line').trim(),
+    textStyle: { color: styles().getPropertyValue('--text').trim(), fontSize: 13 },
+  });
+  const tipLine = (name, value, colour) => {
+    const line = element('div');
+    const left = element('span', name);
+    if (colour) left.style.borderLeft = `.7rem solid ${colour}`;
+    if (colour) left.style.paddingLeft = '.4rem';
+    line.append(left, element('b', value));
+    return line;
+  };
+
+  const MARKS = { oom: '#d4351c', boot: '#6f72af', restart: '#b58105', forks: '#00703c' };
+  const marks = () => data.incidents
+    .filter((incident) => MARKS[incident.kind])
+    .slice(0, 60)
+    .map((incident) => ({ xAxis: incident.ms, name: incident.kind, lineStyle: { color: MARKS[incident.kind], type: incident.kind === 'oom' ? 'solid' : 'dashed' } }));
+
+  // The points of a series. One that stands alone between gaps would not be seen without a mark.
+  const pointsOf = (values) => data.times.map((ms, index) => {
+    const isThere = (at) => values[at] !== null && values[at] !== undefined;
+    const isAlone = isThere(index) && !isThere(index - 1) && !isThere(index + 1);
+    return isAlone ? { value: [ms, values[index]], symbol: 'circle', symbolSize: 6 } : [ms, values[index]];
+  });
+
+  // An area for each group, one on the other.
+  const drawOverTime = (made, kind, format, further, machine) => {
+    const rows = grouping()[kind];
+    const shown = groups().filter((group) => state.focus === null || isSame(state.focus, group.focus));
+    const series = shown.map((group) => ({ name: group.label, colour: group.colour, values: rows[group.index], focus: group.focus }));
+    if (state.focus === null && further) series.push({ ...further, focus: null });
+    const areas = series.map(({ name, colour, values, focus }) => ({
+      type: 'line', name, stack: 'all', symbol: 'none', triggerLineEvent: focus !== null,
+      color: colour, areaStyle: { opacity: 0.9 }, lineStyle: { width: 0.8, color: styles().getPropertyValue('--card').trim() },
+      emphasis: { disabled: true }, data: pointsOf(values),
+    }));
+    const line = state.focus === null && machine ? [{
+      type: 'line', name: machine.name, symbol: 'none', color: styles().getPropertyValue('--text').trim(),
+      lineStyle: { width: 1.2, type: [4, 3] }, data: pointsOf(machine.values),
+    }] : [];
+    const sums = data.times.map((_, index) => series.reduce((sum, one) => sum + (one.values[index] || 0), 0));
+    const most = Math.max(1, ...sums, ...(line.length > 0 ? machine.values.map((value) => value || 0) : []));
+    const old = made.getOption();
+    const zoom = old && old.dataZoom ? { start: old.dataZoom[0].start, end: old.dataZoom[0].end } : {};
+    made.setOption({
+      animation: false,
+      aria: { enabled: true, decal: { show: state.patterns } },
+      grid: { left: 64, right: 16, top: 16, bottom: 76 },
+      tooltip: {
+        ...tip(), trigger: 'axis', order: 'seriesDesc',
+        formatter: (points) => {
+          const box = element('div', undefined, 'tip');
+          box.append(element('strong', clock(points[0].value[0])));
+          points.filter((point) => point.value[1] !== null && point.value[1] !== undefined)
+            .forEach((point) => box.append(tipLine(point.seriesName, format(point.value[1]), point.color)));
+          return box;
+        },
+      },
+      xAxis: { type: 'time', ...axis(), splitLine: { show: false } },
+      yAxis: { type: 'value', ...axis(), min: 0, ...(format === bytes ? byteAxis(most) : {}), axisLabel: { ...axis().axisLabel, formatter: format } },
+      dataZoom: [
+        { type: 'inside', filterMode: 'none', zoomOnMouseWheel: 'ctrl', moveOnMouseWheel: false, ...zoom },
+        { type: 'slider', filterMode: 'none', height: 22, bottom: 12, textStyle: { color: styles().getPropertyValue('--soft').trim() }, labelFormatter: (value) => clock(value), ...zoom },
+      ],
+      series: [...areas, ...line, { type: 'line', name: 'marks', data: [], markLine: { symbol: 'none', silent: true, animation: false, label: { formatter: '{b}', color: styles().getPropertyValue('--text').trim(), position: 'insideEndTop' }, data: marks() } }],
+    }, { notMerge: true });
+    made.off('click');
+    made.on('click', (event) => {
+      const clicked = event.componentType === 'series' && series[event.seriesIndex];
+      if (clicked && clicked.focus) choose(clicked.focus);
+    });
+    // Commands are about the moment that was clicked.
+    made.getZr().off('click');
+    made.getZr().on('click', (event) => {
+      const ms = made.convertFromPixel({ xAxisIndex: 0 }, event.offsetX);
+      const known = data.times.filter((time, index) => data.known[index] && time <= ms);
+      if (known.length > 0) { state.at = new Date(known[known.length - 1]).toISOString(); drawNumbers(); }
+    });
+  };
+
+  const drawTreemap = (made) => {
+    const { processes, rest } = data.present;
+    const place = data.groupings.findIndex((one) => one.by === state.by);
+    const nodes = new Map();
+    const add = (name, child) => {
+      const key = JSON.stringify(name);
+      if (!nodes.has(key)) nodes.set(key, { own: name, name: label(name), value: 0, children: [], itemStyle: { color: colourOf(name) } });
+      const node = nodes.get(key);
+      node.value += child.value;
+      node.children.push(child);
+    };
+    processes.forEach((row) => {
+      if (isShown(row.groups[place])) add(row.groups[place], { own: row.groups[place], name: `${row.comm} ${row.pid}`, value: row.bytes });
+    });
+    rest[place].forEach(([name, count, sum]) => {
+      if (isShown(name)) add(name, { own: name, name: `${count} smaller ones`, value: sum });
+    });
+    made.setOption({
+      animation: false,
+      aria: { enabled: true, decal: { show: state.patterns } },
+      tooltip: {
+        ...tip(),
+        formatter: (point) => {
+          const box = element('div', undefined, 'tip');
+          const parents = (point.treePathInfo || []).slice(1).map((node) => node.name);
+          box.append(tipLine(parents.join(' / ') || point.name, bytes(point.value)));
+          return box;
+        },
+      },
+      series: [{
+        type: 'treemap', name: 'all', roam: false, nodeClick: false, breadcrumb: { show: false }, width: '100%', height: '100%', visibleMin: 60, left: 0, top: 0,
+        label: { show: true, overflow: 'truncate', color: '#fff', textBorderColor: 'rgba(0,0,0,.75)', textBorderWidth: 2, formatter: (point) => point.name },
+        upperLabel: { show: true, height: 20, color: styles().getPropertyValue('--text').trim(), overflow: 'truncate', formatter: (point) => `${point.name}  ${bytes(point.value)}` },
+        itemStyle: { borderColor: styles().getPropertyValue('--card').trim(), gapWidth: 1 },
+        levels: [{ itemStyle: { borderWidth: 0, gapWidth: 3 }, upperLabel: { show: false } }, { itemStyle: { borderWidth: 1, gapWidth: 1, borderColor: styles().getPropertyValue('--line').trim() } }, {}],
+        data: [...nodes.values()].sort((a, b) => b.value - a.value),
+      }],
+    }, { notMerge: true });
+    made.off('click');
+    made.on('click', (event) => {
+      if (event.data && event.data.own !== undefined) choose({ name: event.data.own });
+    });
+  };
+
+  const drawAccount = () => {
+    const { account } = data.present;
+    if (!account) return;
+    const part = (count) => (count === null ? '-' : `${(100 * count / account.total).toFixed(1)} %`);
+    const rows = [{ name: 'total', bytes: account.total, meaning: 'MemTotal', part_of: null }, ...account.lines];
+    get('account').replaceChildren(table([
+      ['The machine', (row) => row.name.replace(/_bytes$/, '').replaceAll('_', ' ')],
+      ['', (row) => (row.bytes === null ? '-' : bytes(row.bytes)), true],
+      ['', (row) => part(row.bytes), true],
+      ['', (row) => (row.bytes === null ? `${row.meaning}: ${row.why}` : row.meaning)],
+    ], rows, (row) => (row.part_of ? 'part' : '')));
+  };
+
+  const drawCache = (made) => {
+    const rows = data.cache.flatMap((directory) => directory.rows);
+    const drawn = rows.filter((row) => row.cached !== null).sort((a, b) => b.cached - a.cached).slice(0, 12).reverse();
+    made.setOption({
+      animation: false,
+      aria: { enabled: true, decal: { show: state.patterns } },
+      grid: { left: 220, right: 24, top: 8, bottom: 28 },
+      tooltip: { ...tip(), formatter: (point) => { const box = element('div', undefined, 'tip'); box.append(tipLine(drawn[point.dataIndex].path, bytes(point.value))); return box; } },
+      xAxis: { type: 'value', ...axis(), ...byteAxis(Math.max(1, ...drawn.map((row) => row.cached))), axisLabel: { ...axis().axisLabel, formatter: bytes } },
+      yAxis: { type: 'category', ...axis(), data: drawn.map((row) => row.path), axisLabel: { ...axis().axisLabel, width: 200, overflow: 'truncate' } },
+      series: [{ type: 'bar', name: 'cached', color: COLOURS[theme()][5], data: drawn.map((row) => row.cached) }],
+    }, { notMerge: true });
+    const size = (name) => (row) => (row[name] === null ? '-' : bytes(row[name]));
+    query('cache', '.rows').replaceChildren(table([
+      ['Directory', (row) => row.path], ['Cached', size('cached'), true], ['Dirty', size('dirty'), true], ['Size', size('size'), true],
+      ['Files', (row) => plain(row.files), true], ['Missing', (row) => plain(row.missing), true],
+    ], rows));
+  };
+
+  const KINDS = { oom: 'Out of memory', boot: 'Boot', restart: 'Restart', forks: 'Forks', gap: 'Gap' };
+  const drawRows = () => {
+    const mine = (row) => state.focus === null || (row[state.by] !== undefined && isShown(row[state.by]));
+    query('incidents', '.rows').replaceChildren(table(
+      [['Time', (row) => clock(row.ms)], ['What', (row) => KINDS[row.kind]], ['', (row) => row.text]],
+      data.incidents.filter(mine), (row) => row.kind,
+    ));
+    if (data.ended) {
+      query('ended', '.rows').replaceChildren(table([
+        ['Unit', (row) => (row.unit === null ? '-' : row.unit)], ['Program', (row) => (row.program === null ? 'others' : row.program)],
+        ['Began', (row) => plain(row.forks), true], ['Executed', (row) => plain(row.execs), true], ['Ended', (row) => plain(row.ended), true],
+        ['In no sample', (row) => plain(row.unseen), true], ['Failed', (row) => plain(row.failed), true],
+        ['Processor time', (row) => seconds(row.runtime_ns), true], ['Largest', (row) => bytes(row.peak), true],
+      ], data.ended.filter(mine)));
+    }
+    const place = data.groupings.findIndex((one) => one.by === state.by);
+    query('largest', '.rows').replaceChildren(table([
+      ['PID', (row) => plain(row.pid), true], ['Name', (row) => row.comm], ['User', (row) => row.user],
+      ...data.groupings.map((one, index) => [one.by, (row) => (row.groups[index] === null ? '-' : row.groups[index] === false ? 'not known' : row.groups[index])]),
+      [data.present.memory.toUpperCase(), (row) => bytes(row.bytes), true],
+    ], data.present.processes.filter((row) => isShown(row.groups[place])).slice(0, 40)));
+  };
+
+  const drawNumbers = () => Object.entries(data.commands).forEach(([id, commands]) => numbers(id, commands));
+
+  const texts = () => {
+    const what = (id, text) => { query(id, '.what').textContent = text; };
+    const of = (memory) => memory === 'pss'
+      ? 'Proportional sizes (PSS): a page that several processes have mapped is divided among them, so that sizes add up.'
+      : 'Resident sizes (RSS): a page that several processes have mapped counts for each of them, so that sizes add up to more than there is.';
+    get('about').textContent = data.about;
+    get('notes').replaceChildren(...data.notes.map((note) => element('li', note)));
+    what('processor', 'Processors that groups of processes kept busy, on average since the point before. Click on an area or a name to see it alone; drag in the bar below the chart, or turn the wheel with Ctrl, to zoom.');
+    what('memory', `${of(data.memory)} The dashed line is what the machine has not available (MemTotal without MemAvailable).`);
+    what('incidents', data.incidents.length === 0 ? 'No kill for want of memory, no burst of forks and no restart was found.' : data.incidents_text);
+    what('present', `${clock(data.present.ms)}. ${of(data.present.memory)}${data.present.missing}`);
+    what('cache', 'Page cache of the files below directories, now. Whole pages count.');
+    what('ended', data.ended_text);
+    what('largest', `The processes with the most memory at ${clock(data.present.ms)}.`);
+  };
+
+  const radio = (id, options, chosen, act) => options.forEach(([value, text]) => {
+    const label = element('label');
+    const input = element('input');
+    Object.assign(input, { type: 'radio', name: id, value, checked: value === chosen });
+    input.addEventListener('change', () => act(value));
+    label.append(input, ` ${text}`);
+    get(id).append(label);
+  });
+
+  let drawn = {};
+  const draw = () => {
+    root.dataset.theme = theme();
+    drawLegend();
+    const { machine } = data;
+    if (drawn.processor) {
+      drawOverTime(drawn.processor, 'processors', processors, { name: 'in no sample, and interrupts', colour: NOT_THERE[theme()], values: grouping().unattributed }, null);
+      drawOverTime(drawn.memory, 'memory', bytes, null, machine.used.some((used) => used !== null) ? { name: 'not available', values: machine.used } : null);
+    }
+    drawTreemap(drawn.present);
+    if (drawn.cache) drawCache(drawn.cache);
+    drawAccount();
+    drawRows();
+    drawNumbers();
+  };
+
+  const begin = () => {
+    const hasTimes = data.times.length > 0;
+    ['processor', 'memory', 'incidents'].forEach((id) => { get(id).hidden = !hasTimes && !(id === 'incidents' && data.incidents.length > 0); });
+    get('cache').hidden = data.cache.length === 0;
+    get('ended').hidden = !data.ended;
+    if (hasTimes) {
+      drawn.processor = chart('processor');
+      drawn.memory = chart('memory');
+      [drawn.processor, drawn.memory].forEach((made) => { made.group = 'time'; });
+      echarts.connect('time');
+    }
+    drawn.present = chart('present');
+    if (data.cache.length > 0) drawn.cache = chart('cache');
+    radio('by', data.groupings.map((one) => [one.by, one.by]), state.by, (by) => { state.by = by; state.focus = null; draw(); });
+    radio('theme', [['auto', 'of the system'], ['light', 'light'], ['dark', 'dark']], 'auto', (chosen) => { state.theme = chosen; draw(); });
+    get('patterns').addEventListener('change', (event) => { state.patterns = event.target.checked; draw(); });
+    get('all').addEventListener('click', () => { state.focus = null; draw(); });
+    isDark.addEventListener('change', draw);
+    addEventListener('resize', () => charts.forEach((made) => made.resize()));
+    const print = (isPrinted) => { state.isPrinted = isPrinted; draw(); charts.forEach((made) => made.resize()); };
+    matchMedia('print').addEventListener('change', (event) => print(event.matches));
+    texts();
+    draw();
+    // For tests: how long it took to draw everything.
+    root.dataset.drawn = String(Math.round(performance.now()));
+  };
+  begin();
+})();

@@ -1,0 +1,171 @@
+//! The processes of one moment, and the machine's account of its memory then.
+
+use taskdiag::{Absent, Field, Fields, Snapshot, Task, Value};
+
+use crate::grouping::{self, Name};
+use crate::host::MemInfo;
+use crate::mem::{SystemTally, SYSTEM_FIELDS};
+use crate::output::Absences;
+
+/// What the memory of a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Proportional sizes, which add up.
+    Pss,
+    /// Resident sizes, in which shared pages count for every process.
+    Rss,
+}
+
+impl Memory {
+    /// The field.
+    pub fn field(self) -> Field {
+        match self {
+            Memory::Pss => Field::PssBytes,
+            Memory::Rss => Field::RssBytes,
+        }
+    }
+}
+
+/// What processes are added up by.
+pub const GROUPINGS: [&grouping::Grouping; 3] = [&grouping::PROGRAM, &grouping::UNIT, &grouping::CONTAINER];
+
+/// The name of a process's group in each of [`GROUPINGS`].
+pub fn names<'a>(task: &Task<'a>) -> [Result<&'a [u8], Absent>; 3] {
+    [grouping::program(task), grouping::unit(task), grouping::container(task)]
+}
+
+/// The fields that say which groups processes are in.
+pub fn naming() -> Fields {
+    GROUPINGS.iter().flat_map(|grouping| grouping.fields).copied().collect()
+}
+
+/// A process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Vec<u8>,
+    /// Its user, by name or number.
+    pub user: String,
+    /// In the order of [`GROUPINGS`].
+    pub groups: [Name; 3],
+    /// Its memory.
+    pub bytes: u64,
+}
+
+/// The machine's account.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// All of the machine's memory.
+    pub total_bytes: u64,
+    /// The lines.
+    pub lines: Vec<AccountLine>,
+}
+
+/// A line of it: see [`crate::mem`].
+#[derive(Clone, Debug)]
+pub struct AccountLine {
+    /// The name, and that of the line it is a part of.
+    pub name: &'static str,
+    /// See `name`.
+    pub part_of: &'static str,
+    /// How much, or why that is not known.
+    pub bytes: Result<i64, Absent>,
+    /// What it is.
+    pub meaning: String,
+}
+
+/// The processes of one moment.
+#[derive(Clone, Debug)]
+pub struct Present {
+    /// When, in nanoseconds since 1970.
+    pub wall_ns: i64,
+    /// What their memory is.
+    pub memory: Memory,
+    /// All that have memory that could be read, those with the most first.
+    pub processes: Vec<Process>,
+    /// Those whose memory could not be read, and why the first of them could not.
+    pub missing: u64,
+    /// See `missing`.
+    pub why: Option<Absent>,
+    /// `None` if the numbers of the machine are not known.
+    pub account: Option<Account>,
+}
+
+/// The fields to ask for.
+pub fn fields() -> Fields {
+    let others = [
+        Field::Pid,
+        Field::Comm,
+        Field::User,
+        Field::Euid,
+        Field::RssBytes,
+        Field::PssBytes,
+    ];
+    naming() | others.into_iter().chain(SYSTEM_FIELDS).collect::<Fields>()
+}
+
+impl Present {
+    /// What a snapshot of [`fields`] says. Proportional sizes are taken unless no process has one.
+    pub fn new(snapshot: &Snapshot, info: Option<&MemInfo>, wall_ns: i64) -> Present {
+        let tasks: Vec<Task<'_>> = snapshot.tasks().collect();
+        let has_pss = tasks.iter().any(|task| task.pss_bytes().is_ok());
+        let memory = if has_pss { Memory::Pss } else { Memory::Rss };
+        let mut present = Present {
+            wall_ns,
+            memory,
+            processes: Vec::new(),
+            missing: 0,
+            why: None,
+            account: None,
+        };
+        let mut tally = SystemTally::default();
+        let mut absences = Absences::new();
+        for task in &tasks {
+            tally.add(task, &mut absences);
+            match task.value(memory.field()) {
+                Ok(Value::Unsigned(bytes)) => present.processes.extend(process(task, bytes)),
+                Err(Absent::NoMemory) | Ok(_) => {}
+                Err(why) => {
+                    present.missing += 1;
+                    present.why = present.why.or(Some(why));
+                }
+            }
+        }
+        present
+            .processes
+            .sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
+        present.account = info.and_then(|info| account(&tally, info));
+        present
+    }
+}
+
+fn process(task: &Task<'_>, bytes: u64) -> Option<Process> {
+    let user = match (task.value(Field::User), task.euid()) {
+        (Ok(Value::Text(name)), _) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+        (_, Ok(uid)) => uid.to_string(),
+        _ => "-".to_owned(),
+    };
+    Some(Process {
+        pid: task.pid().ok()?,
+        comm: task.comm().unwrap_or_default().to_vec(),
+        user,
+        groups: names(task).map(|name| name.map_or_else(Name::None, |text| Name::Text(text.to_vec()))),
+        bytes,
+    })
+}
+
+fn account(tally: &SystemTally, info: &MemInfo) -> Option<Account> {
+    let account = tally.account(info)?;
+    let line = |line| AccountLine {
+        bytes: tally.bytes(line),
+        meaning: tally.meaning(line),
+        name: line.name,
+        part_of: line.part_of,
+    };
+    Some(Account {
+        total_bytes: account.total_bytes,
+        lines: account.lines.iter().map(line).collect(),
+    })
+}

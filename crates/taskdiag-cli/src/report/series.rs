@@ -1,0 +1,208 @@
+//! What groups of processes used over time. The largest groups have a series each, the rest one together.
+
+use std::collections::HashMap;
+
+use taskdiag::Absent;
+
+use crate::grouping::Name;
+
+/// Groups that have a series of their own: as many as there are colours that can be told apart.
+pub const MOST_SERIES: usize = 11;
+
+/// Groups that are remembered while reading. When there are twice as many, the smaller ones are added to
+/// the rest: units and containers that run once can be very many.
+const MOST_NAMES: usize = 4096;
+
+/// What some processes used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amounts {
+    /// Processors, on average since the point before.
+    pub processors: f64,
+    /// Memory at the point, in bytes.
+    pub memory: f64,
+}
+
+impl Amounts {
+    fn add(&mut self, other: Amounts) {
+        self.processors += other.processors;
+        self.memory += other.memory;
+    }
+}
+
+/// What is known of one group: nothing at points that are not mentioned.
+type Sparse = Vec<(usize, Amounts)>;
+
+/// All groups of one kind.
+#[derive(Debug, Default)]
+pub struct Groups {
+    names: HashMap<Name, Sparse>,
+    /// Of groups that are not remembered, by point.
+    rest: Vec<Amounts>,
+    /// Whether there are such groups.
+    has_forgotten: bool,
+}
+
+/// A group at all points.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// See [`Amounts`].
+    pub processors: Vec<f64>,
+    /// See [`Amounts`].
+    pub memory: Vec<f64>,
+}
+
+/// The series of the largest groups.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    /// The groups, the largest first.
+    pub groups: Vec<(Name, Series)>,
+    /// All others together.
+    pub rest: Series,
+    /// How many those are; `None` if they were not all remembered.
+    pub rest_count: Option<usize>,
+}
+
+/// The name of a process's group, and what the process used.
+pub type Used<'a> = (Result<&'a [u8], Absent>, Amounts);
+
+impl Groups {
+    /// Adds what processes used at a point, which is later than those before.
+    pub fn add<'a>(&mut self, point: usize, used: impl Iterator<Item = Used<'a>>) {
+        let mut sums: HashMap<Result<&[u8], Absent>, Amounts> = HashMap::new();
+        for (name, amounts) in used {
+            sums.entry(name).or_default().add(amounts);
+        }
+        for (name, amounts) in sums {
+            let name = name.map_or_else(Name::None, |text| Name::Text(text.to_vec()));
+            self.names.entry(name).or_default().push((point, amounts));
+        }
+        if self.names.len() > 2 * MOST_NAMES {
+            self.forget();
+        }
+    }
+
+    /// Adds all but the largest groups to the rest.
+    fn forget(&mut self) {
+        let ranked = self.ranked();
+        for name in &ranked[MOST_NAMES..] {
+            let cells = self.names.remove(name).unwrap_or_default();
+            add_to(&mut self.rest, &cells);
+        }
+        self.has_forgotten = true;
+    }
+
+    /// The names, the largest first: those with the largest part of all processor time or of all memory.
+    fn ranked(&self) -> Vec<Name> {
+        let sum = |cells: &Sparse| {
+            let mut sum = Amounts::default();
+            cells.iter().for_each(|(_, amounts)| sum.add(*amounts));
+            sum
+        };
+        let mut whole = Amounts::default();
+        let sums: Vec<(&Name, Amounts)> = self.names.iter().map(|(name, cells)| (name, sum(cells))).collect();
+        sums.iter().for_each(|(_, amounts)| whole.add(*amounts));
+        let part = |some: f64, all: f64| if all > 0.0 { some / all } else { 0.0 };
+        let rank =
+            |amounts: &Amounts| part(amounts.processors, whole.processors).max(part(amounts.memory, whole.memory));
+        let mut ranked = sums;
+        ranked.sort_by(|(a_name, a), (b_name, b)| rank(b).total_cmp(&rank(a)).then_with(|| a_name.cmp(b_name)));
+        ranked.into_iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The series of the largest groups at so many points.
+    pub fn choose(mut self, points: usize, most: usize) -> Chosen {
+        let mut ranked = self.ranked();
+        let others = ranked.split_off(most.min(ranked.len()));
+        self.rest.resize(points, Amounts::default());
+        for name in &others {
+            let cells = self.names.remove(name).unwrap_or_default();
+            add_to(&mut self.rest, &cells);
+        }
+        let groups = ranked.into_iter().map(|name| {
+            let mut dense = vec![Amounts::default(); points];
+            add_to(&mut dense, &self.names.remove(&name).unwrap_or_default());
+            (name, Series::new(&dense))
+        });
+        Chosen {
+            groups: groups.collect(),
+            rest_count: (!self.has_forgotten).then_some(others.len()),
+            rest: Series::new(&self.rest),
+        }
+    }
+}
+
+impl Series {
+    fn new(dense: &[Amounts]) -> Series {
+        Series {
+            processors: dense.iter().map(|amounts| amounts.processors).collect(),
+            memory: dense.iter().map(|amounts| amounts.memory).collect(),
+        }
+    }
+}
+
+fn add_to(dense: &mut Vec<Amounts>, cells: &[(usize, Amounts)]) {
+    for &(point, amounts) in cells {
+        if point >= dense.len() {
+            dense.resize(point + 1, Amounts::default());
+        }
+        dense[point].add(amounts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(processors: f64, memory: f64) -> Amounts {
+        Amounts { processors, memory }
+    }
+
+    fn total(chosen: &Chosen, point: usize) -> (f64, f64) {
+        let all = chosen.groups.iter().map(|(_, series)| series).chain([&chosen.rest]);
+        all.fold((0.0, 0.0), |(processors, memory), series| {
+            (processors + series.processors[point], memory + series.memory[point])
+        })
+    }
+
+    /// Check that processes of one name are added up, that a group is large by either amount, and that
+    /// what has no series of its own is in the rest.
+    #[test]
+    fn largest_groups_have_series() {
+        let mut groups = Groups::default();
+        let first: [Used<'_>; 5] = [
+            (Ok(b"busy"), amounts(2.0, 1.0)),
+            (Ok(b"busy"), amounts(1.0, 1.0)),
+            (Ok(b"fat"), amounts(0.0, 100.0)),
+            (Ok(b""), amounts(0.1, 2.0)),
+            (Err(Absent::Denied), amounts(0.2, 3.0)),
+        ];
+        groups.add(0, first.into_iter());
+        groups.add(2, [(Ok(&b"busy"[..]), amounts(1.0, 0.0))].into_iter());
+        let chosen = groups.choose(3, 2);
+        let names: Vec<Name> = chosen.groups.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(names, [Name::Text(b"fat".to_vec()), Name::Text(b"busy".to_vec())]);
+        assert_eq!(chosen.groups[1].1.processors, [3.0, 0.0, 1.0]);
+        assert_eq!(chosen.rest_count, Some(2));
+        let (processors, memory) = total(&chosen, 0);
+        assert!((processors - 3.3).abs() < 1e-9 && (memory - 107.0).abs() < 1e-9);
+        assert_eq!(total(&chosen, 1), (0.0, 0.0));
+    }
+
+    /// Check that very many names take bounded memory, and lose nothing of the sums.
+    #[test]
+    fn very_many_names_are_added_up() {
+        let mut groups = Groups::default();
+        for point in 0..10_usize {
+            let names: Vec<String> = (0..3000).map(|number| format!("run-{point}-{number}")).collect();
+            let all = names.iter().map(|name| (Ok(name.as_bytes()), amounts(1.0, 1.0)));
+            groups.add(point, all.chain([(Ok(&b"always"[..]), amounts(5.0, 1.0))]));
+            assert!(groups.names.len() <= 2 * MOST_NAMES + 3001);
+        }
+        let chosen = groups.choose(10, MOST_SERIES);
+        assert_eq!((chosen.groups.len(), chosen.rest_count), (MOST_SERIES, None));
+        assert_eq!(chosen.groups[0].0, Name::Text(b"always".to_vec()));
+        for point in 0..10 {
+            assert_eq!(total(&chosen, point), (3005.0, 3001.0));
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! `report`: the page, its data beside those of other commands, and the page in Chromium.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{json, Value};
+
+use super::browser::Browser;
+use super::common::{check_full_disk, copy_program, run, Sleeper};
+use super::{record, Directory};
+
+/// A program that is called like an element of a page.
+const PROGRAM: &str = "<img src=x onerror=alert(1)>";
+
+/// The name that a process gives itself.
+const NAME: &str = "</script>\\xff";
+
+/// A recording of processes with names that a page could take for its own.
+struct Scene {
+    recording: Directory,
+    /// Where the program and pages are.
+    place: Directory,
+    busy: Sleeper,
+}
+
+impl Scene {
+    fn new(name: &str) -> Scene {
+        let (recording, place) = (Directory::new(name), Directory::new(&format!("{name}-pages")));
+        fs::create_dir(&place.0).expect("a directory");
+        let program = place.0.join(PROGRAM);
+        copy_program("/bin/dd".as_ref(), &program).expect("dd");
+        // It is busy and large, and so has a colour of its own on any machine.
+        let args = ["if=/dev/zero", "of=/dev/null", "bs=256M"];
+        let busy = Sleeper::run(
+            Command::new(&program)
+                .arg0("dd")
+                .args(args)
+                .stderr(std::process::Stdio::null()),
+        );
+        // Large enough to be among the processes that are listed on any machine.
+        let script =
+            "printf '</script>\\377' >/proc/$$/comm; x=$(head -c 40000000 /dev/zero | tr '\\0' x); echo ready; \
+                      read end; exit ${#x}";
+        let named = Command::new("sh")
+            .args(["-c", script])
+            .arg0("named")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let mut named = named.expect("a shell");
+        let mut ready = [0; 5];
+        std::io::Read::read_exact(named.stdout.as_mut().expect("a pipe"), &mut ready).expect("it is ready");
+        // So far apart that samples are not late on a busy machine.
+        let recorded = run(&["record", "--dir", recording.path(), "--every", "1", "-n", "5"]);
+        assert_eq!(recorded.code, Some(0), "{recorded:?}");
+        drop(named.stdin.take());
+        named.wait().expect("it ends");
+        Scene { recording, place, busy }
+    }
+
+    fn page(&self) -> PathBuf {
+        self.place.0.join("report.html")
+    }
+
+    /// Makes the page, and returns its data.
+    #[track_caller]
+    fn report(&self, args: &[&str]) -> Value {
+        let page = self.page();
+        let all = [&["report", "-o", page.to_str().expect("a path")], args].concat();
+        let made = run(&all);
+        assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""), "{args:?}");
+        data(&page)
+    }
+}
+
+/// The data of a page.
+fn data(page: &Path) -> Value {
+    let text = fs::read_to_string(page).expect("a page");
+    assert!(text.len() < 5 << 20, "{} bytes", text.len());
+    let (_, rest) = text.split_once("id=\"data\">").expect("data");
+    let (data, _) = rest.split_once("</script>").expect("they end");
+    serde_json::from_str(data).expect("JSON")
+}
+
+fn numbers(values: &Value) -> Vec<Option<f64>> {
+    values.as_array().expect("a list").iter().map(Value::as_f64).collect()
+}
+
+/// The series of a group of a page.
+fn series(data: &Value, by: &str, group: &str, kind: &str) -> Vec<Option<f64>> {
+    let groupings = data["groupings"].as_array().expect("groupings");
+    let grouping = groupings.iter().find(|one| one["by"] == by).expect("it is there");
+    let names = grouping["names"].as_array().expect("names");
+    let index = names.iter().position(|name| name == group);
+    numbers(&grouping[kind][index.unwrap_or_else(|| panic!("{group} is not in {names:?}"))])
+}
+
+/// Check that what a page shows of a group is what `ps` says of its processes at the same moments, and that
+/// all groups together are all processes.
+#[test]
+fn charts_have_the_numbers_of_commands() {
+    let scene = Scene::new("numbers");
+    let history = scene.recording.path();
+    let data = scene.report(&["--history", history]);
+    assert_eq!((&data["by"], &data["memory"]), (&json!("program"), &json!("rss")));
+    let times = data["times"].as_array().expect("times");
+    // Where the machine was too busy to record, there is a gap.
+    let known: Vec<usize> = (0..times.len()).filter(|&index| data["known"][index] == true).collect();
+    assert_eq!(known.len(), 5, "{times:?}");
+    let rows: Vec<Vec<Value>> = times
+        .iter()
+        .map(|ms| {
+            let ms = ms.as_i64().expect("milliseconds");
+            let at = jiff::Timestamp::from_millisecond(ms).expect("a time").to_string();
+            let fields = "pid,comm,exe,rss_bytes,utime_ns,stime_ns";
+            let then = run(&["ps", "--history", history, "--at", &at, "--json", "-o", fields]);
+            super::rows(&then)
+        })
+        .collect();
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or(0.0);
+    let sum = |rows: &[Value], is_in: &dyn Fn(&Value) -> bool, key: &str| {
+        rows.iter()
+            .filter(|row| is_in(row))
+            .map(|row| number(row, key))
+            .sum::<f64>()
+    };
+    let is_ours = |row: &Value| row["exe"].as_str().is_some_and(|exe| exe.ends_with(PROGRAM));
+    let memory = series(&data, "program", PROGRAM, "memory");
+    let processors = series(&data, "program", PROGRAM, "processors");
+    assert_eq!(processors[0], None);
+    let mut compared = 0;
+    for &index in &known {
+        let then = &rows[index];
+        assert_eq!(memory[index], Some(sum(then, &is_ours, "rss_bytes")), "sample {index}");
+        let all: f64 = data["groupings"]
+            .as_array()
+            .expect("groupings")
+            .iter()
+            .map(|one| {
+                let all = one["memory"].as_array().expect("series").iter();
+                let total: f64 = all.map(|values| values[index].as_f64().expect("a number")).sum();
+                assert_eq!(total, sum(then, &|_| true, "rss_bytes"), "{} {index}", one["by"]);
+                total
+            })
+            .sum();
+        assert!(all > 0.0);
+        if let Some(shown) = processors[index] {
+            compared += 1;
+            let used = |rows: &[Value]| sum(rows, &is_ours, "utime_ns") + sum(rows, &is_ours, "stime_ns");
+            let ns = (times[index].as_f64().expect("ms") - times[index - 1].as_f64().expect("ms")) * 1e6;
+            let expected = (used(then) - used(&rows[index - 1])) / ns;
+            // Times are to the millisecond here.
+            assert!(
+                shown > 0.0 && (shown - expected).abs() < 0.04 * expected + 0.001,
+                "{shown} {expected}"
+            );
+        }
+    }
+    assert!(compared > 0, "{processors:?}");
+    let all = |values: &[Option<f64>]| values.iter().flatten().sum::<f64>();
+    // Ticks of the clock and times of processes differ a little.
+    let busy = numbers(&data["machine"]["busy"]);
+    assert!(all(&busy) > all(&processors) / 2.0, "{busy:?} {processors:?}");
+    let listed = data["present"]["processes"].as_array().expect("processes");
+    let names: Vec<&str> = listed.iter().filter_map(|row| row["comm"].as_str()).collect();
+    assert!(names.contains(&NAME), "{names:?}");
+    let account = &data["present"]["account"];
+    let lines = account["lines"].as_array().expect("lines");
+    let whole = lines.iter().filter(|line| line["part_of"].is_null());
+    assert_eq!(
+        whole.clone().filter(|line| line["bytes"].is_null()).count(),
+        1,
+        "{lines:?}"
+    );
+    let total: i64 = whole.filter_map(|line| line["bytes"].as_i64()).sum();
+    assert_eq!(account["total"].as_i64(), Some(total));
+    let pid = scene.busy.pid().parse::<u64>().expect("a number");
+    assert!(rows[known[4]].iter().any(|row| row["pid"] == pid));
+}
+
+/// Check the page of a moment, with PSS and the page cache of a directory whatever its name.
+#[test]
+fn a_moment_has_a_page() {
+    let place = Directory::new("moment");
+    let odd = place.0.join(OsStr::from_bytes(b"it's <b>\xff"));
+    fs::create_dir_all(&odd).expect("a directory");
+    fs::write(odd.join("file"), vec![1; 100_000]).expect("a file");
+    let page = place.0.join("now.html");
+    let mut command = super::common::command(&["report", "-o", page.to_str().expect("a path"), "--cache"]);
+    let made = super::common::Run::new(command.arg(&odd).output().expect("it runs"));
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o600);
+    let data = data(&page);
+    assert_eq!(data["times"], json!([]));
+    let own = u64::from(std::process::id());
+    let listed = data["present"]["processes"].as_array().expect("processes");
+    assert!(listed
+        .iter()
+        .any(|row| row["pid"] == own && row["bytes"].as_u64() > Some(100_000)));
+    assert_eq!(data["present"]["memory"], "pss");
+    let rows = &data["cache"][0]["rows"];
+    assert_eq!((&rows[0]["files"], &rows[0]["size"]), (&json!(1), &json!(100_000)));
+    assert!(
+        rows[0]["path"]
+            .as_str()
+            .is_some_and(|path| path.ends_with("it's <b>\\xff")),
+        "{rows}"
+    );
+    let told = data["commands"]["cache"][0][0].as_str().expect("a command");
+    assert!(
+        told.starts_with("taskdiag cache -x -d 1 $'") && told.ends_with("it\\'s <b>\\xff'"),
+        "{told}"
+    );
+}
+
+/// Check that what can't be done is said, and that a page is whole or not there.
+#[test]
+fn failures_are_said() {
+    let recording = Directory::new("report-failures");
+    record(&recording, &["-n", "4"]);
+    let (history, place) = (recording.path(), Directory::new("report-failures-pages"));
+    fs::create_dir(&place.0).expect("a directory");
+    let page = place.0.join("page.html");
+    let page = page.to_str().expect("a path");
+    for (args, said) in [
+        (&["report"][..], "--output <FILE>"),
+        (&["report", "-o", page, "--from", "-1h"], "--history <DIR>"),
+        (
+            &[
+                "report",
+                "-o",
+                page,
+                "--history",
+                history,
+                "--from",
+                "-1m",
+                "--to",
+                "-2m",
+            ],
+            "--from has to be before --to",
+        ),
+        (
+            &["report", "-o", page, "--history", history, "--to", "2020-01-01"],
+            "nothing was recorded in that time",
+        ),
+        (
+            &["report", "-o", page, "--history", "/proc/self/fdinfo"],
+            "no recording",
+        ),
+        (&["report", "-o", page, "--cache", "/does/not/exist"], "/does/not/exist"),
+        (
+            &["report", "-o", "/does/not/exist/page.html", "--history", history],
+            "/does/not/exist/page.html: writing the page",
+        ),
+        (
+            &["report", "-o", "/proc", "--history", history],
+            "/proc: writing the page: Is a directory",
+        ),
+        (
+            &["report", "-o", "/dev/full", "--history", history],
+            "/dev/full: writing the page: No space left on device",
+        ),
+    ] {
+        let run = run(args);
+        assert!(run.code == Some(2) && run.stderr.contains(said), "{args:?}: {run:?}");
+    }
+    assert_eq!(fs::read_dir(&place.0).expect("a directory").count(), 0);
+    check_full_disk(&["report", "-o", "-", "--history", history]);
+    // An older page is replaced.
+    fs::write(page, "old").expect("a file");
+    assert_eq!(run(&["report", "-o", page, "--history", history]).code, Some(0));
+    assert!(data(Path::new(page))["notes"].is_array());
+    // What is damaged is said, also in the page; what is before it is there.
+    let file = recording.full().pop().expect("a file");
+    let mut bytes = fs::read(&file).expect("it is ours");
+    let at = bytes.len() - 20;
+    bytes[at] ^= 4;
+    fs::write(&file, &bytes).expect("it is ours");
+    let damaged = run(&["report", "-o", page, "--history", history]);
+    assert!(
+        damaged.code == Some(1) && damaged.stderr.contains("bytes are lost"),
+        "{damaged:?}"
+    );
+    let data = data(Path::new(page));
+    let known = data["known"].as_array().expect("a list");
+    assert_eq!(known.iter().filter(|is_known| **is_known == true).count(), 3);
+    let notes = data["notes"].to_string();
+    assert!(notes.contains("damaged: full-"), "{notes}");
+    fs::write(&file, &bytes[..3]).expect("it is ours");
+    for other in fs::read_dir(&recording.0).expect("a directory") {
+        let other = other.expect("an entry").path();
+        if other != file {
+            fs::remove_file(other).expect("it is ours");
+        }
+    }
+    let none = run(&["report", "-o", page, "--history", history]);
+    assert!(
+        none.code == Some(2) && none.stderr.contains("nothing was recorded in that time"),
+        "{none:?}"
+    );
+}
+
+/// Check in Chromium that a page has charts and no errors, asks nobody for anything, runs nothing that a
+/// process is called, and that a click shows one group alone.
+#[test]
+#[ignore = "takes Chromium: make test-report"]
+fn pages_work_in_a_browser() {
+    let scene = Scene::new("browser");
+    let data = scene.report(&["--history", scene.recording.path(), "--cache", "/etc"]);
+    let mut browser = Browser::start();
+    browser.open(&scene.page());
+    let count = |browser: &mut Browser, what: &str| browser.evaluate(what).as_u64().expect("a number");
+    for id in ["processor", "memory", "present", "cache"] {
+        let paths = count(
+            &mut browser,
+            &format!("document.querySelectorAll('#{id} .chart svg path').length"),
+        );
+        assert!(paths > 5, "{id}: {paths} paths");
+        let commands = count(
+            &mut browser,
+            &format!("document.querySelectorAll('#{id} .numbers code').length"),
+        );
+        assert!(commands > 0, "{id}");
+    }
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img, iframe, object').length"),
+        0
+    );
+    let legend = "[...document.querySelectorAll('#legend button')].map((button) => button.textContent)";
+    let names = browser.evaluate(legend);
+    assert!(names.as_array().expect("names").contains(&PROGRAM.into()), "{names}");
+    let listed = browser.evaluate("document.querySelector('#largest tbody').textContent");
+    assert!(listed.as_str().is_some_and(|text| text.contains(NAME)), "{listed}");
+    browser.screenshot("report-light");
+
+    // A click on a name.
+    let all = count(&mut browser, "document.querySelectorAll('#largest tbody tr').length");
+    let find = format!(
+        "[...document.querySelectorAll('#legend button')].find((button) => button.textContent === {})",
+        json!(PROGRAM)
+    );
+    browser.click(&find);
+    assert_eq!(
+        browser.evaluate("document.querySelector('#focus').textContent"),
+        format!("Only {PROGRAM}")
+    );
+    let pressed = browser.evaluate("document.querySelectorAll('#legend [aria-pressed=true]').length");
+    assert_eq!(pressed, 1);
+    assert!(count(&mut browser, "document.querySelectorAll('#largest tbody tr').length") < all);
+    let drawn = "echarts.getInstanceByDom(document.querySelector('#processor .chart')).getOption().series.map((one) => one.name)";
+    assert_eq!(browser.evaluate(drawn), json!([PROGRAM, "marks"]));
+    browser.screenshot("report-chosen");
+    browser.click("document.querySelector('#all')");
+    let shown = browser.evaluate(drawn);
+    assert!(shown.as_array().is_some_and(|names| names.len() > 3), "{shown}");
+
+    // A click on an area: where that of our program is, between two samples.
+    let ours = series(&data, "program", PROGRAM, "processors");
+    let at = (1..ours.len()).find(|&at| ours[at].is_some() && ours[at - 1].is_some());
+    let at = at.expect("two samples without a gap");
+    let grouping = &data["groupings"][0];
+    let names = grouping["names"].as_array().expect("names");
+    let index = names.iter().position(|name| name == PROGRAM).expect("ours");
+    let of_row = |row: usize| {
+        let values = numbers(&grouping["processors"][row]);
+        (values[at].expect("a number") + values[at - 1].expect("a number")) / 2.0
+    };
+    let below: f64 = (0..index).map(of_row).sum();
+    let ms = (data["times"][at].as_f64().expect("ms") + data["times"][at - 1].as_f64().expect("ms")) / 2.0;
+    let point = format!(
+        "(() => {{ const place = document.querySelector('#processor .chart'); const box = place.getBoundingClientRect(); \
+         const [x, y] = echarts.getInstanceByDom(place).convertToPixel({{ xAxisIndex: 0, yAxisIndex: 0 }}, [{}, {}]); \
+         return [box.x + x, box.y + y]; }})()",
+        ms,
+        below + of_row(index) / 2.0
+    );
+    browser.evaluate("document.querySelector('#processor').scrollIntoView()");
+    let at = browser.evaluate(&point);
+    browser.click_at(at[0].as_f64().expect("x"), at[1].as_f64().expect("y"));
+    assert_eq!(
+        browser.evaluate("document.querySelector('#focus').textContent"),
+        format!("Only {PROGRAM}")
+    );
+    browser.click("document.querySelector('#all')");
+
+    // Other groups, zooming, dark, and paper.
+    browser.click("document.querySelector('#by input[value=unit]')");
+    let zoomed = "(() => { const made = echarts.getInstanceByDom(document.querySelector('#processor .chart')); \
+                  made.dispatchAction({ type: 'dataZoom', start: 30, end: 60 }); \
+                  const other = echarts.getInstanceByDom(document.querySelector('#memory .chart')); \
+                  return [made, other].map((one) => one.getOption().dataZoom[0].end); })()";
+    assert_eq!(browser.evaluate(zoomed), json!([60, 60]));
+    browser.click("document.querySelector('#theme input[value=dark]')");
+    assert_eq!(browser.evaluate("document.documentElement.dataset.theme"), "dark");
+    browser.screenshot("report-dark");
+    browser.print("report-print");
+    assert_eq!(browser.complaints(), &[] as &[String]);
+}
+
+/// Check that the largest page that is made of any recording is small, and is soon there.
+#[test]
+#[ignore = "takes Chromium: make test-report"]
+fn large_pages_open_soon() {
+    let scene = Scene::new("large");
+    let mut data = scene.report(&["--history", scene.recording.path()]);
+    const POINTS: usize = 450;
+    let wave = |row: usize| -> Vec<f64> { (0..POINTS).map(|at| ((at * (row + 7)) % 97) as f64 / 97.0).collect() };
+    data["times"] = (0..POINTS)
+        .map(|at| 1_795_000_000_000_u64 + at as u64 * 216_000)
+        .collect();
+    data["known"] = vec![true; POINTS].into();
+    for name in ["busy", "all", "used", "total"] {
+        data["machine"][name] = wave(3).into();
+    }
+    for grouping in data["groupings"].as_array_mut().expect("groupings") {
+        grouping["names"] = (0..11).map(|row| format!("group {row}")).collect();
+        grouping["processors"] = (0..12).map(wave).map(Value::from).collect();
+        grouping["memory"] = (0..12)
+            .map(|row| wave(row).iter().map(|part| (part * 1e9).round()).collect::<Value>())
+            .collect();
+        grouping["unattributed"] = wave(1).into();
+        grouping["rest_count"] = 9_000.into();
+    }
+    let incident = json!({ "ms": 1_795_000_000_000_u64, "kind": "oom", "text": "x".repeat(200) });
+    data["incidents"] = vec![incident; 500].into();
+    let process = |pid: usize| json!({ "pid": pid, "comm": "a name of them", "user": "user", "bytes": 9_000_000 / (pid + 1), "groups": [format!("group {}", pid % 20), "x.service", null] });
+    data["present"]["processes"] = (0..400).map(process).collect();
+    data["present"]["rest"] = vec![
+        json!((0..201)
+            .map(|row| json!([format!("unit-{row}.service"), 40, 1000]))
+            .collect::<Value>());
+        3
+    ]
+    .into();
+    let text = fs::read_to_string(scene.page()).expect("a page");
+    let (before, rest) = text.split_once("id=\"data\">").expect("data");
+    let (_, after) = rest.split_once("</script>").expect("they end");
+    let large = format!("{before}id=\"data\">{data}</script>{after}");
+    assert!(large.len() < 5 << 20, "{}", large.len());
+    fs::write(scene.page(), &large).expect("it is ours");
+    let mut browser = Browser::start();
+    browser.open(&scene.page());
+    let ms = browser.evaluate("Number(document.documentElement.dataset.drawn)");
+    let cpu_ms = browser.cpu_ms();
+    browser.screenshot("report-large");
+    eprintln!(
+        "{} bytes, drawn after {ms} ms, {cpu_ms} ms of them on a processor",
+        large.len()
+    );
+    // Others use the machine too: what counts is what the page takes.
+    assert!(
+        ms.as_f64() > Some(0.0) && cpu_ms > 0.0 && cpu_ms < 2000.0,
+        "{ms} {cpu_ms}"
+    );
+    assert_eq!(browser.complaints(), &[] as &[String]);
+}

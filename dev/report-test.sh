@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Tests the pages of `taskdiag report` in Debian's Chromium. With TASKDIAG_PICTURES=DIRECTORY, what it
+# shows is saved there, to be looked at.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v chromium >/dev/null; then
+    dev/setup.sh browser
+fi
+RUST_TEST_THREADS=1 exec cargo test --quiet --package taskdiag-cli --test history -- --ignored browser soon "$@"
