@@ -58,6 +58,26 @@ impl Times {
         }
     }
 
+    /// The times by name, as they are recorded: those of the kernel's documentation. `None` if one is
+    /// missing that every kernel has.
+    pub fn of(named: &[(&[u8], u64)]) -> Option<Times> {
+        let find = |name: &str| named.iter().find(|(known, _)| *known == name.as_bytes());
+        let number = |name: &str| find(name).map(|&(_, ticks)| ticks);
+        let sum = |names: &[&str]| {
+            names
+                .iter()
+                .filter_map(|name| number(name))
+                .fold(0, u64::saturating_add)
+        };
+        Some(Times {
+            user: number("user")?,
+            nice: number("nice")?,
+            system: number("system")?,
+            other: sum(&["irq", "softirq", "steal"]),
+            idle: number("idle")?.saturating_add(sum(&["iowait"])),
+        })
+    }
+
     fn parse(words: &mut dyn Iterator<Item = &str>) -> Option<Times> {
         let mut number = || words.next().map(|word| word.parse::<u64>().unwrap_or(0));
         let (user, nice, system, idle) = (number()?, number()?, number()?, number()?);
@@ -117,16 +137,16 @@ impl Stat {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo(Vec<(String, u64)>);
 
-impl FromIterator<(String, u64)> for MemInfo {
-    fn from_iter<I: IntoIterator<Item = (String, u64)>>(numbers: I) -> MemInfo {
-        MemInfo(numbers.into_iter().collect())
-    }
-}
-
 impl MemInfo {
     /// Reads `/proc/meminfo`.
     pub fn read() -> io::Result<MemInfo> {
         Ok(MemInfo::parse(&fs::read("/proc/meminfo")?))
+    }
+
+    /// Numbers that were recorded, in bytes.
+    pub fn of(entries: Vec<(&[u8], u64)>) -> MemInfo {
+        let named = |(name, bytes): (&[u8], u64)| (String::from_utf8_lossy(name).into_owned(), bytes);
+        MemInfo(entries.into_iter().map(named).collect())
     }
 
     /// Parses the lines that are numbers of KiB. Other lines are left out.
@@ -169,7 +189,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    fn new(info: &MemInfo) -> Option<Memory> {
+    /// Makes it of the numbers; `None` if there is no `MemTotal`.
+    pub fn new(info: &MemInfo) -> Option<Memory> {
         let total = info.bytes("MemTotal")?;
         let bytes = |name| info.bytes(name).unwrap_or(0);
         let cache = (bytes("Cached").saturating_add(bytes("Buffers"))).saturating_sub(bytes("Shmem"));
@@ -193,8 +214,8 @@ pub struct Load {
     pub averages: [String; 3],
     /// Threads that run or want to.
     pub runnable: u64,
-    /// All threads.
-    pub threads: u64,
+    /// All threads; a recording does not have them.
+    pub threads: Option<u64>,
 }
 
 impl Load {
@@ -211,7 +232,7 @@ impl Load {
         Some(Load {
             averages,
             runnable: runnable.parse().ok()?,
-            threads: threads.parse().ok()?,
+            threads: Some(threads.parse().ok()?),
         })
     }
 }
@@ -328,7 +349,7 @@ mod tests {
     fn texts_are_parsed() {
         let load = Load::parse("0.50 0.40 0.30 2/253 4711\n").expect("a load");
         assert_eq!(load.averages, ["0.50", "0.40", "0.30"]);
-        assert_eq!((load.runnable, load.threads), (2, 253));
+        assert_eq!((load.runnable, load.threads), (2, Some(253)));
         assert_eq!(Load::parse("a b c 2/3 4"), None);
         assert_eq!(uptime("12345.67 8910.11\n"), Some(12345));
         let text = "some avg10=1.25 avg60=0.10 avg300=0.00 total=1\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=1\n";

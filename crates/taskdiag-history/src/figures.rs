@@ -120,6 +120,18 @@ impl Read {
         Ok(())
     }
 
+    /// The numbers of one object, with their keys.
+    pub(crate) fn numbers<'t>(&self, object: &[u8], texts: &'t Texts) -> Vec<(&'t [u8], u64)> {
+        let Some(object) = texts.find(object) else {
+            return Vec::new();
+        };
+        let of_object = self.0.range((object, 0)..=(object, u32::MAX));
+        of_object
+            .filter(|(_, (is_text, _))| !is_text)
+            .filter_map(|(&(_, key), &(_, value))| Some((texts.get(key.into()).ok()?, value)))
+            .collect()
+    }
+
     pub(crate) fn all(&self, texts: &Texts) -> Result<Figures, Damage> {
         let mut figures = Figures::new();
         let mut named = Named::default();

@@ -92,4 +92,10 @@ impl Texts {
         text.map(|text| &**text)
             .ok_or(Damage("a text is named that is not there"))
     }
+
+    /// The number of a text.
+    pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
+        let place = self.list.iter().position(|known| **known == *text)?;
+        u32::try_from(place).ok()
+    }
 }

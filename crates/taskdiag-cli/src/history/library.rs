@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use taskdiag_history::decode::{Broken, Decoder, End};
 use taskdiag_history::directory::{parse, Tier, TIERS};
 use taskdiag_history::piece::{self, Next, Time, MAGIC};
+use taskdiag_history::About;
 
 use crate::outcome::Failure;
 use crate::record::disk;
@@ -29,6 +30,55 @@ pub struct Library {
     path: PathBuf,
     /// By tier, the finest first, and by time.
     segments: Vec<Segment>,
+}
+
+/// What a segment says without being decompressed.
+#[derive(Debug, Default)]
+pub struct Outline {
+    /// What it is about; `None` if it ends before that, or is damaged there.
+    pub about: Option<About>,
+    /// When its samples were taken.
+    pub times: Vec<Time>,
+    /// What is wrong with it.
+    pub damage: Option<String>,
+}
+
+impl Outline {
+    /// Goes over the pieces of a file.
+    fn scan(&mut self, mut rest: &[u8]) {
+        let mut is_first = true;
+        loop {
+            match piece::split(rest) {
+                Ok(Next::Piece(time, _, after)) => {
+                    // The first piece is no sample.
+                    if !std::mem::take(&mut is_first) {
+                        self.times.push(time);
+                    }
+                    rest = after;
+                }
+                Ok(Next::End) => return,
+                Ok(Next::Torn) => {
+                    self.damage = Some(torn(rest.len()));
+                    return;
+                }
+                Err(damage) => {
+                    self.damage = Some(format!("{damage}: {} bytes are lost", rest.len()));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The time between two samples of which none is missing is below this.
+    pub fn far_ns(&self) -> i64 {
+        let every_ns = self.about.as_ref().map_or(0, |about| about.every_ns);
+        i64::try_from(every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX)
+    }
+}
+
+/// What is said of a last sample that is not whole.
+pub fn torn(bytes: usize) -> String {
+    format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
 }
 
 /// What happened while a segment was read.
@@ -120,8 +170,39 @@ impl Library {
 
     /// Begins to read a segment. `None` if it ends before its first sample.
     pub fn decoder(&self, segment: &Segment) -> Result<Option<Decoder>, String> {
-        let bytes = disk::read(&self.path.join(&segment.name)).map_err(|error| format!("{}: {error}", segment.name))?;
-        Decoder::open(bytes).map_err(|broken| format!("{}: {broken}", segment.name))
+        let bytes = self.bytes(segment);
+        let decoder = bytes.and_then(|bytes| Decoder::open(bytes).map_err(|broken| broken.to_string()));
+        decoder.map_err(|damage| format!("{}: {damage}", segment.name))
+    }
+
+    fn bytes(&self, segment: &Segment) -> Result<Vec<u8>, String> {
+        disk::read(&self.path.join(&segment.name)).map_err(|error| error.to_string())
+    }
+
+    /// What a segment says without being decompressed, and its beginning, if it can be read.
+    pub fn outline(&self, segment: &Segment) -> (Outline, Option<Decoder>) {
+        let mut outline = Outline::default();
+        let bytes = match self.bytes(segment) {
+            Ok(bytes) => bytes,
+            Err(damage) => {
+                outline.damage = Some(damage);
+                return (outline, None);
+            }
+        };
+        outline.scan(bytes.get(MAGIC.len()..).unwrap_or_default());
+        match Decoder::open(bytes) {
+            Ok(Some(decoder)) => {
+                outline.about = Some(decoder.about.clone());
+                return (outline, Some(decoder));
+            }
+            // A recorder stopped before its first sample.
+            Ok(None) => {}
+            Err(broken) => {
+                outline.times.clear();
+                outline.damage = Some(broken.to_string());
+            }
+        }
+        (outline, None)
     }
 
     /// The last sample that is not later than a moment, of the finest tier that has one which is near

@@ -4,7 +4,9 @@ mod export;
 pub mod library;
 mod overview;
 pub mod past;
+pub mod spikes;
 mod time;
+pub mod timeline;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,10 +17,11 @@ use taskdiag::Handle;
 use crate::outcome::{say, Failure};
 use library::Library;
 use past::Recorded;
+use taskdiag_history::decode::Decoder;
 
 pub use overview::{run, Args};
-pub use past::shown;
-pub use time::{exact, shown as shown_time};
+pub use past::{show, shown};
+pub use time::{exact, moment, precise, shown as shown_time};
 
 /// Options of commands that can look at a recording.
 #[derive(Clone, Debug, ClapArgs)]
@@ -61,16 +64,26 @@ impl RangeOptions {
 }
 
 impl PastOptions {
-    /// A handle that answers from the recording, if one is to be looked at, or else `now`.
-    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<Handle, Failure> {
+    /// The recording, if one is to be looked at, and its sample that is to be looked at, with what
+    /// was found to be damaged on the way.
+    pub fn open(&self) -> Result<Option<(Library, Decoder, Vec<String>)>, Failure> {
         let Some(path) = &self.history else {
-            return Ok(now());
+            return Ok(None);
         };
         let library = Library::open(path)?;
         let (decoder, damages) = match self.at {
             Some(moment) => library.at(moment)?,
             None => library.last()?,
         };
+        Ok(Some((library, decoder, damages)))
+    }
+
+    /// A handle that answers from the recording, if one is to be looked at, or else `now`.
+    pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<Handle, Failure> {
+        let Some((library, decoder, damages)) = self.open()? else {
+            return Ok(now());
+        };
+        let path = library.path();
         damages
             .iter()
             .for_each(|damage| say(format_args!("{}: {damage}", path.display())));

@@ -5,17 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use taskdiag_history::decode::{Decoder, End};
-use taskdiag_history::piece::{self, Next, MAGIC};
 
 use super::export;
-use super::library::{Library, Segment};
+use super::library::{torn, Library, Segment};
 use super::time;
 use crate::outcome::{counted, say, Failure, Outcome};
 use crate::output::document::{Document, Head};
 use crate::output::format::Machine;
 use crate::output::text::escape;
 use crate::output::{json, people, Output};
-use crate::record::disk;
 
 /// Show what a recording has: from when to when, gaps, sizes; and check it
 ///
@@ -103,69 +101,34 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
 }
 
 fn contents(library: &Library, segment: &Segment, verify: bool) -> Contents {
-    let mut contents = Contents::default();
-    let bytes = match disk::read(&library.path().join(&segment.name)) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            contents.damage = Some(error.to_string());
-            return contents;
-        }
+    let (outline, decoder) = library.outline(segment);
+    let far_ns = outline.far_ns();
+    let times: Vec<i64> = outline.times.iter().map(|time| time.wall_ns).collect();
+    let pairs = times.iter().copied().zip(times.iter().copied().skip(1));
+    let mut contents = Contents {
+        samples_count: times.len() as u64,
+        times: times.first().copied().zip(times.last().copied()),
+        gaps: pairs
+            .filter(|(before, after)| after.saturating_sub(*before) > far_ns)
+            .collect(),
+        damage: outline.damage,
+        ..Contents::default()
     };
-    contents.scan(bytes.get(MAGIC.len()..).unwrap_or_default());
-    match Decoder::open(bytes) {
-        Ok(Some(decoder)) => contents.read(decoder, verify),
-        // A recorder stopped before its first sample.
-        Ok(None) => {}
-        Err(broken) => contents.damage = Some(broken.to_string()),
+    if let Some(about) = outline.about {
+        contents.every_ns = about.every_ns;
+        contents.host = about.host;
+        contents.boot_id = about.boot_id;
+        contents.notes = about.notes;
     }
-    let far = i64::try_from(contents.every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX);
-    contents
-        .gaps
-        .retain(|(before, after)| after.saturating_sub(*before) > far);
+    if let Some(decoder) = decoder.filter(|_| verify) {
+        contents.verify(decoder);
+    }
     contents
 }
 
 impl Contents {
-    /// Goes over the pieces of a file.
-    fn scan(&mut self, mut rest: &[u8]) {
-        let mut is_first = true;
-        loop {
-            match piece::split(rest) {
-                Ok(Next::Piece(time, _, after)) => {
-                    // The first piece is no sample.
-                    if !std::mem::take(&mut is_first) {
-                        self.add(time.wall_ns);
-                    }
-                    rest = after;
-                }
-                Ok(Next::End) => return,
-                Ok(Next::Torn) => {
-                    self.damage = Some(torn(rest.len()));
-                    return;
-                }
-                Err(damage) => {
-                    self.damage = Some(format!("{damage}: {} bytes are lost", rest.len()));
-                    return;
-                }
-            }
-        }
-    }
-
-    fn add(&mut self, wall_ns: i64) {
-        self.samples_count += 1;
-        let (first, last) = self.times.unwrap_or((wall_ns, wall_ns));
-        self.gaps.push((last, wall_ns));
-        self.times = Some((first, wall_ns));
-    }
-
-    fn read(&mut self, mut decoder: Decoder, verify: bool) {
-        self.every_ns = decoder.about.every_ns;
-        self.host.clone_from(&decoder.about.host);
-        self.boot_id.clone_from(&decoder.about.boot_id);
-        self.notes.clone_from(&decoder.about.notes);
-        if !verify {
-            return;
-        }
+    /// Reads every sample.
+    fn verify(&mut self, mut decoder: Decoder) {
         loop {
             match decoder.advance() {
                 Ok(None) => {}
@@ -181,10 +144,6 @@ impl Contents {
             }
         }
     }
-}
-
-fn torn(bytes: usize) -> String {
-    format!("its last sample was not written completely ({bytes} bytes): the recorder or the machine stopped then")
 }
 
 /// A text of a recording, which can be of anyone, for a terminal.

@@ -74,22 +74,24 @@ impl Moment {
         self.figure("context", "memory_bytes").unwrap_or(0)
     }
 
+    /// The numbers of an object, with their keys.
+    pub fn numbers(&self, object: &str) -> Vec<(&[u8], u64)> {
+        let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
+        let of_object = self
+            .figures
+            .range(first..)
+            .take_while(|((of, _), _)| **of == *object.as_bytes());
+        of_object
+            .filter_map(|((_, key), figure)| match figure {
+                Figure::Number(number) => Some((&**key, *number)),
+                Figure::Text(_) => None,
+            })
+            .collect()
+    }
+
     /// A number.
     pub fn figure(&self, object: &str, key: &str) -> Option<u64> {
         number(&self.figures, object.as_bytes(), key.as_bytes())
-    }
-
-    /// The numbers of an object, by name.
-    pub fn numbers<'m>(&'m self, object: &str) -> impl Iterator<Item = (String, u64)> + use<'m> {
-        let first = (Arc::from(object.as_bytes()), Arc::from(&b""[..]));
-        let object: Arc<[u8]> = Arc::clone(&first.0);
-        self.figures
-            .range(first..)
-            .take_while(move |((of, _), _)| *of == object)
-            .filter_map(|((_, key), figure)| match figure {
-                Figure::Number(number) => Some((String::from_utf8_lossy(key).into_owned(), *number)),
-                Figure::Text(_) => None,
-            })
     }
 
     /// The name of a user, if it was known.
@@ -170,7 +172,12 @@ impl Recorded {
 
     /// Lets what is written from now on be about this moment.
     pub fn show(&self) {
-        *SHOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(self.moment.clone());
+        show(self.moment.clone());
+    }
+
+    /// The recording, to read on.
+    pub fn into_decoder(self) -> Decoder {
+        self.decoder
     }
 
     /// Reads the next sample.
@@ -237,6 +244,11 @@ impl Past for Recorded {
 
 /// The moment that everything that is written is about; `None` if that is now.
 static SHOWN: RwLock<Option<Arc<Moment>>> = RwLock::new(None);
+
+/// Lets what is written from now on be about a moment.
+pub fn show(moment: Arc<Moment>) {
+    *SHOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(moment);
+}
 
 /// The moment of a recording that is looked at. Clocks, names and the head of documents are of that
 /// moment, wherever they are written.

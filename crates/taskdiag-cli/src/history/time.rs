@@ -50,6 +50,15 @@ pub fn shown(wall_ns: i64) -> String {
         .to_string()
 }
 
+/// The same to the millisecond.
+pub fn precise(wall_ns: i64) -> String {
+    format!(
+        "{}.{:03}",
+        shown(wall_ns),
+        wall_ns.div_euclid(1_000_000).rem_euclid(1000)
+    )
+}
+
 /// A moment for programs: RFC 3339, in UTC, to the millisecond.
 pub fn exact(wall_ns: i64) -> String {
     format!("{:.3}", Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default())

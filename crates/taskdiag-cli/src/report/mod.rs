@@ -246,7 +246,7 @@ fn of_moment(decoder: Decoder) -> Result<(Present, Arc<Moment>), String> {
     let query = Query::processes().fields(present::fields());
     taskdiag::answer_past(&mut recorded, &query, &mut snapshot).map_err(|error| format!("{error:#}"))?;
     let moment = recorded.moment().clone();
-    let info: MemInfo = moment.numbers("meminfo").collect();
+    let info = MemInfo::of(moment.numbers("meminfo"));
     let has_info = info.bytes("MemTotal").is_some();
     let present = Present::new(&snapshot, has_info.then_some(&info), moment.time.wall_ns);
     Ok((present, moment))

@@ -7,20 +7,23 @@ use std::time::{Duration, Instant};
 use ratatui_core::backend::Backend as _;
 use ratatui_core::terminal::Terminal;
 use rustix::event::Timespec;
-use taskdiag::{Filter, Identity};
+use taskdiag::{Filter, Identity, Snapshot};
 
 use super::act;
 use super::backend::Screen;
-use super::bursts::{Bursts, News};
+use super::bursts::News;
 use super::details::{Details, Inquiry};
 use super::draw::{self, layout, Layout, Memory, Palette, Scene};
 use super::input::Decoder;
 use super::model::Model;
+use super::recording::At;
 use super::sampler::{Order, Report, Sampler, Survey, Tag};
 use super::settings;
+use super::source::Sample;
 use super::spec::Spec;
 use super::terminal::{suspend, wait, Guard, Notice, Signals};
 use super::view::{self, one_line, Effect, View};
+use crate::history;
 use crate::host::Host;
 use crate::outcome::{Failure, Outcome};
 use crate::selection::Selection;
@@ -68,8 +71,9 @@ pub struct App<'a> {
     before: Option<Host>,
     /// When the last two surveys were taken.
     moments: [Option<Moment>; 2],
-    bursts: Option<Bursts>,
     news: News,
+    /// Where in a recording this is.
+    at: Option<Box<At>>,
     details: Option<Box<Details>>,
     failure: Option<String>,
     memory: Memory,
@@ -91,11 +95,6 @@ impl<'a> App<'a> {
             serial: 1,
         };
         start.sampler.order(Order::Survey(tag, Box::new(query)));
-        let bursts = Bursts::begin();
-        let news = match &bursts {
-            Ok(_) => News::NotYet,
-            Err(error) => News::None(error.to_string()),
-        };
         Ok(App {
             ordered: Ordered {
                 spec,
@@ -112,8 +111,8 @@ impl<'a> App<'a> {
             host: Host::default(),
             before: None,
             moments: [None; 2],
-            bursts: bursts.ok(),
-            news,
+            news: News::NotYet,
+            at: None,
             details: None,
             failure: None,
             memory: Memory::new(start.exact, start.named),
@@ -143,6 +142,8 @@ impl<'a> App<'a> {
             // A slow terminal has fewer pictures.
             if self.is_changed && !is_waiting && guard.is_some() && !terminal.backend().is_left() {
                 self.draw(&mut terminal)?;
+                // How many rows fit is known only now.
+                self.look_closer();
             }
             let is_left = terminal.backend().is_left();
             if self.is_over || self.samples >= self.start.count && !self.is_changed && !is_left {
@@ -248,26 +249,44 @@ impl<'a> App<'a> {
         }
     }
 
-    fn survey(&mut self, mut survey: Survey) {
+    fn survey(&mut self, survey: Survey) {
+        let Survey { tag, samples } = survey;
         self.failure = None;
         self.samples += 1;
-        let host = std::mem::take(&mut survey.host);
-        let before = std::mem::replace(&mut self.host, host);
-        self.before = (self.samples > 1).then_some(before);
-        self.moments = [self.moments[1], Some(survey.moment)];
-        if let Some(bursts) = &self.bursts {
-            self.news = bursts.take();
+        if samples.restarts {
+            self.model.forget();
+            self.moments = [None; 2];
         }
-        if survey.tag.serial == self.ordered.serial {
+        if let Some(mut at) = samples.at {
+            history::show(at.moment.clone());
+            self.memory.forget_names(self.start.exact, self.start.named);
+            if let Some((text, is_error)) = at.said.take() {
+                self.start.view.say(text, is_error);
+            }
+            self.at = Some(at);
+            // The rows show nothing of another sample.
+            self.model.look(Snapshot::default());
+        }
+        if tag.serial == self.ordered.serial {
             self.rated.clone_from(&self.ordered.rated);
             self.is_selected = self.is_selected();
         }
-        let before = self.model.survey(survey);
-        self.start.sampler.order(Order::Reuse(Box::new(before)));
+        for sample in samples.samples {
+            self.sample(sample, tag);
+        }
         self.arrange();
         // What the rows show is to be of this sample.
         self.ordered.look.clear();
         self.is_changed = true;
+    }
+
+    fn sample(&mut self, sample: Sample, tag: Tag) {
+        let before = std::mem::replace(&mut self.host, sample.host);
+        self.before = self.moments[1].is_some().then_some(before);
+        self.moments = [self.moments[1], Some(sample.moment)];
+        self.news = sample.news;
+        let before = self.model.survey(tag.rows, sample.snapshot, sample.moment);
+        self.start.sampler.order(Order::Reuse(Box::new(before)));
     }
 
     /// Orders a close look at the rows on the screen, if there was none.
@@ -360,6 +379,7 @@ impl<'a> App<'a> {
                     Err(what) => view.say(format!("{}{what}", path.display()), true),
                 },
             },
+            Effect::Go(step) => self.start.sampler.order(Order::Go(step)),
             Effect::Suspend | Effect::Redraw => {}
         }
     }
@@ -379,6 +399,7 @@ impl<'a> App<'a> {
                 area.height,
                 self.host.stat.each.len(),
                 self.start.view.each_processor,
+                self.at.is_some(),
             );
             self.model.set_height(layout.rows.into());
             self.start.view.settle(&self.model);
@@ -390,6 +411,7 @@ impl<'a> App<'a> {
                 before: self.before.as_ref(),
                 interval,
                 news: &self.news,
+                at: self.at.as_deref(),
                 details: self.details.as_deref(),
                 failure: self.failure.as_deref(),
                 is_selected: self.is_selected,

@@ -51,6 +51,18 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// What is known of an interval: how many began, were executed and ended, and of those that began
+    /// and ended, by name, how many and their processor time. The names are bounded by who counted.
+    pub fn of([forks, execs, exits]: [u64; 3], ended: HashMap<Vec<u8>, (u64, u64)>) -> Tally {
+        Tally {
+            forks,
+            execs,
+            exits,
+            ended,
+            ..Tally::default()
+        }
+    }
+
     /// Counts an event.
     fn add(&mut self, event: &Event<'_>) {
         if event.is_thread() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use taskdiag::{ErrorKind, Field, Fields, Handle, Identity, Query, Snapshot};
+use taskdiag::{ErrorKind, Field, Fields, Identity, Query, Snapshot};
 
 use super::page::Page;
 use super::view::Target;
@@ -48,15 +48,44 @@ struct Subject {
     maps: Option<(Instant, Result<Vec<FileSum>, Reason>)>,
 }
 
+/// What processes are of that are looked into.
+pub enum Of {
+    /// This machine, now.
+    Machine {
+        /// The broker's socket, if it is to open what only it may.
+        broker: Option<Option<PathBuf>>,
+        /// How long a system call on a process may take.
+        patience: Duration,
+    },
+    /// A recording.
+    Recording,
+}
+
+impl Of {
+    /// Why a process is not there.
+    fn gone(&self) -> Reason {
+        match self {
+            Of::Machine { .. } => "it has ended".to_owned(),
+            Of::Recording => "it is not in this sample".to_owned(),
+        }
+    }
+
+    fn maps(&self, pid: u32) -> Result<Vec<FileSum>, Reason> {
+        match self {
+            Of::Machine { broker, patience } => by_file(pid, broker, *patience).map_err(|error| format!("{error:#}")),
+            Of::Recording => Err("a recording has no mappings".to_owned()),
+        }
+    }
+}
+
 /// Looks into processes.
-#[derive(Default)]
 pub struct Inspector {
-    /// The broker's socket, if it is to open what only it may.
-    broker: Option<Option<PathBuf>>,
-    /// How long a system call on a process may take.
-    patience: Duration,
+    of: Of,
     subject: Option<Subject>,
 }
+
+/// Answers a query, and says when that was.
+pub type Ask<'a> = &'a mut dyn FnMut(&Query) -> (taskdiag::Result<Snapshot>, Moment);
 
 /// The fields of the pages.
 fn fields() -> Fields {
@@ -69,17 +98,18 @@ fn thread_fields() -> Fields {
 }
 
 impl Inspector {
-    /// Looks into processes; through the broker, if there is a path or `None` for its usual socket.
-    pub fn new(broker: Option<Option<PathBuf>>, patience: Duration) -> Inspector {
-        Inspector {
-            broker,
-            patience,
-            subject: None,
-        }
+    /// Looks into processes.
+    pub fn new(of: Of) -> Inspector {
+        Inspector { of, subject: None }
+    }
+
+    /// Forgets what it saw: the next answer does not come after the last one.
+    pub fn forget(&mut self) {
+        self.subject = None;
     }
 
     /// Answers an inquiry.
-    pub fn details(&mut self, handle: &mut Handle, inquiry: &Inquiry) -> Details {
+    pub fn details(&mut self, ask: Ask<'_>, inquiry: &Inquiry) -> Details {
         let identity = inquiry.target.identity;
         if self.subject.as_ref().is_none_or(|subject| subject.identity != identity) {
             self.subject = Some(Subject {
@@ -96,12 +126,12 @@ impl Inspector {
             threads: None,
             maps: None,
         };
-        let (answer, moment) = Moment::of(|| handle.query(&Query::process(inquiry.target.pid).fields(fields())));
+        let (answer, moment) = ask(&Query::process(inquiry.target.pid).fields(fields()));
         details.process = match answer {
             // For a thread, the process is shown that it is in.
             Ok(snapshot) if is_of(&snapshot, &inquiry.target) => Ok(snapshot),
-            Ok(_) => Err("it has ended".to_owned()),
-            Err(error) if error.kind() == ErrorKind::NoSuchTask => Err("it has ended".to_owned()),
+            Ok(_) => Err(self.of.gone()),
+            Err(error) if error.kind() == ErrorKind::NoSuchTask => Err(self.of.gone()),
             Err(error) => Err(format!("{error:#}")),
         };
         let (Ok(snapshot), Some(subject)) = (&details.process, &mut self.subject) else {
@@ -109,14 +139,13 @@ impl Inspector {
         };
         details.activity = subject.history.add(snapshot, moment).first().copied();
         match inquiry.page {
-            Page::Threads => details.threads = Some(threads(handle, inquiry.target.pid, &mut subject.threads)),
+            Page::Threads => details.threads = Some(threads(ask, inquiry.target.pid, &mut subject.threads)),
             Page::Maps => {
                 let maps = match subject.maps.take() {
                     Some((due, maps)) if Instant::now() < due => (due, maps),
                     _ => {
                         let began = Instant::now();
-                        let maps = by_file(inquiry.target.pid, &self.broker, self.patience)
-                            .map_err(|error| format!("{error:#}"));
+                        let maps = self.of.maps(inquiry.target.pid);
                         (Instant::now() + began.elapsed() * REST, maps)
                     }
                 };
@@ -136,8 +165,8 @@ fn is_of(snapshot: &Snapshot, target: &Target) -> bool {
         .any(|task| target.tid != target.pid || task.identity() == Ok(target.identity))
 }
 
-fn threads(handle: &mut Handle, pid: u32, history: &mut History) -> Result<(Snapshot, Vec<Activity>), Reason> {
-    let (answer, moment) = Moment::of(|| handle.query(&Query::threads_of(pid).fields(thread_fields())));
+fn threads(ask: Ask<'_>, pid: u32, history: &mut History) -> Result<(Snapshot, Vec<Activity>), Reason> {
+    let (answer, moment) = ask(&Query::threads_of(pid).fields(thread_fields()));
     let snapshot = answer.map_err(|error| format!("{error:#}"))?;
     let activities = history.add(&snapshot, moment);
     Ok((snapshot, activities))
@@ -145,6 +174,8 @@ fn threads(handle: &mut Handle, pid: u32, history: &mut History) -> Result<(Snap
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::Handle;
+
     use super::*;
 
     fn inquiry(page: Page) -> Inquiry {
@@ -167,23 +198,27 @@ mod tests {
     /// taken for the one that is meant.
     #[test]
     fn pages_have_details() {
-        let mut inspector = Inspector::new(None, Duration::from_secs(5));
+        let mut inspector = Inspector::new(Of::Machine {
+            broker: None,
+            patience: Duration::from_secs(5),
+        });
         let mut handle = Handle::new();
-        let details = inspector.details(&mut handle, &inquiry(Page::Maps));
+        let mut ask = |query: &Query| Moment::of(|| handle.query(query));
+        let details = inspector.details(&mut ask, &inquiry(Page::Maps));
         let maps = details.maps.expect("asked for").expect("own mappings");
         let own = maps.iter().find(|sum| sum.name.starts_with(b"/") && sum.mappings > 1);
         assert!(
             own.is_some_and(|sum| sum.rss_bytes.is_ok_and(|bytes| bytes > 0)),
             "{maps:?}"
         );
-        let details = inspector.details(&mut handle, &inquiry(Page::Threads));
+        let details = inspector.details(&mut ask, &inquiry(Page::Threads));
         let (snapshot, activities) = details.threads.expect("asked for").expect("own threads");
         assert!(!snapshot.is_empty() && activities.len() == snapshot.len());
         assert!(details.maps.is_none());
         let mut other = inquiry(Page::Process);
         let parent = std::os::unix::process::parent_id();
         (other.target.pid, other.target.tid) = (parent, parent);
-        let details = inspector.details(&mut handle, &other);
+        let details = inspector.details(&mut ask, &other);
         assert_eq!(details.process.err().as_deref(), Some("it has ended"));
     }
 }

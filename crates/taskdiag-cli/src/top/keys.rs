@@ -5,6 +5,7 @@ use taskdiag::Field;
 use super::column::SortKey;
 use super::input::{Code, Key};
 use super::prompt::Edit;
+use super::source::Step;
 use crate::watch::Rate;
 
 /// Where to go.
@@ -60,6 +61,25 @@ pub enum Action {
     Pause,
     Processors,
     AskSave,
+    Go(Step),
+    AskTime,
+}
+
+impl Action {
+    /// Why it can't be done in a recording.
+    pub fn refusal_in_past(self) -> Option<&'static str> {
+        match self {
+            Action::AskSignal => {
+                Some("what was recorded can't be signalled: `taskdiag top` without --history shows now")
+            }
+            Action::AskNice => Some("what was recorded can't be reniced: `taskdiag top` without --history shows now"),
+            Action::Threads => Some("a recording has processes, not their threads"),
+            Action::AskDelay | Action::Now | Action::Pause => {
+                Some("samples of a recording do not come by themselves: Left and Right go through them")
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Keys with the same meaning.
@@ -80,7 +100,7 @@ const fn bind(keys: &'static [Code], action: Action, help: &'static str) -> Bind
 use Action::Move;
 use Code::{BackTab, Char, Enter, Esc, Tab, F};
 
-/// All keys.
+/// All keys but those of recordings.
 #[rustfmt::skip]
 pub const BINDINGS: &[Binding] = &[
     bind(&[Char('q'), F(10)], Action::Quit, "quit; in details and help: back"),
@@ -124,6 +144,35 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Char('W')], Action::AskSave, "write the settings to their file"),
 ];
 
+/// Keys that have another meaning in a recording.
+#[rustfmt::skip]
+const PAST_BINDINGS: &[Binding] = &[
+    bind(&[Code::Left], Action::Go(Step::Samples(-1)), "the sample before"),
+    bind(&[Code::Right], Action::Go(Step::Samples(1)), "the next sample"),
+    bind(&[Char('[')], Action::Go(Step::Seconds(-60)), "a minute back"),
+    bind(&[Char(']')], Action::Go(Step::Seconds(60)), "a minute on"),
+    bind(&[Char('{')], Action::Go(Step::Seconds(-3600)), "an hour back"),
+    bind(&[Char('}')], Action::Go(Step::Seconds(3600)), "an hour on"),
+    bind(&[Char('j')], Action::Go(Step::Spike(true)), "the next spike of processors or memory"),
+    bind(&[Char('J')], Action::Go(Step::Spike(false)), "the spike before"),
+    bind(&[Char('g')], Action::AskTime, "go to a time, as --at takes it"),
+    bind(&[Char('a')], Action::Go(Step::First), "the first sample"),
+    bind(&[Char('z')], Action::Go(Step::Last), "the last sample"),
+    bind(&[Char('(')], Action::ShiftLeft, "show the beginning of long commands"),
+    bind(&[Char(')')], Action::ShiftRight, "show more of long commands"),
+];
+
+/// What keys do: in a recording, or live.
+pub fn bindings(is_past: bool) -> impl Iterator<Item = &'static Binding> {
+    let past = if is_past { PAST_BINDINGS } else { &[] };
+    let is_hidden = move |binding: &&Binding| {
+        let has_other = past.iter().any(|other| other.keys[0] == binding.keys[0]);
+        has_other || is_past && binding.action.refusal_in_past().is_some()
+    };
+    past.iter()
+        .chain(BINDINGS.iter().filter(move |binding| !is_hidden(binding)))
+}
+
 /// Keys that are held together with Ctrl, which terminals use for the same everywhere.
 pub const CONTROLS: &[(char, Action, &str)] = &[
     ('c', Action::Quit, "quit"),
@@ -132,13 +181,15 @@ pub const CONTROLS: &[(char, Action, &str)] = &[
 ];
 
 /// What a key does outside of a line that is typed.
-pub fn action(key: Key) -> Option<Action> {
+pub fn action(key: Key, is_past: bool) -> Option<Action> {
     if key.control {
         let Code::Char(letter) = key.code else { return None };
         let found = CONTROLS.iter().find(|(control, ..)| *control == letter);
         return found.map(|(_, action, _)| *action);
     }
-    let binding = BINDINGS.iter().find(|binding| binding.keys.contains(&key.code))?;
+    let past = if is_past { PAST_BINDINGS } else { &[] };
+    let mut bindings = past.iter().chain(BINDINGS);
+    let binding = bindings.find(|binding| binding.keys.contains(&key.code))?;
     Some(binding.action)
 }
 
@@ -200,11 +251,36 @@ mod tests {
         for binding in BINDINGS {
             for &code in binding.keys {
                 assert!(seen.insert(code), "{code:?}");
-                assert_eq!(action(Key::plain(code)), Some(binding.action));
+                assert_eq!(action(Key::plain(code), false), Some(binding.action));
             }
         }
-        assert_eq!(action(Key::control('c')), Some(Action::Quit));
-        assert_eq!(action(Key::control('q')), None);
+        for is_past in [false, true] {
+            assert_eq!(action(Key::control('c'), is_past), Some(Action::Quit));
+            assert_eq!(action(Key::control('q'), is_past), None);
+        }
+    }
+
+    /// Check that in a recording all keys that its help has do what it says, that none has two meanings,
+    /// and that those keys do nothing else live but for the arrows.
+    #[test]
+    fn recordings_have_keys() {
+        let mut seen = HashSet::new();
+        for binding in bindings(true) {
+            assert_eq!(binding.action.refusal_in_past(), None);
+            for &code in binding.keys {
+                assert!(seen.insert(code), "{code:?}");
+                assert_eq!(action(Key::plain(code), true), Some(binding.action));
+            }
+        }
+        for binding in PAST_BINDINGS.iter().filter(|binding| matches!(binding.keys, [Char(_)])) {
+            assert_eq!(action(Key::plain(binding.keys[0]), false), None);
+        }
+        assert_eq!(action(Key::plain(Code::Left), false), Some(Action::ShiftLeft));
+        assert_eq!(bindings(false).count(), BINDINGS.len());
+        for key in ['k', 'r', 'H', 'd', ' ', 'Z'] {
+            let action = action(Key::plain(Char(key)), true).expect("a meaning");
+            assert!(action.refusal_in_past().is_some(), "{key}");
+        }
     }
 
     /// Check that letters are typed, and what ends a line.

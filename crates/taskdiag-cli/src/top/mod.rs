@@ -1,8 +1,9 @@
 //! `taskdiag top`: the interactive one.
 //!
 //! Pure code decides: [`view`] what keys do, [`spec`] what is asked for it, [`model`] what the rows
-//! are, [`draw`] what they look like. [`sampler`] and [`bursts`] are threads that ask the kernel,
-//! [`terminal`] and [`backend`] deal with the terminal, and [`app`] connects all of them.
+//! are, [`draw`] what they look like. [`sampler`] is a thread that takes samples of a [`source`]: this
+//! machine, or a [`recording`]. [`bursts`] is one that counts events, [`terminal`] and [`backend`] deal
+//! with the terminal, and [`app`] connects all of them.
 
 mod act;
 mod app;
@@ -18,8 +19,10 @@ mod model;
 mod page;
 mod past;
 mod prompt;
+mod recording;
 mod sampler;
 mod settings;
+mod source;
 mod spec;
 mod terminal;
 mod trend;
@@ -31,6 +34,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use rustix::termios::isatty;
 
+use crate::history::PastOptions;
 use crate::outcome::{Failure, Outcome};
 use crate::output::terminal::is_colored;
 use crate::output::text::locale_is_utf8;
@@ -39,10 +43,12 @@ use crate::selection::Selection;
 use crate::source::SourceOptions;
 use app::{App, Start};
 use column::Order;
-use details::Inspector;
+use details::{Inspector, Of};
 use draw::Palette;
 use groups::By;
+use recording::Recording;
 use sampler::Sampler;
+use source::{Machine, Source};
 use terminal::Signals;
 use view::{chosen_columns, Rows, View};
 
@@ -56,6 +62,10 @@ use view::{chosen_columns, Rows, View};
 /// Of all processes, only what they are sorted and filtered by is read from the kernel; everything
 /// else only of those on the screen. So there is no harm in leaving it running.
 ///
+/// With --history it shows a recording (`taskdiag record`): Left and Right go from sample to sample, [ ]
+/// a minute and { } an hour back and on, j and J to the next spike of processors or memory and to the
+/// one before, g to a time.
+///
 /// W writes the settings to a file, which is read at the start: $XDG_CONFIG_HOME/taskdiag/top.conf,
 /// or ~/.config/taskdiag/top.conf. Options come before settings.
 ///
@@ -66,13 +76,15 @@ use view::{chosen_columns, Rows, View};
     taskdiag top -d 1 -u www-data\n  \
     taskdiag top --tree --where 'not kernel_thread'\n  \
     taskdiag top --by unit --sort -rss_bytes\n  \
+    taskdiag top --history /var/lib/taskdiag --at '2026-11-23 03:12'\n  \
     taskdiag top -o pid,user,read_bytes_per_s,write_bytes_per_s,command --sort -read_bytes_per_s")]
 pub struct Args {
     /// The time between two samples [default: 2]
-    #[arg(short = 'd', long, value_name = "SECONDS", value_parser = quantity::interval)]
+    #[arg(short = 'd', long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
     delay: Option<Duration>,
     /// End after this many samples
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "history",
+        value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     selection: Selection,
@@ -105,6 +117,8 @@ pub struct Args {
     #[arg(short = 'b', long, hide = true)]
     batch: bool,
     #[command(flatten)]
+    past: PastOptions,
+    #[command(flatten)]
     from: SourceOptions,
 }
 
@@ -129,8 +143,13 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     args.apply(&mut view)?;
     // Other threads must not take the signals.
     let signals = Signals::block()?;
-    let inspector = Inspector::new(args.from.broker(), args.from.patience());
-    let sampler = Sampler::start(args.from.handle_for_many(), inspector, view.delay)?;
+    let source = args.source()?;
+    view.is_past = !source.is_live();
+    if view.is_past && view.rows == Rows::Threads && !args.threads {
+        // The settings say so, and a recording has none.
+        view.rows = Rows::Processes;
+    }
+    let sampler = Sampler::start(source, view.delay)?;
     let app = App::new(Start {
         view,
         selection: &args.selection,
@@ -164,6 +183,18 @@ fn check_terminal() -> Result<(), Failure> {
 }
 
 impl Args {
+    /// What samples are taken of.
+    fn source(&self) -> Result<Box<dyn Source>, Failure> {
+        if let Some((library, decoder, damages)) = self.past.open()? {
+            return Ok(Box::new(Recording::new(library, &decoder, &damages)?));
+        }
+        let inspector = Inspector::new(Of::Machine {
+            broker: self.from.broker(),
+            patience: self.from.patience(),
+        });
+        Ok(Box::new(Machine::new(self.from.handle_for_many(), inspector)))
+    }
+
     /// Options come before settings.
     fn apply(&self, view: &mut View) -> Result<(), Failure> {
         if let Some(delay) = self.delay {

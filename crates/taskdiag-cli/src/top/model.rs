@@ -9,14 +9,13 @@ use super::column::{Order, SortKey};
 use super::details::Details;
 use super::groups::{self, Group, Name};
 use super::past::{Past, Rates};
-use super::sampler::Survey;
 use super::trend::{tenths, Tenths, Trends};
 use super::view::{Id, Rows, Table, Target, View};
 use crate::choice::SortBy;
 use crate::output::names::Names;
 use crate::output::{Absences, HasValues};
 use crate::selection::{self, Key};
-use crate::watch::{is_true_of, Rate};
+use crate::watch::{is_true_of, Moment, Rate};
 
 /// Tasks by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,18 +127,28 @@ impl HasValues for Row<'_> {
 }
 
 impl Model {
-    /// Takes a survey, and returns the memory of the last one.
-    pub fn survey(&mut self, survey: Survey) -> Snapshot {
-        let was_threads = self.rows == Rows::Threads;
-        if was_threads != (survey.tag.rows == Rows::Threads) {
+    /// Forgets what was before: the next sample does not come after the last one.
+    pub fn forget(&mut self) {
+        self.past = Past::default();
+        self.trends.clear();
+        self.group_trends.clear();
+        self.names = Names::default();
+        for trends in [&mut self.sizes, &mut self.reads, &mut self.writes] {
+            trends.clear();
+        }
+    }
+
+    /// Takes a sample of such rows, and returns the memory of the last one.
+    pub fn survey(&mut self, rows: Rows, snapshot: Snapshot, moment: Moment) -> Snapshot {
+        if (self.rows == Rows::Threads) != (rows == Rows::Threads) {
             // The times of a first thread are not those of its process.
             self.past = Past::default();
             self.trends.clear();
             self.sizes.clear();
         }
-        let before = std::mem::replace(&mut self.snapshot, survey.snapshot);
-        self.rows = survey.tag.rows;
-        self.rates = self.past.add(&self.snapshot, survey.moment);
+        let before = std::mem::replace(&mut self.snapshot, snapshot);
+        self.rows = rows;
+        self.rates = self.past.add(&self.snapshot, moment);
         self.states = States::default();
         self.trends.begin();
         for (task, rates) in self.snapshot.tasks().zip(&self.rates) {

@@ -1,4 +1,4 @@
-//! The thread that asks the kernel, so that keys never wait for it.
+//! The thread that takes samples, so that keys never wait for them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,12 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{eventfd, EventfdFlags};
-use taskdiag::{Handle, Query, Snapshot};
+use taskdiag::{Query, Snapshot};
 
-use super::details::{Details, Inquiry, Inspector};
+use super::details::{Details, Inquiry};
+use super::source::{Samples, Source, Step};
 use super::view::Rows;
-use crate::host::Host;
-use crate::watch::Moment;
 
 /// What a survey is an answer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +27,8 @@ pub struct Tag {
 pub struct Survey {
     /// What it is an answer to.
     pub tag: Tag,
-    /// The tasks.
-    pub snapshot: Snapshot,
-    /// When that was.
-    pub moment: Moment,
-    /// The machine.
-    pub host: Host,
+    /// What there is to be shown.
+    pub samples: Samples,
 }
 
 /// What the thread found out.
@@ -60,6 +55,8 @@ pub enum Order {
     Pause(bool),
     /// Asks at once.
     Now,
+    /// Goes to another sample, and asks.
+    Go(Step),
     /// The memory of an answer that is not needed any more.
     Reuse(Box<Snapshot>),
 }
@@ -72,19 +69,19 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread. `inspector` looks into single processes.
-    pub fn start(handle: Handle, inspector: Inspector, delay: Duration) -> io::Result<Sampler> {
+    /// Starts the thread.
+    pub fn start(source: Box<dyn Source>, delay: Duration) -> io::Result<Sampler> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (orders, received) = channel();
         let (sent, reports) = channel();
         let worker = Worker {
-            handle,
-            inspector,
+            source,
             reports: sent,
             wake: wake.clone(),
             survey: None,
             look: None,
             inquiry: None,
+            steps: Vec::new(),
             is_due: false,
             is_inquiry_due: false,
             is_paused: false,
@@ -136,13 +133,14 @@ impl AsFd for Sampler {
 const KEPT: usize = 2;
 
 struct Worker {
-    handle: Handle,
-    inspector: Inspector,
+    source: Box<dyn Source>,
     reports: Sender<Report>,
     wake: Arc<OwnedFd>,
     survey: Option<(Tag, Box<Query>)>,
     look: Option<Box<Query>>,
     inquiry: Option<Inquiry>,
+    /// Where to go before the next survey.
+    steps: Vec<Step>,
     is_due: bool,
     is_inquiry_due: bool,
     is_paused: bool,
@@ -158,7 +156,7 @@ struct Over;
 impl Worker {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
-            let received = if self.is_paused || self.survey.is_none() {
+            let received = if self.is_paused || self.survey.is_none() || !self.source.is_live() {
                 orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 orders.recv_timeout(self.next.saturating_duration_since(Instant::now()))
@@ -197,6 +195,10 @@ impl Worker {
             }
             Order::Pause(is_paused) => self.is_paused = is_paused,
             Order::Now => self.is_due = true,
+            Order::Go(step) => {
+                self.go(step);
+                self.is_due = true;
+            }
             Order::Reuse(snapshot) => {
                 if self.memory.len() < KEPT {
                     self.memory.push(*snapshot);
@@ -205,29 +207,35 @@ impl Worker {
         }
     }
 
+    /// Adds a step. Those of a key that is held down are one.
+    fn go(&mut self, step: Step) {
+        match (self.steps.last_mut(), step) {
+            (Some(Step::Samples(all)), Step::Samples(more)) => *all += more,
+            (Some(Step::Seconds(all)), Step::Seconds(more)) => *all = all.saturating_add(more),
+            _ => self.steps.push(step),
+        }
+    }
+
     /// Does what is due: what a key waits for comes first.
     fn serve(&mut self) -> Result<(), Over> {
         if let Some(query) = self.look.take() {
-            let report = self.ask(&query).map(|snapshot| Report::Look(Box::new(snapshot)));
-            self.send(report)?;
+            let memory = self.memory(false);
+            let answer = self.source.look(&query, memory);
+            self.send(answer.map(|snapshot| Report::Look(Box::new(snapshot))))?;
         }
         if self.is_inquiry_due {
             self.inspect()?;
         }
         if std::mem::take(&mut self.is_due) {
             self.next = (self.next + self.delay).max(Instant::now());
-            if let Some((tag, query)) = self.survey.take() {
-                let (answer, moment) = Moment::of(|| self.ask(&query));
-                let report = answer.map(|snapshot| {
-                    Report::Survey(Box::new(Survey {
-                        tag,
-                        snapshot,
-                        moment,
-                        host: Host::read(),
-                    }))
-                });
-                self.survey = Some((tag, query));
-                self.send(report)?;
+            for step in std::mem::take(&mut self.steps) {
+                self.source.go(step);
+            }
+            let memory = self.memory(true);
+            if let Some((tag, query)) = &self.survey {
+                let answer = self.source.survey(*tag, query, memory);
+                let survey = |samples| Report::Survey(Box::new(Survey { tag: *tag, samples }));
+                self.send(answer.map(survey))?;
                 self.inspect()?;
             }
         }
@@ -237,24 +245,21 @@ impl Worker {
     fn inspect(&mut self) -> Result<(), Over> {
         self.is_inquiry_due = false;
         let Some(inquiry) = &self.inquiry else { return Ok(()) };
-        let details = self.inspector.details(&mut self.handle, inquiry);
+        let details = self.source.details(inquiry);
         self.send(Ok(Report::Details(Box::new(details))))
     }
 
-    /// Asks, into the memory of an earlier answer: into the largest for a survey, which comes first.
-    fn ask(&mut self, query: &Query) -> taskdiag::Result<Snapshot> {
-        let is_survey = !query.scope.is_listed();
+    /// The memory of an earlier answer: the largest for a survey, which comes first.
+    fn memory(&mut self, is_survey: bool) -> Snapshot {
         let capacity = |snapshot: &Snapshot| snapshot.records.capacity();
         self.memory.sort_by_key(capacity);
         let memory = if is_survey { self.memory.pop() } else { None };
         let memory = memory.or_else(|| (!self.memory.is_empty()).then(|| self.memory.remove(0)));
-        let mut snapshot = memory.unwrap_or_default();
-        self.handle.query_into(query, &mut snapshot)?;
-        Ok(snapshot)
+        memory.unwrap_or_default()
     }
 
-    fn send(&self, report: taskdiag::Result<Report>) -> Result<(), Over> {
-        let report = report.unwrap_or_else(|error| Report::Failed(format!("{error:#}")));
+    fn send(&self, report: Result<Report, String>) -> Result<(), Over> {
+        let report = report.unwrap_or_else(Report::Failed);
         self.reports.send(report).map_err(|_| Over)?;
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         Ok(())
@@ -263,14 +268,16 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use taskdiag::Field;
+    use taskdiag::{Field, Handle};
 
+    use super::super::details::{Inspector, Of};
+    use super::super::source::{Machine, Sample};
     use super::*;
 
-    fn wait_for_survey(sampler: &Sampler) -> Box<Survey> {
+    fn wait_for_survey(sampler: &Sampler) -> Sample {
         loop {
             match sampler.wait() {
-                Report::Survey(survey) => return survey,
+                Report::Survey(mut survey) => return survey.samples.samples.pop().expect("a sample"),
                 Report::Failed(message) => panic!("{message}"),
                 Report::Look(_) | Report::Details(_) => {}
             }
@@ -281,7 +288,12 @@ mod tests {
     #[test]
     fn samples_come_in_time() {
         let delay = Duration::from_millis(50);
-        let sampler = Sampler::start(Handle::new(), Inspector::default(), delay).expect("a thread");
+        let inspector = Inspector::new(Of::Machine {
+            broker: None,
+            patience: Duration::from_secs(5),
+        });
+        let source = Box::new(Machine::new(Handle::new(), inspector));
+        let sampler = Sampler::start(source, delay).expect("a thread");
         let query = Query::processes().fields(Field::StartNs);
         let began = Instant::now();
         let tag = Tag {

@@ -11,7 +11,9 @@ use super::input::Key;
 use super::keys::{self, Action, Motion, Typed};
 use super::page::Page;
 use super::prompt::Line;
+use super::source::Step;
 use crate::choice::Chosen;
+use crate::history;
 use crate::outcome::Failure;
 use crate::quantity;
 use crate::selection;
@@ -114,6 +116,8 @@ pub enum Question {
     Users,
     Search,
     Delay,
+    /// A moment of a recording.
+    Time,
     Columns,
     Sort,
     Signal(Target),
@@ -140,6 +144,7 @@ pub enum Effect {
     Suspend,
     Redraw,
     Now,
+    Go(Step),
     Save,
     Signal(Target, u32),
     Renice(Target, i32),
@@ -184,6 +189,8 @@ pub struct View {
     pub each_processor: bool,
     pub follow: bool,
     pub paused: bool,
+    /// Whether a recording is looked at.
+    pub is_past: bool,
     /// The row of the cursor.
     pub cursor: usize,
     /// The first row on the screen.
@@ -212,6 +219,7 @@ impl Default for View {
             each_processor: true,
             follow: false,
             paused: false,
+            is_past: false,
             cursor: 0,
             first: 0,
             at: None,
@@ -291,7 +299,11 @@ impl View {
         if let Some(prompt) = self.prompt.take() {
             return self.answer(prompt, key, table);
         }
-        let action = keys::action(key)?;
+        let action = keys::action(key, self.is_past)?;
+        if let Some(refusal) = self.is_past.then(|| action.refusal_in_past()).flatten() {
+            self.say(refusal, true);
+            return None;
+        }
         match self.screen {
             Screen::Table => self.act(action, table),
             Screen::Help(_) | Screen::Details(..) => self.act_on_page(action, table),
@@ -336,6 +348,8 @@ impl View {
             Action::Now => return Some(Effect::Now),
             Action::Pause => self.paused = !self.paused,
             Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            Action::AskTime => self.ask(Question::Time, String::new()),
+            Action::Go(step) => return Some(self.go_to(step)),
             _ => {}
         }
         None
@@ -382,6 +396,8 @@ impl View {
             Action::AskUsers => self.ask(Question::Users, self.users.clone()),
             Action::AskSearch => self.ask(Question::Search, String::new()),
             Action::AskDelay => self.ask(Question::Delay, self.delay.as_secs_f64().to_string()),
+            Action::AskTime => self.ask(Question::Time, String::new()),
+            Action::Go(step) => return Some(self.go_to(step)),
             Action::AskSave => self.ask(Question::Confirm(Effect::Save), String::new()),
             Action::AskSignal | Action::AskNice => match table.target(self.cursor) {
                 Some(target) => self.ask_about(action, target),
@@ -405,6 +421,14 @@ impl View {
         }
         let nice = target.nice.map_or_else(String::new, |nice| nice.to_string());
         self.ask(Question::Nice(target), nice);
+    }
+
+    /// Goes to another sample of a recording. Looking for a spike takes a while.
+    fn go_to(&mut self, step: Step) -> Effect {
+        if let Step::Spike(_) = step {
+            self.say("looking for a spike", false);
+        }
+        Effect::Go(step)
     }
 
     fn go(&mut self, motion: Motion, table: &dyn Table) {
@@ -502,10 +526,7 @@ impl View {
                 self.prompt = Some(prompt);
                 None
             }
-            Some(Typed::Done) => {
-                self.done(prompt, table);
-                None
-            }
+            Some(Typed::Done) => self.done(prompt, table),
             Some(Typed::Cancel) => None,
             Some(Typed::Suspend) => {
                 self.prompt = Some(prompt);
@@ -519,12 +540,12 @@ impl View {
     }
 
     /// Takes an answer. A wrong one stays in its line, with what is wrong.
-    fn done(&mut self, mut prompt: Prompt, table: &dyn Table) {
+    fn done(&mut self, mut prompt: Prompt, table: &dyn Table) -> Option<Effect> {
         let text = prompt.line.text().trim().to_owned();
         prompt.error = check(&prompt.question, &text);
         if prompt.error.is_some() {
             self.prompt = Some(prompt);
-            return;
+            return None;
         }
         match prompt.question {
             Question::Filter => self.filter = text,
@@ -544,8 +565,10 @@ impl View {
                 let effect = Effect::Renice(target, text.parse().unwrap_or(0));
                 self.ask(Question::Confirm(effect), String::new());
             }
+            Question::Time => return history::moment(&text).ok().map(|wall_ns| Effect::Go(Step::To(wall_ns))),
             Question::Confirm(_) => {}
         }
+        None
     }
 }
 
@@ -567,6 +590,7 @@ fn check(question: &Question, text: &str) -> Option<(String, Option<usize>)> {
         Question::Columns => chosen_columns(text, Vec::new()).err().and_then(failed),
         Question::Sort => Order::parse(text).err().and_then(failed),
         Question::Delay => quantity::interval(text).err().map(|message| (message, None)),
+        Question::Time => history::moment(text).err().map(|message| (message, None)),
         Question::Signal(_) if signal(text).is_none() => {
             Some(("not a signal: a name such as TERM or HUP, or a number".to_owned(), None))
         }

@@ -9,7 +9,7 @@
 //! - A total that falls has not grown.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::ClockId;
 use taskdiag::{Absent, Field, Fields, Filter, Query, Snapshot, Task, Value};
@@ -165,19 +165,27 @@ pub struct Activity {
 pub struct Moment {
     /// When the kernel was asked, since boot: comparable to start times.
     asked_ns: u64,
-    /// When the answer was there.
-    answered: Instant,
+    /// When the answer was there, by a clock that stands still while the machine sleeps.
+    answered_ns: u64,
 }
 
 impl Moment {
     /// The time since an earlier sample.
     pub fn since(&self, before: &Moment) -> Duration {
-        self.answered.duration_since(before.answered)
+        Duration::from_nanos(self.answered_ns.saturating_sub(before.answered_ns))
     }
 
     /// Whether a task started since then.
     pub fn precedes(&self, task: Identity) -> bool {
         task.has_started_since(self.asked_ns)
+    }
+
+    /// That of a recorded sample, so long after the machine booted.
+    pub fn recorded(boot_ns: u64) -> Moment {
+        Moment {
+            asked_ns: boot_ns,
+            answered_ns: boot_ns,
+        }
     }
 
     /// Takes a sample, and says when that was.
@@ -186,7 +194,7 @@ impl Moment {
         let taken = take();
         let moment = Moment {
             asked_ns,
-            answered: Instant::now(),
+            answered_ns: now_ns(ClockId::Monotonic),
         };
         (taken, moment)
     }
@@ -391,7 +399,7 @@ mod tests {
         let (snapshot, now) = Moment::of(|| stopped.sample(SourceId::Procfs));
         let percent = history.add(&snapshot, now)[0].rates[0].expect("a rate");
         let life = snapshot.task(0).utime_ns().expect("a time") + snapshot.task(0).stime_ns().expect("a time");
-        let expected = Rate::Cpu.of(life, now.answered.duration_since(before.answered));
+        let expected = Rate::Cpu.of(life, now.since(&before));
         assert!(percent == expected && percent > 0.0, "{percent} {expected}");
 
         let mut history = History::new(false);

@@ -299,11 +299,14 @@ fn history(identity: Identity, body: Rect, scene: &Scene<'_>) -> Vec<Line> {
         }
     }
     let seconds = scene.view.delay.as_secs_f64();
-    let note = written(|out| {
-        formatted(
+    let note = written(|out| match scene.at {
+        Some(_) => {
+            out.extend_from_slice(b"one column is a sample of the recording; memory, reads and writes: while shown")
+        }
+        None => formatted(
             out,
             format_args!("one column is a sample; {seconds} s between two; memory, reads and writes: while shown"),
-        );
+        ),
     });
     lines.push(vec![(note, palette.dim())]);
     lines

@@ -7,6 +7,7 @@ use ratatui_core::style::Style;
 use super::layout::HeaderLine;
 use super::pen::{bar, Pen};
 use super::{Palette, Scene};
+use crate::history;
 use crate::host::{Host, Times, Usage, PRESSURES};
 use crate::output::{people, text};
 use crate::top::bursts::{News, Tally};
@@ -29,6 +30,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, number: u16, line: HeaderLine, scen
     let mut pen = Pen::new(buffer, area, number);
     let palette = scene.palette;
     match line {
+        HeaderLine::Recorded => recorded(&mut pen, scene),
         HeaderLine::Machine => machine(&mut pen, scene.host, palette),
         HeaderLine::Tasks => tasks(&mut pen, scene, palette),
         HeaderLine::Processors { first, columns } => processors(&mut pen, scene, first, columns),
@@ -53,13 +55,42 @@ pub fn draw(buffer: &mut Buffer, area: Rect, number: u16, line: HeaderLine, scen
     }
 }
 
+/// The moment of a recording, and what people should know of it.
+fn recorded(pen: &mut Pen<'_>, scene: &Scene<'_>) {
+    let (Some(at), palette) = (scene.at, scene.palette) else {
+        return;
+    };
+    let host = written(|out| text::escape(out, at.moment.about.host.as_bytes()));
+    pen.put("recorded ", palette.label())
+        .put(&history::precise(at.moment.time.wall_ns), palette.value())
+        .put(" on ", palette.label())
+        .put(&host, palette.value())
+        .put("  tier ", palette.label())
+        .put(at.tier, palette.value());
+    if let Some(interval) = scene.interval {
+        pen.put("  since the sample before ", palette.label())
+            .put(&format!("{:.1} s", interval.as_secs_f64()), palette.value());
+    }
+    for note in &at.notes {
+        let note = written(|out| text::escape(out, note.as_bytes()));
+        pen.put("  ", Style::new()).put(&note, palette.warning());
+    }
+}
+
 fn machine(pen: &mut Pen<'_>, host: &Host, palette: Palette) {
     if let Some(load) = &host.load {
         pen.put("load ", palette.label())
-            .put(&load.averages.join(" "), palette.value())
-            .put("  threads ", palette.label())
-            .put(&load.threads.to_string(), palette.value())
-            .put(", runnable ", palette.label())
+            .put(&load.averages.join(" "), palette.value());
+        let threads = load.threads.map(|threads| threads.to_string());
+        if let Some(threads) = &threads {
+            pen.put("  threads ", palette.label()).put(threads, palette.value());
+        }
+        let separator = if threads.is_some() {
+            ", runnable "
+        } else {
+            "  runnable "
+        };
+        pen.put(separator, palette.label())
             .put(&load.runnable.to_string(), palette.value());
     }
     if let Some(seconds) = host.uptime_s {
@@ -120,8 +151,11 @@ fn usage(pen: &mut Pen<'_>, label: &str, usage: Option<Usage>, palette: Palette)
 
 fn all_processors(pen: &mut Pen<'_>, scene: &Scene<'_>) {
     let (now, before) = (&scene.host.stat, scene.before.map(|host| &host.stat));
-    let label = format!("CPU×{} ", now.each.len());
-    let label = if scene.palette.utf8 { label } else { "CPU ".to_owned() };
+    // A recording has the sum only.
+    let label = match now.each.len() {
+        count @ 1.. if scene.palette.utf8 => format!("CPU×{count} "),
+        _ => "CPU ".to_owned(),
+    };
     let since = before.map(|before| now.all.since(&before.all));
     usage(pen, &label, since, scene.palette);
 }

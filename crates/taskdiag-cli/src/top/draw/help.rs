@@ -5,12 +5,12 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 
 use super::pen::Pen;
-use super::Palette;
-use crate::top::keys::{label, BINDINGS, CONTROLS};
+use super::Scene;
+use crate::top::keys::{bindings, label, CONTROLS};
 
 /// The keys and what they do.
-fn lines() -> Vec<(String, &'static str)> {
-    let bindings = BINDINGS.iter().map(|binding| {
+fn lines(is_past: bool) -> Vec<(String, &'static str)> {
+    let bindings = bindings(is_past).map(|binding| {
         let keys: Vec<String> = binding.keys.iter().map(|&key| label(key)).collect();
         (keys.join(" "), binding.help)
     });
@@ -21,11 +21,12 @@ fn lines() -> Vec<(String, &'static str)> {
 }
 
 /// Draws the page from a line on. Returns the last line that the screen can begin with.
-pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, palette: Palette) -> usize {
+pub fn draw(buffer: &mut Buffer, area: Rect, scroll: usize, scene: &Scene<'_>) -> usize {
+    let palette = scene.palette;
     Pen::new(buffer, area, 0)
         .put("Keys of taskdiag top", palette.value())
         .put("   q: back, arrows: scroll", palette.dim());
-    let lines = lines();
+    let lines = lines(scene.view.is_past);
     let width = lines.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
     let room = usize::from(area.height.saturating_sub(2));
     let last = lines.len().saturating_sub(room);

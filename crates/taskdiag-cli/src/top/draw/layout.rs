@@ -3,6 +3,8 @@
 /// A line of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderLine {
+    /// Which moment of a recording it is.
+    Recorded,
     /// Time since boot, load, threads.
     Machine,
     /// Tasks by state.
@@ -50,14 +52,16 @@ const BAR: usize = 25;
 const TALL: u16 = 16;
 
 /// The layout of a screen. `processors` have bars of their own if `each` is true and there is room.
-pub fn layout(width: u16, height: u16, processors: usize, each: bool) -> Layout {
-    let header = if height >= TALL {
-        tall(width, height, processors, each)
+/// That of a recording begins with the moment.
+pub fn layout(width: u16, height: u16, processors: usize, each: bool, is_past: bool) -> Layout {
+    let recorded = is_past.then_some(HeaderLine::Recorded).into_iter();
+    let header: Vec<HeaderLine> = if height >= TALL {
+        recorded.chain(tall(width, height, processors, each)).collect()
     } else {
         let lines = [HeaderLine::Tasks, HeaderLine::ProcessorsAndMemory, HeaderLine::Machine];
         // The table comes first: a third of the lines at most.
         let most = usize::from(height.saturating_sub(3) / 3);
-        lines.into_iter().take(most).collect()
+        recorded.chain(lines).take(most).collect()
     };
     let keys = (height >= TALL).then(|| height - 1);
     let status = header.len() as u16;
@@ -101,7 +105,7 @@ mod tests {
         for height in 1..=100 {
             for width in [1, 40, 80, 300] {
                 for processors in [0, 1, 4, 64, 1024] {
-                    let layout = layout(width, height, processors, true);
+                    let layout = layout(width, height, processors, true, width % 2 == 0);
                     let end = layout.keys.unwrap_or(height);
                     assert!(layout.rows == end.saturating_sub(layout.first_row));
                     assert!(height < 5 || layout.rows >= height / 3, "{layout:?} at {height}");
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn processors_have_bars() {
         let bars = |width, height, processors| -> Vec<usize> {
-            let header = layout(width, height, processors, true).header;
+            let header = layout(width, height, processors, true, false).header;
             let lines = header.into_iter().filter_map(|line| match line {
                 HeaderLine::Processors { columns, .. } => Some(columns),
                 _ => None,
@@ -127,7 +131,10 @@ mod tests {
         assert_eq!(bars(80, 24, 64), [] as [usize; 0]);
         assert_eq!(bars(300, 100, 64), [11, 11, 11, 11, 11, 11]);
         assert_eq!(bars(80, 10, 2), [] as [usize; 0]);
-        let all = layout(80, 24, 2, false).header;
+        let all = layout(80, 24, 2, false, false).header;
         assert!(all.contains(&HeaderLine::AllProcessors));
+        for height in [10, 24] {
+            assert_eq!(layout(80, height, 0, true, true).header[0], HeaderLine::Recorded);
+        }
     }
 }

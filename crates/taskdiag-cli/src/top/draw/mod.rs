@@ -21,6 +21,7 @@ use super::bursts::News;
 use super::column::Show;
 use super::details::Details;
 use super::model::Model;
+use super::recording::At;
 use super::view::{self, View};
 use crate::host::Host;
 pub use layout::{layout, Layout};
@@ -39,6 +40,8 @@ pub struct Scene<'a> {
     /// The time between both.
     pub interval: Option<Duration>,
     pub news: &'a News,
+    /// Where in a recording this is.
+    pub at: Option<&'a At>,
     pub details: Option<&'a Details>,
     /// Why there is no newer sample.
     pub failure: Option<&'a str>,
@@ -72,7 +75,7 @@ pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mu
             }
             table::draw(buffer, area, layout, scene, memory);
             if let Some(line) = layout.keys {
-                status::keys(buffer, area, line, scene.palette);
+                status::keys(buffer, area, line, scene);
             }
             if scene.view.prompt.is_none() {
                 status::status(buffer, area, layout.status, scene);
@@ -80,7 +83,7 @@ pub fn draw(buffer: &mut Buffer, scene: &Scene<'_>, layout: &Layout, memory: &mu
             layout.status
         }
         view::Screen::Help(scroll) => {
-            drawn.last_scroll = help::draw(buffer, page, *scroll, scene.palette);
+            drawn.last_scroll = help::draw(buffer, page, *scroll, scene);
             bottom
         }
         view::Screen::Details(target, kind, scroll) => {

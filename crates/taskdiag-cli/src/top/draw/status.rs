@@ -19,6 +19,7 @@ fn label(question: &Question) -> String {
         Question::Users => "users: ".to_owned(),
         Question::Search => "search: ".to_owned(),
         Question::Delay => "seconds between samples: ".to_owned(),
+        Question::Time => "time: ".to_owned(),
         Question::Columns => "columns: ".to_owned(),
         Question::Sort => "sort by: ".to_owned(),
         Question::Signal(target) => format!("signal for {}: ", who(target)),
@@ -49,7 +50,7 @@ fn confirmation(effect: &Effect) -> String {
         }
         Effect::Renice(target, nice) => format!("set the nice value of {} to {nice}?", who(target)),
         Effect::Save => "write the settings?".to_owned(),
-        Effect::Quit | Effect::Suspend | Effect::Redraw | Effect::Now => String::new(),
+        Effect::Quit | Effect::Suspend | Effect::Redraw | Effect::Now | Effect::Go(_) => String::new(),
     }
 }
 
@@ -133,7 +134,8 @@ pub fn status(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
         words.push(("paused".to_owned(), palette.warning()));
     }
     words.extend(left_out(scene).map(|text| (text, palette.warning())));
-    if view.set == Set::Memory {
+    // Of a recording nothing is read within a budget.
+    if view.set == Set::Memory && scene.at.is_none() {
         words.push((budget(scene), Style::new()));
     }
     for (index, (word, style)) in words.iter().enumerate() {
@@ -167,7 +169,23 @@ fn budget(scene: &Scene<'_>) -> String {
 }
 
 /// Draws the most important keys.
-pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, palette: Palette) {
+pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, scene: &Scene<'_>) {
+    const PAST_KEYS: &[(&str, &str)] = &[
+        ("?", "help"),
+        ("q", "quit"),
+        ("Left Right", "sample"),
+        ("[ ]", "minute"),
+        ("{ }", "hour"),
+        ("j J", "spike"),
+        ("g", "time"),
+        ("a z", "ends"),
+        ("\\", "filter"),
+        ("/", "search"),
+        ("t", "tree"),
+        ("b", "by"),
+        ("Enter", "details"),
+        ("f", "columns"),
+    ];
     const KEYS: &[(&str, &str)] = &[
         ("?", "help"),
         ("q", "quit"),
@@ -187,8 +205,10 @@ pub fn keys(buffer: &mut Buffer, area: Rect, line: u16, palette: Palette) {
         ("d", "delay"),
         ("W", "save"),
     ];
+    let palette = scene.palette;
+    let shown = if scene.view.is_past { PAST_KEYS } else { KEYS };
     let mut pen = Pen::new(buffer, area, line);
-    for (key, help) in KEYS {
+    for (key, help) in shown {
         if pen.room() < key.len() + help.len() + 1 {
             break;
         }

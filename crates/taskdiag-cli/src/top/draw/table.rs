@@ -41,6 +41,11 @@ impl Memory {
         }
     }
 
+    /// Forgets names and clocks: they are of another moment now.
+    pub fn forget_names(&mut self, exact: bool, named: bool) {
+        self.cells = Cells::new(exact, named);
+    }
+
     fn widen(&mut self, headings: Vec<&'static str>, rows: &[Vec<String>]) {
         if self.of != headings {
             self.widths = headings.iter().map(|heading| heading.width()).collect();

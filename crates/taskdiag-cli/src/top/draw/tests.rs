@@ -7,11 +7,10 @@ use ratatui_core::terminal::Terminal;
 use taskdiag::{Handle, Query, Snapshot};
 
 use super::super::column::{Order, Set};
-use super::super::details::{Inquiry, Inspector};
+use super::super::details::{Inquiry, Inspector, Of};
 use super::super::groups::By;
 use super::super::page::Page;
 use super::super::prompt::Line;
-use super::super::sampler::{Survey, Tag};
 use super::super::spec::Spec;
 use super::super::view::{Prompt, Question, Rows, Screen, Table as _};
 use super::*;
@@ -24,18 +23,9 @@ fn model(view: &mut View, height: u16) -> Model {
     let mut handle = Handle::new();
     let spec = Spec::of(view);
     let (query, rated) = spec.query(&Selection::default()).expect("a query");
-    for serial in 1..=2 {
+    for _ in 0..2 {
         let (snapshot, moment) = Moment::of(|| handle.query(&query).expect("an answer"));
-        let tag = Tag {
-            rows: spec.rows,
-            serial,
-        };
-        model.survey(Survey {
-            tag,
-            snapshot,
-            moment,
-            host: Host::default(),
-        });
+        model.survey(spec.rows, snapshot, moment);
         std::thread::sleep(Duration::from_millis(20));
     }
     model.set_height(height.into());
@@ -53,7 +43,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no I/O");
     let host = Host::read();
     let shown = view.shown();
-    let layout = layout(width, height, host.stat.each.len(), true);
+    let layout = layout(width, height, host.stat.each.len(), true, false);
     model.set_height(layout.rows.into());
     view.settle(model);
     let scene = Scene {
@@ -64,6 +54,7 @@ fn drawn(view: &mut View, model: &mut Model, details: Option<&Details>, (width, 
         before: Some(&host),
         interval: Some(Duration::from_secs(1)),
         news: &News::NotYet,
+        at: None,
         details,
         failure: None,
         is_selected: false,
@@ -214,7 +205,10 @@ fn pages_are_drawn() {
     };
     let mut model = model(&mut view, 24);
     let target = model.target(0).expect("this process");
-    let mut inspector = Inspector::new(None, Duration::from_secs(5));
+    let mut inspector = Inspector::new(Of::Machine {
+        broker: None,
+        patience: Duration::from_secs(5),
+    });
     for (page, said) in [
         (Page::Process, "Credentials"),
         (Page::Limits, "nofile"),
@@ -226,7 +220,8 @@ fn pages_are_drawn() {
             target: target.clone(),
             page,
         };
-        let details = inspector.details(&mut Handle::new(), &inquiry);
+        let mut ask = |query: &Query| Moment::of(|| Handle::new().query(query));
+        let details = inspector.details(&mut ask, &inquiry);
         model.note(&details);
         for size in SIZES {
             view.screen = Screen::Details(target.clone(), page, 0);

@@ -1,0 +1,430 @@
+//! Samples of a recording: the one that is looked at, and those before it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use taskdiag::{answer_past, Query, Snapshot};
+use taskdiag_history::decode::{text, Decoder};
+use taskdiag_history::events::Happened;
+
+use super::bursts::{News, Tally};
+use super::column::TREND_WIDTH;
+use super::details::{Details, Inquiry, Inspector, Of};
+use super::sampler::Tag;
+use super::source::{Sample, Samples, Source, Step};
+use crate::history;
+use crate::history::library::Library;
+use crate::history::past::{self, Recorded};
+use crate::history::timeline::{Found, Place, Timeline};
+use crate::host::{Host, Load, MemInfo, Memory, Stat, Times, PRESSURES};
+use crate::outcome::Failure;
+use crate::output::people;
+use crate::watch::Moment;
+
+/// Where in a recording that is which is shown.
+#[derive(Debug)]
+pub struct At {
+    /// The moment: names, clocks, the host.
+    pub moment: Arc<past::Moment>,
+    /// How fine the samples are.
+    pub tier: &'static str,
+    /// What people should know of the place: its ends, gaps, damage.
+    pub notes: Vec<String>,
+    /// What came of the last step, if that is to be said, and whether something is wrong.
+    pub said: Option<(String, bool)>,
+}
+
+/// Goes through a recording.
+pub struct Recording {
+    timeline: Timeline,
+    /// The sample that is looked at.
+    place: Place,
+    /// What was read last.
+    recorded: Option<(Place, Recorded)>,
+    /// The last survey: what it was an answer to, and of which sample.
+    shown: Option<(Tag, Place)>,
+    said: Option<(String, bool)>,
+    inspector: Inspector,
+}
+
+impl Recording {
+    /// Looks at the sample that was read last. `damages` were found on the way there.
+    pub fn new(library: Library, decoder: &Decoder, damages: &[String]) -> Result<Recording, Failure> {
+        let path = library.path().display().to_string();
+        let mut timeline = Timeline::new(library);
+        let place = timeline
+            .exactly(decoder.time.wall_ns)
+            .ok_or_else(|| Failure::Unanswered(format!("{path}: the sample is not there any more")))?;
+        Ok(Recording {
+            timeline,
+            place,
+            recorded: None,
+            shown: None,
+            said: (!damages.is_empty()).then(|| (damages.join("; "), true)),
+            inspector: Inspector::new(Of::Recording),
+        })
+    }
+
+    /// The sample that is looked at.
+    fn read(&mut self, place: &Place) -> Result<&mut Recorded, String> {
+        let near = self.recorded.take();
+        let recorded = self.timeline.read(place, near)?;
+        Ok(&mut self.recorded.insert((place.clone(), recorded)).1)
+    }
+
+    fn answer(&mut self, query: &Query, mut memory: Snapshot) -> (taskdiag::Result<Snapshot>, Moment) {
+        let place = self.place.clone();
+        let moment = Moment::recorded(place.time.boot_ns);
+        let answer = match self.read(&place) {
+            Ok(recorded) => answer_past(recorded, query, &mut memory).map(|()| memory),
+            Err(damage) => Err(taskdiag::Error::new(taskdiag::ErrorKind::Malformed, damage)),
+        };
+        (answer, moment)
+    }
+
+    /// Whether times since boot of two samples can be compared.
+    fn is_after(&mut self, before: &Place, after: &Place) -> bool {
+        before.time.boot_ns < after.time.boot_ns && self.timeline.boot_id(before) == self.timeline.boot_id(after)
+    }
+
+    /// Whether the sample comes next after one that was shown.
+    fn continues(&mut self, shown: &Place) -> bool {
+        let place = self.place.clone();
+        self.timeline.next(shown.time.wall_ns).as_ref() == Some(&place) && self.is_after(shown, &place)
+    }
+
+    /// The sample and those before it by which its rates and trends are known, in their order.
+    fn window(&mut self) -> Vec<Place> {
+        let mut places = vec![self.place.clone()];
+        while places.len() <= TREND_WIDTH {
+            let last = places[places.len() - 1].clone();
+            match self.timeline.previous(last.time.wall_ns) {
+                Some(before) if self.is_after(&before, &last) => places.push(before),
+                _ => break,
+            }
+        }
+        places.reverse();
+        places
+    }
+
+    /// What is to be said of where this is.
+    fn notes(&mut self) -> Vec<String> {
+        let place = self.place.clone();
+        let (before, after) = (
+            self.timeline.previous(place.time.wall_ns),
+            self.timeline.next(place.time.wall_ns),
+        );
+        let mut notes = Vec::new();
+        match before {
+            None => notes.push("this is the first sample".to_owned()),
+            Some(before) => {
+                let gap_ns = self.timeline.gap_ns(&before, &place);
+                notes.extend(gap_ns.map(|gap_ns| format!("a gap of {} before", duration(gap_ns))));
+                if self.timeline.boot_id(&before) != self.timeline.boot_id(&place) {
+                    notes.push("the first sample of its boot".to_owned());
+                }
+            }
+        }
+        match after {
+            None => notes.push("this is the last sample".to_owned()),
+            Some(after) => {
+                let gap_ns = self.timeline.gap_ns(&place, &after);
+                notes.extend(gap_ns.map(|gap_ns| format!("a gap of {} after", duration(gap_ns))));
+            }
+        }
+        if let Some(damage) = self.timeline.damage_after(&place) {
+            notes.push("what follows is damaged".to_owned());
+            self.said.get_or_insert((damage, true));
+        }
+        notes
+    }
+
+    /// A number of samples on, or back, as far as there are some.
+    fn move_by(&mut self, samples: i64) {
+        for _ in 0..samples.unsigned_abs() {
+            let now_ns = self.place.time.wall_ns;
+            let found = if samples > 0 {
+                self.next(now_ns)
+            } else {
+                self.timeline.previous(now_ns)
+            };
+            match found {
+                Some(place) => self.place = place,
+                None => return self.at_an_end(samples > 0),
+            }
+        }
+    }
+
+    /// The next sample, also if it was written just now.
+    fn next(&mut self, after: i64) -> Option<Place> {
+        let next = self.timeline.next(after);
+        next.or_else(|| {
+            self.timeline.refresh();
+            self.timeline.next(after)
+        })
+    }
+
+    fn at_an_end(&mut self, forward: bool) {
+        let end = if forward {
+            "no later sample"
+        } else {
+            "no earlier sample"
+        };
+        self.said = Some((format!("the recording has {end}"), true));
+    }
+
+    /// So much time on, or back: to another sample at least, if there is one.
+    fn move_by_time(&mut self, seconds: i64) {
+        let now_ns = self.place.time.wall_ns;
+        let wanted_ns = now_ns.saturating_add(seconds.saturating_mul(1_000_000_000));
+        let found = if seconds > 0 {
+            let on = self.timeline.previous(wanted_ns.saturating_add(1));
+            let on = on.filter(|place| place.time.wall_ns > now_ns);
+            on.or_else(|| self.next(now_ns))
+        } else {
+            let back = self.timeline.previous(wanted_ns.saturating_add(1));
+            back.or_else(|| self.first())
+                .filter(|place| place.time.wall_ns < now_ns)
+        };
+        match found {
+            Some(place) => self.place = place,
+            None => self.at_an_end(seconds > 0),
+        }
+    }
+
+    fn first(&mut self) -> Option<Place> {
+        self.timeline.next(i64::MIN)
+    }
+
+    fn last(&mut self) -> Option<Place> {
+        self.timeline.refresh();
+        self.timeline.previous(i64::MAX)
+    }
+
+    fn move_to(&mut self, wall_ns: i64) {
+        self.timeline.refresh();
+        // Moments are shown to the millisecond.
+        let found = self.timeline.previous(wall_ns.saturating_add(1_000_000));
+        let time = history::precise(wall_ns);
+        match found {
+            Some(place) => {
+                let next = self.timeline.next(place.time.wall_ns);
+                let gap_ns = next.and_then(|next| self.timeline.gap_ns(&place, &next));
+                if gap_ns.is_some() {
+                    self.said = Some((
+                        format!("nothing was recorded at {time}: this is the sample before"),
+                        true,
+                    ));
+                }
+                self.place = place;
+            }
+            None => {
+                self.said = Some((
+                    format!("nothing was recorded at {time}: this is the first sample"),
+                    true,
+                ));
+                self.place = self.first().unwrap_or_else(|| self.place.clone());
+            }
+        }
+    }
+
+    fn move_to_spike(&mut self, forward: bool) {
+        let here = self.place.clone();
+        match self.timeline.spike(&here, forward) {
+            Some(found) => {
+                self.said = Some((said(&found), false));
+                self.place = found.place;
+            }
+            None => {
+                let which = if forward { "later" } else { "earlier" };
+                self.said = Some((format!("the recording has no {which} spike"), true));
+            }
+        }
+    }
+
+    /// The moment of a place, if that is what was read last.
+    fn moment_at(&self, place: &Place) -> Option<(Place, Arc<past::Moment>)> {
+        let (read, recorded) = self.recorded.as_ref().filter(|(read, _)| read == place)?;
+        Some((read.clone(), recorded.moment().clone()))
+    }
+
+    /// A sample at a place, after another one.
+    fn sample(
+        &mut self,
+        place: &Place,
+        before: Option<&(Place, Arc<past::Moment>)>,
+        (query, mut snapshot): (&Query, Snapshot),
+    ) -> Result<Sample, String> {
+        let is_whole = match before {
+            Some((before, _)) => before.tier == place.tier && self.timeline.gap_ns(before, place).is_none(),
+            None => false,
+        };
+        let recorded = self.read(place)?;
+        answer_past(recorded, query, &mut snapshot).map_err(|error| format!("{error:#}"))?;
+        let moment = recorded.moment();
+        Ok(Sample {
+            snapshot,
+            moment: Moment::recorded(place.time.boot_ns),
+            host: host(moment, before.map(|(_, moment)| &**moment)),
+            news: news(moment, recorded.happened(), is_whole),
+        })
+    }
+}
+
+fn said(found: &Found) -> String {
+    format!(
+        "spike of {}: {:.1} % in use, {:.1} % before",
+        found.of.name(),
+        found.part * 100.0,
+        found.usual * 100.0
+    )
+}
+
+fn duration(ns: i64) -> String {
+    if ns < 60_000_000_000 {
+        return format!("{:.1} s", ns as f64 / 1e9);
+    }
+    let mut out = Vec::new();
+    people::duration(&mut out, u64::try_from(ns).unwrap_or(0));
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The machine at a moment; pressures are of the time since the one before.
+fn host(moment: &past::Moment, before: Option<&past::Moment>) -> Host {
+    let pressure = |name: &str| {
+        let key = format!("{name}.some.total_us");
+        let before = before?;
+        let us = moment
+            .figure("pressure", &key)?
+            .saturating_sub(before.figure("pressure", &key)?);
+        let ns = moment
+            .time
+            .boot_ns
+            .checked_sub(before.time.boot_ns)
+            .filter(|ns| *ns > 0)?;
+        // The moments of both samples are not exactly those of the figures.
+        Some((us as f64 * 1000.0 / ns as f64 * 100.0).min(100.0))
+    };
+    Host {
+        uptime_s: Some(moment.time.boot_ns / 1_000_000_000),
+        load: load(moment),
+        stat: Stat {
+            all: Times::of(&moment.numbers("cpu")).unwrap_or_default(),
+            each: Vec::new(),
+            forks: moment.figure("stat", "processes"),
+            boot_s: None,
+        },
+        memory: Memory::new(&MemInfo::of(moment.numbers("meminfo"))),
+        pressure: PRESSURES.map(pressure),
+    }
+}
+
+fn load(moment: &past::Moment) -> Option<Load> {
+    let average = |key: &str| {
+        let hundredths = moment.figure("load", key)?;
+        Some(format!("{:.2}", hundredths as f64 / 100.0))
+    };
+    Some(Load {
+        averages: [average("1")?, average("5")?, average("15")?],
+        runnable: moment.figure("stat", "procs_running")?,
+        threads: None,
+    })
+}
+
+/// What ran and ended before a sample. `is_whole`: since the one that is shown before it.
+fn news(moment: &past::Moment, happened: &Happened, is_whole: bool) -> News {
+    if text(&moment.figures, b"sources", b"events").is_none() {
+        let notes = moment.about.notes.iter();
+        let why = notes.filter(|note| note.starts_with("no events")).next_back();
+        return News::None(why.map_or("no events were recorded", String::as_str).to_owned());
+    }
+    if !is_whole {
+        return News::None("the sample before is not there".to_owned());
+    }
+    let mut ended: HashMap<Vec<u8>, (u64, u64)> = HashMap::new();
+    let [mut forks, mut execs, mut exits] = [0; 3];
+    for ((_, program), sum) in &happened.sums {
+        forks += sum.forks_count;
+        execs += sum.execs_count;
+        exits += sum.ended_count;
+        if sum.unseen_count > 0 {
+            // The time is of all that ended, those that are in samples too.
+            let is_of_these = sum.unseen_count == sum.ended_count;
+            let of = ended.entry(program.clone()).or_default();
+            of.0 += sum.unseen_count;
+            of.1 += if is_of_these { sum.runtime_ns } else { 0 };
+        }
+    }
+    News::Tally(Tally::of([forks, execs, exits], ended), 0)
+}
+
+impl Source for Recording {
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    fn survey(&mut self, tag: Tag, query: &Query, memory: Snapshot) -> Result<Samples, String> {
+        let shown = self.shown.take().filter(|(of, _)| *of == tag).map(|(_, place)| place);
+        let shown = shown.filter(|shown| self.continues(shown));
+        let continues = shown.is_some();
+        let mut before = shown.and_then(|shown| self.moment_at(&shown));
+        let places = if continues {
+            vec![self.place.clone()]
+        } else {
+            self.inspector.forget();
+            self.window()
+        };
+        let (mut samples, mut memory) = (Vec::with_capacity(places.len()), Some(memory));
+        for place in &places {
+            let memory = memory.take().unwrap_or_default();
+            match self.sample(place, before.as_ref(), (query, memory)) {
+                Ok(sample) => samples.push(sample),
+                // One that was damaged says nothing of what was before.
+                Err(_) if *place != self.place => samples.clear(),
+                Err(damage) => return Err(damage),
+            }
+            before = self.moment_at(place);
+        }
+        let (place, moment) = before.ok_or("there is no sample")?;
+        let notes = self.notes();
+        let damages = self.timeline.take_damages();
+        let said = self.said.take();
+        let at = At {
+            moment,
+            tier: place.tier.name,
+            notes,
+            said: said.or_else(|| (!damages.is_empty()).then(|| (damages.join("; "), true))),
+        };
+        self.shown = Some((tag, place));
+        Ok(Samples {
+            samples,
+            restarts: !continues,
+            at: Some(Box::new(at)),
+        })
+    }
+
+    fn look(&mut self, query: &Query, memory: Snapshot) -> Result<Snapshot, String> {
+        self.answer(query, memory).0.map_err(|error| format!("{error:#}"))
+    }
+
+    fn details(&mut self, inquiry: &Inquiry) -> Details {
+        // It asks for one process, whose answer needs no memory worth keeping.
+        let mut inspector = std::mem::replace(&mut self.inspector, Inspector::new(Of::Recording));
+        let mut ask = |query: &Query| self.answer(query, Snapshot::default());
+        let details = inspector.details(&mut ask, inquiry);
+        self.inspector = inspector;
+        details
+    }
+
+    fn go(&mut self, step: Step) {
+        self.said = None;
+        match step {
+            Step::Samples(samples) => self.move_by(samples),
+            Step::Seconds(seconds) => self.move_by_time(seconds),
+            Step::Spike(forward) => self.move_to_spike(forward),
+            Step::To(wall_ns) => self.move_to(wall_ns),
+            Step::First => self.place = self.first().unwrap_or_else(|| self.place.clone()),
+            Step::Last => self.place = self.last().unwrap_or_else(|| self.place.clone()),
+        }
+    }
+}
