@@ -8,6 +8,7 @@ use clap::Args;
 use taskdiag::{Absent, ErrorKind, Explanation, Field, Group, Handle, Query, Scope, Snapshot, Task};
 use taskdiag_core::plan::BpfWay;
 
+use crate::history;
 use crate::outcome::{no_answer_from, say, say_denied, Failure, Outcome, WhoMay};
 use crate::output::document::{self, Document, Head, Sample};
 use crate::output::named::{write_total, Total};
@@ -346,6 +347,9 @@ fn next_step(reason: Absent, fields: &[Field]) -> Option<&'static str> {
             "the user database, or a file of a container runtime: --patience waits longer"
         }
         Absent::Denied => return None,
+        Absent::Unsupported if history::shown().is_some() => {
+            "it was not recorded: `taskdiag record` has -o and --pss-budget"
+        }
         Absent::Unsupported => "this kernel, or the source that answered, does not have it: see `taskdiag doctor`",
         Absent::NoAnswer => "the process keeps its memory locked: --patience waits longer",
         Absent::OverBudget => "walking its memory would take too long: see `taskdiag mem`, --deadline and --max-rss",

@@ -234,6 +234,151 @@ fn processes_come_and_go() {
     assert!(tree.complete().contains("passing 1000"));
 }
 
+/// Check that a time has every process that was in a sample of it, each as it was when it was seen last,
+/// and that percentages are of the processor time that was used in it.
+#[test]
+fn times_have_every_process() {
+    let directory = Directory::new("times");
+    let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
+    record(&directory, &["-n", "2"]);
+    let passing = Sleeper::new("passing");
+    record(&directory, &["-n", "2"]);
+    let (busy, passed) = (busy.pid(), passing.pid());
+    let ended = last_of(&directory, &passed);
+    drop(passing);
+    sleep(Duration::from_millis(20));
+    record(&directory, &["-n", "3"]);
+    let history = |args: &[&str]| run(&[&["ps", "--history", directory.path(), "--json"], args].concat());
+    let columns = "pid,utime_ns,stime_ns,cpu_percent,elapsed_ns,stat";
+    let all = history(&["--from", "-1h", "-o", columns]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    let row = |run: &Run, pid: &str| rows(run).into_iter().find(|row| row["pid"].to_string() == pid);
+    // It is as it was in its last sample, and so is its age.
+    let found = row(&all, &passed).expect("it was there");
+    for field in ["utime_ns", "stat"] {
+        assert_eq!(found[field], ended[field], "{field}");
+    }
+    assert_eq!(found["elapsed_ns"], ended["elapsed_ns"]);
+    // What it used is divided by the time between the first and the last sample.
+    let file = run(&["history", "--json", directory.path()]);
+    let full: Vec<Value> = rows(&file).into_iter().filter(|row| row["tier"] == "full").collect();
+    let (first, last) = (&full[0]["first_time"], &full[full.len() - 1]["last_time"]);
+    let at = |time: &Value| {
+        let time = time.as_str().expect("a time");
+        row(&history(&["--at", time, "-p", &busy, "-o", columns]), &busy).expect("it was there")
+    };
+    let (before, after) = (at(first), at(last));
+    let ns = |row: &Value, field: &str| row[field].as_f64().expect("a number");
+    let used = |row: &Value| ns(row, "utime_ns") + ns(row, "stime_ns");
+    let elapsed = ns(&after, "elapsed_ns") - ns(&before, "elapsed_ns");
+    let percent = (used(&after) - used(&before)) / elapsed * 100.0;
+    let shown = ns(&row(&all, &busy).expect("it is there"), "cpu_percent");
+    assert!(
+        percent > 0.0 && (shown - percent).abs() < 0.01,
+        "{shown} is not {percent}"
+    );
+    // In a table of ps it is the same.
+    let line = run(&[
+        "ps",
+        "--history",
+        directory.path(),
+        "--from",
+        "-1h",
+        "-p",
+        &busy,
+        "-o",
+        "pcpu=",
+    ])
+    .text();
+    let cell: f64 = line.trim().parse().expect("a percentage");
+    assert!((cell - percent).abs() < 1.0, "{cell} is not {percent}");
+    // After it ended, it is not there; before it began, neither.
+    let begun = full
+        .iter()
+        .filter_map(|row| row["first_time"].as_str())
+        .max()
+        .expect("a file");
+    for args in [["--from", begun], ["--to", begun]] {
+        let run = history(&[&args[..], &["-o", "pid"]].concat());
+        assert_eq!(row(&run, &passed).is_some(), args[0] == "--to", "{args:?}");
+    }
+    let tree = run(&["tree", "--history", directory.path(), "--from", "-1h"]);
+    assert!(tree.complete().contains("passing 1000"));
+    for (args, said) in [
+        (
+            &["--from", "2020-01-01", "--to", "2020-01-02"][..],
+            "nothing was recorded in that time",
+        ),
+        (&["--from", "-1h", "--at", "-1h"], "cannot be used with"),
+        (&["--from", "-1h", "--watch", "1"], "cannot be used with"),
+    ] {
+        let run = history(args);
+        assert!(run.code == Some(2) && run.stderr.contains(said), "{run:?}");
+    }
+}
+
+/// A process in the last sample.
+#[track_caller]
+fn last_of(directory: &Directory, pid: &str) -> Value {
+    let fields = "pid,utime_ns,elapsed_ns,stat";
+    let run = run(&["ps", "--history", directory.path(), "--json", "-p", pid, "-o", fields]);
+    rows(&run)[0].clone()
+}
+
+/// Check that the account of the machine is that of the moment, and says that PSS was not recorded.
+#[test]
+fn accounts_are_recorded() {
+    let directory = Directory::new("account");
+    let args = [
+        "record",
+        "--dir",
+        directory.path(),
+        "--every",
+        "60",
+        "-n",
+        "1",
+        "--pss-budget",
+        "100%",
+    ];
+    let recorded = run(&args);
+    assert!(
+        recorded.code == Some(0) || recorded.stderr.contains("no events"),
+        "{recorded:?}"
+    );
+    let info = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
+    let total: u64 = info
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .expect("MemTotal");
+    let account = |args: &[&str]| run(&[&["mem", "--system", "--history", directory.path(), "--json"], args].concat());
+    let then = account(&[]);
+    let bytes = |run: &Run, item: &str| {
+        let rows = rows(run);
+        let row = rows
+            .iter()
+            .find(|row| row["item"] == item)
+            .unwrap_or_else(|| panic!("no {item} in {run:?}"));
+        row["bytes"].as_i64()
+    };
+    assert_eq!(bytes(&then, "total_bytes"), Some(total as i64 * 1024));
+    assert!(
+        bytes(&then, "processes_bytes") > Some(0) && bytes(&then, "free_bytes") > Some(0),
+        "{then:?}"
+    );
+    let time = run(&["ps", "--history", directory.path(), "--json", "-o", "pid"]).json()["time"].clone();
+    assert_eq!(then.json()["time"], time);
+    let other = Directory::new("no-account");
+    record(&other, &["-n", "1"]);
+    let without = run(&["mem", "--system", "--history", other.path(), "--json"]);
+    assert_eq!(
+        (bytes(&without, "processes_bytes"), without.code),
+        (None, Some(1)),
+        "{without:?}"
+    );
+    assert!(without.stderr.contains("pss_anon_bytes"), "{}", without.stderr);
+}
+
 /// How many of the finest samples there are.
 fn samples_count(directory: &Directory) -> u64 {
     let run = run(&["history", "--json", directory.path()]);

@@ -35,6 +35,9 @@ pub struct Context<'a> {
     /// Whether version 1 hierarchies are in use. Containers may be in cgroups of those and in none
     /// of the unified one.
     pub has_cgroup1: bool,
+    /// If percentages of processor time are to be of a part of the task's life: the processor time that it
+    /// had used before, and how long that part was, in nanoseconds.
+    pub part: Option<(u64, u64)>,
     /// Who knows names.
     pub names: &'a dyn Names,
 }
@@ -62,7 +65,11 @@ pub fn derive(field: Field, task: &impl HasFields, context: &Context<'_>, out: &
         Field::Group => out.extend_from_slice(context.names.group(id(task, Field::Egid)?)?),
         Field::CpuPercent => {
             let used = number(task, Field::UtimeNs)?.saturating_add(number(task, Field::StimeNs)?);
-            out.extend_from_slice(&percent(used, elapsed_ns()?.max(1)).to_ne_bytes());
+            let (before, time) = match context.part {
+                Some(part) => part,
+                None => (0, elapsed_ns()?),
+            };
+            out.extend_from_slice(&percent(used.saturating_sub(before), time.max(1)).to_ne_bytes());
         }
         Field::MemPercent => {
             let resident = number(task, Field::RssBytes)?;
@@ -280,6 +287,7 @@ mod tests {
             tick_ns: TICK_NS,
             memory_bytes: 1 << 30,
             has_cgroup1: false,
+            part: None,
             names: &Known,
         }
     }
@@ -321,6 +329,14 @@ mod tests {
             (Field::StimeNs, Value::Unsigned(0)),
         ]);
         assert_eq!(float(Field::CpuPercent, &fresh), Ok(0.0));
+        // Of ten seconds, after six of them had been used: four of ten.
+        let part = Context {
+            part: Some((6 * SECOND_NS as u64, 10 * SECOND_NS as u64)),
+            ..context()
+        };
+        let mut out = Vec::new();
+        assert_eq!(derive(Field::CpuPercent, &half, &part, &mut out), Ok(()));
+        assert_eq!(f64::from_bytes(&out), Some(40.0));
         let unknown = Context {
             memory_bytes: 0,
             ..context()

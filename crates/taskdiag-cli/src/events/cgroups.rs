@@ -53,6 +53,7 @@ impl Cgroup {
             tick_ns: 0,
             memory_bytes: 0,
             has_cgroup1: true,
+            part: None,
             names: &Nobody,
         };
         Cgroup::new(|field| {

@@ -1,5 +1,6 @@
 //! Recordings that are looked at: the options `--history` and `--at`, and `taskdiag history`.
 
+mod between;
 mod export;
 pub mod library;
 mod overview;
@@ -15,18 +16,20 @@ use clap::Args as ClapArgs;
 use taskdiag::Handle;
 
 use crate::outcome::{say, Failure};
+use between::Between;
 use library::Library;
 use past::Recorded;
 use taskdiag_history::decode::Decoder;
 
+pub use between::Life;
 pub use overview::{run, Args};
-pub use past::{show, shown};
+pub use past::{show, shown, Moment};
 pub use time::{exact, moment, precise, shown as shown_time};
 
-/// Options of commands that can look at a recording.
+/// Options of commands that can look at a moment of a recording.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Recordings")]
-pub struct PastOptions {
+pub struct MomentOptions {
     /// Look at a recording (`taskdiag record`), not at the machine
     #[arg(long, value_name = "DIR")]
     history: Option<PathBuf>,
@@ -34,6 +37,23 @@ pub struct PastOptions {
     /// [default: the last one]
     #[arg(long, value_name = "TIME", requires = "history", allow_hyphen_values = true, value_parser = time::moment)]
     at: Option<i64>,
+}
+
+/// Options of commands that can look at a moment of a recording, or at every process of a time.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Recordings")]
+pub struct PastOptions {
+    #[command(flatten)]
+    moment: MomentOptions,
+    /// Every process that was there from this time on, as it was when it was seen last. Percentages of
+    /// processor time are of the time from here to --to
+    #[arg(long, value_name = "TIME", requires = "history", conflicts_with = "at", allow_hyphen_values = true,
+        value_parser = time::moment)]
+    from: Option<i64>,
+    /// The same until before this time
+    #[arg(long, value_name = "TIME", requires = "history", conflicts_with = "at", allow_hyphen_values = true,
+        value_parser = time::moment)]
+    to: Option<i64>,
 }
 
 /// Options of commands that can look at a time of a recording.
@@ -59,11 +79,16 @@ impl RangeOptions {
 
     /// The time, in nanoseconds since 1970.
     pub fn times(&self) -> Range<i64> {
-        self.from.unwrap_or(i64::MIN)..self.to.unwrap_or(i64::MAX)
+        times(self.from, self.to)
     }
 }
 
-impl PastOptions {
+/// The times that two options give, in nanoseconds since 1970.
+fn times(from: Option<i64>, to: Option<i64>) -> Range<i64> {
+    from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX)
+}
+
+impl MomentOptions {
     /// The recording, if one is to be looked at, and its sample that is to be looked at, with what
     /// was found to be damaged on the way.
     pub fn open(&self) -> Result<Option<(Library, Decoder, Vec<String>)>, Failure> {
@@ -77,16 +102,27 @@ impl PastOptions {
         };
         Ok(Some((library, decoder, damages)))
     }
+}
 
+impl PastOptions {
     /// A handle that answers from the recording, if one is to be looked at, or else `now`.
     pub fn handle(&self, now: impl FnOnce() -> Handle) -> Result<Handle, Failure> {
-        let Some((library, decoder, damages)) = self.open()? else {
+        let Some(path) = &self.moment.history else {
             return Ok(now());
         };
-        let path = library.path();
-        damages
-            .iter()
-            .for_each(|damage| say(format_args!("{}: {damage}", path.display())));
+        let say_all = |damages: Vec<String>| {
+            let damages = damages.into_iter();
+            damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
+        };
+        if self.from.is_some() || self.to.is_some() {
+            let (between, damages) = Between::read(Library::open(path)?, &times(self.from, self.to))?;
+            say_all(damages);
+            return Ok(Handle::of_past(Box::new(between)));
+        }
+        let Some((_, decoder, damages)) = self.moment.open()? else {
+            return Ok(now());
+        };
+        say_all(damages);
         let recorded = Recorded::new(decoder);
         let recorded = recorded.map_err(|damage| Failure::Unanswered(format!("{}: {damage}", path.display())))?;
         Ok(Handle::of_past(Box::new(recorded)))

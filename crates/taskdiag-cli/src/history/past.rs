@@ -6,12 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use taskdiag::{Absent, Error, ErrorKind, Past, Snapshot};
 use taskdiag_core::cgroup::Runtime;
 use taskdiag_core::derived::{self, Context};
-use taskdiag_core::identity::TICK_NS;
+use taskdiag_core::identity::{Identity, TICK_NS};
 use taskdiag_history::decode::{number, Decoder, End};
 use taskdiag_history::events::Happened;
 use taskdiag_history::figures::{Figure, Figures};
 use taskdiag_history::piece::Time;
 use taskdiag_history::{About, Damage};
+
+use super::between::{Life, Span};
 
 /// A moment of a recording: what is said of the machine then.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct Moment {
     pub about: About,
     /// Figures of the machine and of cgroups.
     pub figures: Figures,
+    /// The time before it that is looked at, if that is not the moment alone.
+    pub span: Option<Span>,
     users: HashMap<u32, Vec<u8>>,
     groups: HashMap<u32, Vec<u8>>,
     terminals: HashMap<u32, Vec<u8>>,
@@ -61,6 +65,7 @@ impl Moment {
             terminals,
             containers,
             figures,
+            span: None,
         })
     }
 
@@ -72,6 +77,11 @@ impl Moment {
     /// The memory of the machine, 0 if it is not known.
     pub fn memory_bytes(&self) -> u64 {
         self.figure("context", "memory_bytes").unwrap_or(0)
+    }
+
+    /// What a process did in the time that is looked at; `None` if that is the moment alone.
+    pub fn life(&self, process: Identity) -> Option<Life> {
+        self.span.as_ref()?.life(process)
     }
 
     /// The numbers of an object, with their keys.
@@ -216,6 +226,16 @@ impl Recorded {
         &self.decoder.happened
     }
 
+    /// The sample that was read last, as the end of a time.
+    pub fn at_end(decoder: Decoder, span: Span) -> Result<Recorded, Damage> {
+        let mut moment = Moment::new(&decoder)?;
+        moment.span = Some(span);
+        Ok(Recorded {
+            decoder,
+            moment: Arc::new(moment),
+        })
+    }
+
     /// The sample that was read last. What is written from now on is about that moment.
     pub fn new(decoder: Decoder) -> Result<Recorded, Damage> {
         let recorded = Recorded::quiet(decoder)?;
@@ -230,9 +250,11 @@ impl Past for Recorded {
         read.map_err(|damage| Error::new(ErrorKind::Malformed, "reading the recording").caused_by(damage))
     }
 
-    fn context(&self) -> Context<'_> {
+    fn context(&self, process: Identity) -> Context<'_> {
+        let life = self.moment.life(process);
         Context {
-            now_ns: self.moment.time.boot_ns,
+            now_ns: life.map_or(self.moment.time.boot_ns, |life| life.last_ns),
+            part: life.map(|life| (life.before_ns[0], life.of_ns)),
             boot_ns: self.moment.boot_ns(),
             tick_ns: TICK_NS,
             memory_bytes: self.moment.memory_bytes(),

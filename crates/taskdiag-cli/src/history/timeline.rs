@@ -218,10 +218,19 @@ impl Timeline {
     /// Reads a sample. `near` is another one: if it is of the same segment and was before, only what
     /// is between both is read.
     pub fn read(&mut self, place: &Place, near: Option<(Place, Recorded)>) -> Result<Recorded, String> {
+        let near = match near {
+            Some((near, recorded)) if near == *place => return Ok(recorded),
+            near => near.map(|(near, recorded)| (near, recorded.into_decoder())),
+        };
+        let decoder = self.decoder(place, near)?;
+        Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
+    }
+
+    /// The same, without its figures.
+    pub fn decoder(&mut self, place: &Place, near: Option<(Place, Decoder)>) -> Result<Decoder, String> {
         let near = near.filter(|(near, _)| near.segment == place.segment && near.time.wall_ns <= place.time.wall_ns);
         let decoder = match near {
-            Some((near, recorded)) if near == *place => return Ok(recorded),
-            Some((_, recorded)) => recorded.into_decoder(),
+            Some((_, decoder)) => decoder,
             None => {
                 let segment = self
                     .segment(place)
@@ -237,7 +246,7 @@ impl Timeline {
         if decoder.time != place.time {
             return Err(format!("{}: it has changed", place.segment));
         }
-        Recorded::quiet(decoder).map_err(|damage| format!("{}: {damage}", place.segment))
+        Ok(decoder)
     }
 
     /// The spike that comes next after a sample, or before it.

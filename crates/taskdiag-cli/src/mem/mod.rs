@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = quantity::duration)]
     max_age: Duration,
     /// Show samples with this time between them
-    #[arg(long, value_name = "SECONDS", value_parser = quantity::interval)]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "history", value_parser = quantity::interval)]
     watch: Option<Duration>,
     /// When watching: end after this many samples
     #[arg(short = 'n', long, value_name = "N", requires = "watch")]

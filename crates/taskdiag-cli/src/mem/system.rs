@@ -6,6 +6,7 @@ use taskdiag::{Absent, Field, Fields, Kind, Query, Task, Value};
 
 use super::account::{Account, Line, Processes};
 use super::{progress, Args};
+use crate::history;
 use crate::host::MemInfo;
 use crate::listing::{Answers, Format};
 use crate::outcome::{Failure, Outcome};
@@ -97,14 +98,17 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
             "--system has rows of its own, in an order of their own: leave out -o and --sort".to_owned(),
         ));
     }
-    let mut handle = args.options.from.handle();
+    let mut handle = args.past.handle(|| args.options.from.handle())?;
     let query = Query::processes()
         .fields(FIELDS.into_iter().collect::<Fields>())
         .budget(args.budget());
     let shown = progress::ProgressLine::begin(handle.progress());
     let answers = Answers::ask(&mut handle, &query)?;
     // This is read after the processes, so that what they freed meanwhile counts as free.
-    let info = MemInfo::read().map_err(|error| Failure::Unanswered(format!("/proc/meminfo: {error}")))?;
+    let info = match history::shown() {
+        Some(moment) => MemInfo::of(moment.numbers("meminfo")),
+        None => MemInfo::read().map_err(|error| Failure::Unanswered(format!("/proc/meminfo: {error}")))?,
+    };
     drop(shown);
 
     let mut missing = Absences::new();

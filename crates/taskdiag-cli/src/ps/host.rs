@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 
 use rustix::param::page_size;
 use rustix::time::ClockId;
+use taskdiag::{Absent, Identity};
 use taskdiag_core::identity::TICK_NS;
 use taskdiag_sys::host::now_ns;
 
 use super::sessions::Sessions;
-use crate::history;
+use crate::history::{self, Life, Moment};
 use crate::host::MemInfo;
 use crate::output::names::Names;
 use crate::output::people::Clock;
@@ -51,6 +53,8 @@ pub struct Host {
     pub page_bytes: u64,
     /// `MemTotal` of `/proc/meminfo` in KiB. 0 if it is unknown.
     pub memory_kib: u64,
+    /// The recording that is looked at.
+    past: Option<Arc<Moment>>,
     nodes: Option<HashMap<u64, i64>>,
 }
 
@@ -75,7 +79,16 @@ impl Host {
             tick_ns: TICK_NS,
             page_bytes: page_size() as u64,
             memory_kib,
+            past: moment,
             nodes: None,
+        }
+    }
+
+    /// What a process did, if a time of a recording is looked at.
+    pub fn life(&self, process: impl FnOnce() -> Result<Identity, Absent>) -> Result<Option<Life>, Absent> {
+        match self.past.as_ref().filter(|moment| moment.span.is_some()) {
+            Some(moment) => Ok(moment.life(process()?)),
+            None => Ok(None),
         }
     }
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use rustix::termios::isatty;
 
-use crate::history::PastOptions;
+use crate::history::MomentOptions;
 use crate::outcome::{Failure, Outcome};
 use crate::output::terminal::is_colored;
 use crate::output::text::locale_is_utf8;
@@ -117,7 +117,7 @@ pub struct Args {
     #[arg(short = 'b', long, hide = true)]
     batch: bool,
     #[command(flatten)]
-    past: PastOptions,
+    past: MomentOptions,
     #[command(flatten)]
     from: SourceOptions,
 }

@@ -38,6 +38,7 @@ impl Derived {
             tick_ns: SECOND_NS as u64 / rustix::param::clock_ticks_per_second(),
             memory_bytes: memory_bytes(),
             has_cgroup1: *self.has_cgroup1.get_or_insert_with(has_cgroup1),
+            part: None,
             names: &self.names,
         };
         let (maker, records) = (&mut self.maker, &mut self.records);

@@ -3,6 +3,7 @@
 use taskdiag_core::derived::{Context, Maker};
 use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::{Field, Group};
+use taskdiag_core::identity::Identity;
 use taskdiag_core::query::{Query, Scope};
 use taskdiag_core::snapshot::Snapshot;
 
@@ -17,8 +18,8 @@ pub trait Past: Send {
     /// If the recording can't be read.
     fn read(&mut self, snapshot: &mut Snapshot) -> Result<()>;
 
-    /// What derived values depended on at the moment.
-    fn context(&self) -> Context<'_>;
+    /// What derived values of a process depended on at the moment.
+    fn context(&self, process: Identity) -> Context<'_>;
 }
 
 /// Answers a query from a recording.
@@ -38,7 +39,7 @@ pub fn answer(past: &mut dyn Past, query: &Query, snapshot: &mut Snapshot) -> Re
     snapshot.sort();
     retain_scope(query, snapshot)?;
     if has_group(fields, Group::Derived) {
-        derive(&past.context(), snapshot);
+        derive(past, snapshot);
     }
     snapshot.fields = fields;
     let has_rows = !snapshot.is_empty();
@@ -75,12 +76,13 @@ fn retain_scope(query: &Query, snapshot: &mut Snapshot) -> Result<()> {
 }
 
 /// Adds derived values.
-fn derive(context: &Context<'_>, snapshot: &mut Snapshot) {
+fn derive(past: &dyn Past, snapshot: &mut Snapshot) {
     let mut maker = Maker::default();
     maker.begin(snapshot.fields);
     let (mut records, mut offsets) = (Vec::new(), Vec::with_capacity(snapshot.rows.len()));
     for task in snapshot.tasks() {
-        offsets.push(maker.put(&task, context, &mut records));
+        let context = past.context(scope::identity(&task));
+        offsets.push(maker.put(&task, &context, &mut records));
     }
     super::derived::attach(&records, &offsets, snapshot);
 }

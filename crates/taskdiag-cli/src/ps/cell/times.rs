@@ -1,8 +1,9 @@
 //! Cells of processor time, and of the time since a task started.
 
-use taskdiag::{Absent, Field};
+use taskdiag::{Absent, Field, Identity};
 
 use super::{Cell, SECOND};
+use crate::history::Life;
 use crate::output::people;
 
 impl Cell<'_> {
@@ -28,7 +29,15 @@ impl Cell<'_> {
     /// The time since it started, in nanoseconds. The start is in whole clock ticks.
     pub fn elapsed_ns(&mut self) -> Result<u64, Absent> {
         let start = self.start_ns()?;
-        Ok(self.host.now_ns.saturating_sub(start))
+        let seen_ns = self.life()?.map_or(self.host.now_ns, |life| life.last_ns);
+        Ok(seen_ns.saturating_sub(start))
+    }
+
+    /// What it did, if a time of a recording is looked at.
+    fn life(&mut self) -> Result<Option<Life>, Absent> {
+        let (pid, start_ns) = (self.unsigned(Field::Pid), self.unsigned(Field::StartNs));
+        // No process id has more bits.
+        self.host.life(|| Ok(Identity::new(pid? as u32, start_ns?)))
     }
 
     fn start_ns(&mut self) -> Result<u64, Absent> {
@@ -36,14 +45,20 @@ impl Cell<'_> {
         Ok(start - start % self.host.tick_ns)
     }
 
-    /// Processor time divided by the time since it started, in parts of `whole`.
+    /// Processor time divided by the time since it started, or that in a time of a recording divided by
+    /// that, in parts of `whole`.
     pub fn cpu_share(&mut self, whole: u64) -> Result<u64, Absent> {
         self.cpu_share_with(whole, self.host.modifiers.cumulative)
     }
 
     fn cpu_share_with(&mut self, whole: u64, dead_children: bool) -> Result<u64, Absent> {
-        let used = u128::from(self.cpu_time_with(dead_children)?) * u128::from(self.host.tick_ns);
-        let elapsed = u128::from(self.elapsed_ns()?);
+        let mut used = u128::from(self.cpu_time_with(dead_children)?) * u128::from(self.host.tick_ns);
+        let mut elapsed = u128::from(self.elapsed_ns()?);
+        if let Some(life) = self.life()? {
+            let [own, children] = life.before_ns.map(u128::from);
+            used = used.saturating_sub(own + if dead_children { children } else { 0 });
+            elapsed = life.of_ns.into();
+        }
         let share = (used * u128::from(whole)).checked_div(elapsed).unwrap_or(0);
         Ok(u64::try_from(share).unwrap_or(u64::MAX))
     }
