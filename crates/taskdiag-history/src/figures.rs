@@ -20,15 +20,22 @@ pub enum Figure {
 }
 
 /// All figures of a moment, by object and key.
-pub type Figures = BTreeMap<(Arc<[u8]>, Arc<[u8]>), Figure>;
+pub type Figures = BTreeMap<Name, Figure>;
+
+/// The object that a figure is about, and its key.
+pub type Name = (Arc<[u8]>, Arc<[u8]>);
 
 /// Sets a figure.
 pub fn set(figures: &mut Figures, object: &[u8], key: &[u8], figure: Figure) {
     figures.insert((object.into(), key.into()), figure);
 }
 
-/// Figures by the numbers of their texts: whether the value is a text, and the value.
-type Numbered = BTreeMap<(u32, u32), (bool, u64)>;
+/// Object and key of a figure, by the numbers of their texts.
+type Key = (u32, u32);
+/// Whether the value is a text, and the value or the number of the text.
+type Value = (bool, u64);
+/// Figures by the numbers of their texts.
+type Numbered = BTreeMap<Key, Value>;
 
 /// Some of the figures of a moment. No figure is in two parts.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +54,8 @@ pub(crate) struct Written(Vec<(u64, Numbered)>);
 impl Written {
     /// Appends what has changed since the last call, which had as many parts.
     pub(crate) fn encode(&mut self, parts: &[Part<'_>], texts: &mut Interned, out: &mut Vec<u8>) {
-        let mut gone: Vec<(u32, u32)> = Vec::new();
-        let mut changed: Vec<((u32, u32), (bool, u64), u64)> = Vec::new();
+        let mut gone: Vec<Key> = Vec::new();
+        let mut changed: Vec<(Key, Value, u64)> = Vec::new();
         self.0.resize_with(parts.len().max(self.0.len()), Default::default);
         for (part, (version, before)) in parts.iter().zip(&mut self.0) {
             if part.version == *version && !before.is_empty() {
@@ -78,7 +85,7 @@ impl Written {
 }
 
 fn numbered(figures: &Figures, texts: &mut Interned) -> Numbered {
-    let number = |((object, key), figure): (&(Arc<[u8]>, Arc<[u8]>), &Figure)| {
+    let number = |((object, key), figure): (&Name, &Figure)| {
         let value = match figure {
             Figure::Number(number) => (false, *number),
             Figure::Text(text) => (true, texts.number(text).into()),

@@ -368,7 +368,10 @@ fn incident(incident: &Incident) -> Value {
     row
 }
 
-fn ended_rows(mut all: Vec<((Vec<u8>, Vec<u8>), Sum)>) -> Value {
+/// What ran and ended: unit and program.
+type Ended = (Vec<u8>, Vec<u8>);
+
+fn ended_rows(mut all: Vec<(Ended, Sum)>) -> Value {
     all.sort_by(|(a_name, a), (b_name, b)| {
         let rank = |sum: &Sum| (sum.forks_count.max(sum.ended_count), sum.runtime_ns);
         rank(b).cmp(&rank(a)).then_with(|| a_name.cmp(b_name))

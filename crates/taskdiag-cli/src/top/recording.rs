@@ -334,8 +334,8 @@ fn load(moment: &past::Moment) -> Option<Load> {
 /// What ran and ended before a sample. `is_whole`: since the one that is shown before it.
 fn news(moment: &past::Moment, happened: &Happened, is_whole: bool) -> News {
     if text(&moment.figures, b"sources", b"events").is_none() {
-        let notes = moment.about.notes.iter();
-        let why = notes.filter(|note| note.starts_with("no events")).next_back();
+        let mut notes = moment.about.notes.iter();
+        let why = notes.rfind(|note| note.starts_with("no events"));
         return News::None(why.map_or("no events were recorded", String::as_str).to_owned());
     }
     if !is_whole {
