@@ -252,7 +252,11 @@ fn times_have_every_process() {
     let columns = "pid,utime_ns,stime_ns,cpu_percent,elapsed_ns,stat";
     let all = history(&["--from", "-1h", "-o", columns]);
     assert_eq!(all.code, Some(0), "{all:?}");
-    let row = |run: &Run, pid: &str| rows(run).into_iter().find(|row| row["pid"].to_string() == pid);
+    let row = |run: &Run, pid: &str| {
+        rows(run)
+            .into_iter()
+            .find(|row| row["pid"].as_u64() == pid.parse().ok())
+    };
     // It is as it was in its last sample, and so is its age.
     let found = row(&all, &passed).expect("it was there");
     for field in ["utime_ns", "stat"] {
