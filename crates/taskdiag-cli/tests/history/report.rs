@@ -380,11 +380,19 @@ fn pages_work_in_a_browser() {
         below + of_row(index) / 2.0
     );
     browser.evaluate("document.querySelector('#processor').scrollIntoView()");
-    let at = browser.evaluate(&point);
-    browser.click_at(at[0].as_f64().expect("x"), at[1].as_f64().expect("y"));
+    let spot = browser.evaluate(&point);
+    browser.click_at(spot[0].as_f64().expect("x"), spot[1].as_f64().expect("y"));
     assert_eq!(
         browser.evaluate("document.querySelector('#focus').textContent"),
         format!("Only {PROGRAM}")
+    );
+    // The commands are about the sample before it.
+    let told = browser.evaluate("document.querySelector('#processor code').textContent");
+    let moment = jiff::Timestamp::from_millisecond(data["times"][at - 1].as_i64().expect("ms")).expect("a time");
+    assert!(
+        told.as_str()
+            .is_some_and(|text| text.contains(&format!("--at {moment:.3} "))),
+        "{told} {moment:.3}"
     );
     browser.click("document.querySelector('#all')");
 

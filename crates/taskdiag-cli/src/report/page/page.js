@@ -209,14 +209,16 @@
       const clicked = event.componentType === 'series' && series[event.seriesIndex];
       if (clicked && clicked.focus) choose(clicked.focus);
     });
-    // Commands are about the moment that was clicked.
-    made.getZr().off('click');
-    made.getZr().on('click', (event) => {
-      const ms = made.convertFromPixel({ xAxisIndex: 0 }, event.offsetX);
-      const known = data.times.filter((time, index) => data.known[index] && time <= ms);
-      if (known.length > 0) { state.at = new Date(known[known.length - 1]).toISOString(); drawNumbers(); }
-    });
   };
+
+  // Commands are about the moment that was clicked.
+  const takeMoment = (made) => made.getZr().on('click', (event) => {
+    const ms = made.convertFromPixel({ xAxisIndex: 0 }, event.offsetX);
+    const known = data.times.filter((time, index) => data.known[index] && time <= ms);
+    if (known.length === 0) return;
+    state.at = new Date(known[known.length - 1]).toISOString();
+    drawNumbers();
+  });
 
   const drawTreemap = (made) => {
     const { processes, rest } = data.present;
@@ -368,7 +370,7 @@
     if (hasTimes) {
       drawn.processor = chart('processor');
       drawn.memory = chart('memory');
-      [drawn.processor, drawn.memory].forEach((made) => { made.group = 'time'; });
+      [drawn.processor, drawn.memory].forEach((made) => { made.group = 'time'; takeMoment(made); });
       echarts.connect('time');
     }
     drawn.present = chart('present');
