@@ -54,6 +54,27 @@ fn query(directory: &Path, sql: &str) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// Check that of many hosts' tables a question about one reads only its files.
+#[track_caller]
+fn check_fleet(export: &Path, fleet: &Path) {
+    let output = Command::new(root().join("dev/duckdb.sh").canonicalize().expect("the script"))
+        .arg(root().join("dev/fleet.py").canonicalize().expect("the program"))
+        .args([export, fleet])
+        .args(["--hosts", "3", "--every", "10", "--json"])
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["tables"]["processes"]["files"], 3);
+    let questions = report["questions"].as_array().expect("a list");
+    assert_eq!(questions.len(), 5);
+    for question in questions {
+        let read = |of: &str| question[of]["files_read"].as_u64().expect("a number");
+        assert!(read("one") > 0 && read("all") == 3 * read("one"), "{question}");
+        assert!(question["all"]["rows"].as_u64() > Some(0), "{question}");
+    }
+}
+
 /// Check that the questions of the document have answers, and that the answers are right.
 #[test]
 fn questions_have_answers() {
@@ -104,7 +125,14 @@ fn questions_have_answers() {
         serde_json::json!({"comm": "newprogram", "cmdline": format!("{} 1000", program.display()), "uid": rustix::process::getuid().as_raw(), "host": host})
     );
 
-    let questions = questions();
+    // The recording was made just now.
+    let last = run(&["ps", "--history", history, "--json", "-o", "pid"]).json();
+    let last = last["time"].as_str().expect("a time").to_owned();
+    let moment = |sql: &String| {
+        let begun = sql.replace("2026-11-23 02:52:00Z", "2026-01-01 00:00:00Z");
+        begun.replace("2026-11-23 03:12:00Z", &format!("{}999Z", last.trim_end_matches('Z')))
+    };
+    let questions: Vec<String> = questions().iter().map(moment).collect();
     let answers: Vec<Vec<Value>> = questions.iter().map(|sql| query(&out, sql)).collect();
     for (question, answer) in questions.iter().zip(&answers) {
         assert!(!answer.is_empty(), "{question}");
@@ -126,6 +154,7 @@ fn questions_have_answers() {
         .find(|row| row["pid"] == busy.pid().parse::<u64>().expect("a number"));
     let percent = shell.and_then(|row| row["cpu_percent"].as_f64()).expect("it ran");
     assert!(percent > 1.0 && percent < 400.0, "{percent}");
+    check_fleet(&out, &directory.join("fleet"));
     fs::remove_dir_all(history).expect("it is ours");
     fs::remove_dir_all(&directory).expect("it is ours");
 }
