@@ -37,7 +37,7 @@ STRIP ?= strip
 export PATH := $(CURDIR)/.cache/tools/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
+.PHONY: help build install uninstall deb rpm package-test run python test test-python test-go test-c test-htop test-metrics test-report test-python-sdist conformance soak soak-broker fuzz fuzz-sanitized \
 	mutants matrix matrix-full unit-vm package-vm \
 	bench lint msrv advisories format docs api clean
 
@@ -116,6 +116,11 @@ test-c: ## Run the tests of the C library
 	@dev/setup.sh test
 	@$(CARGO) build --quiet --package taskdiag-cli --package taskdiagd --package taskdiag-zoo
 	@clients/c/test.sh
+
+test-htop: ## Compare htop with and without the C library, for root, and for nobody through the broker
+	@dev/setup.sh test
+	@$(CARGO) build --quiet --package taskdiagd --package taskdiag-zoo
+	@clients/c/htop/test.sh
 
 conformance: ## Run the cases of conformance/ with each client
 	@dev/setup.sh test
