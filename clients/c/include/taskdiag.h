@@ -756,8 +756,9 @@ typedef enum td_field {
 	TD_EVENT_TERM_SIGNAL = 20496,
 	/* For an exit by a signal: whether the kernel wrote a core file. */
 	TD_EVENT_CORE_DUMPED = 20497,
-	/* For an exit: the time that this thread (for a process, its leader) spent on a processor. The
-	 * time since the kernel last updated the value, at most a clock tick, is missing. */
+	/* For an exit: the time that this thread, or all threads of this process, spent on a
+	 * processor. The time since the kernel last updated the value, at most a clock tick, is
+	 * missing. */
 	TD_EVENT_RUNTIME_NS = 20498,
 	/* For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2),
 	 * including that from before exec. */

@@ -299,7 +299,7 @@ pub const TABLES: &[&[Option<Row>]] = &[
         Some(Row { of: Of::Event(EventField::ExitCode), part: None, name: c"exit_code", meaning: c"For an exit: the exit code, unless a signal killed the process." }),
         Some(Row { of: Of::Event(EventField::TermSignal), part: None, name: c"term_signal", meaning: c"For an exit: the signal that killed the process, if one did." }),
         Some(Row { of: Of::Event(EventField::CoreDumped), part: None, name: c"core_dumped", meaning: c"For an exit by a signal: whether the kernel wrote a core file." }),
-        Some(Row { of: Of::Event(EventField::RuntimeNs), part: None, name: c"runtime_ns", meaning: c"For an exit: the time that this thread (for a process, its leader) spent on a processor. The time since the kernel last updated the value, at most a clock tick, is missing." }),
+        Some(Row { of: Of::Event(EventField::RuntimeNs), part: None, name: c"runtime_ns", meaning: c"For an exit: the time that this thread, or all threads of this process, spent on a processor. The time since the kernel last updated the value, at most a clock tick, is missing." }),
         Some(Row { of: Of::Event(EventField::PeakRssBytes), part: None, name: c"peak_rss_bytes", meaning: c"For the exit of a process: its peak resident memory, as in ru_maxrss of getrusage(2), including that from before exec." }),
     ],
 ];

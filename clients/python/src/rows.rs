@@ -97,11 +97,6 @@ impl Rows {
         self.len += 1;
     }
 
-    /// The number of rows.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// The table.
     pub fn finish(self, about: About) -> Table {
         let columns = self.columns.into_iter().map(Builder::finish);

@@ -361,7 +361,7 @@ fn keep_freed_memory() {
     assert_eq!(set, [1, 1]);
 }
 
-/// Compares every field of every task of `scope`. Values that move are read again until they match, or [`ROUNDS`] times.
+/// Compares every field of every task of `scope`. Values that move are read again until they match, or `ROUNDS` times.
 /// `handle` uses one thread, because this process is among the tasks.
 pub fn compare(handle: &mut Handle, source: SourceId, scope: Scope) -> Report {
     keep_freed_memory();
