@@ -156,7 +156,8 @@ fn agrees(ours: &Result<Process, i32>, theirs: &Option<Process>) -> bool {
 
 /// Check that the broker shows the files that `/proc` shows, and no others, and that the names of at
 /// least so many descriptors are compared. Linux 6.1 builds no names from the root of a client in
-/// another place than the broker's: there all names are left to the client.
+/// another place than the broker's: there all but those of objects of the kernel are left to the
+/// client.
 pub fn same_files(pids: impl IntoIterator<Item = u32>, least: usize) {
     let connection = connect(&super::socket());
     let asked = wire::Files::default();
@@ -200,7 +201,7 @@ pub fn same_files(pids: impl IntoIterator<Item = u32>, least: usize) {
     assert!(itself.is_whole, "{itself:?}");
     let mut names = itself.files.values().flatten();
     if super::is_too_old() && names.clone().count() == 0 {
-        return assert_eq!(compared, 0);
+        return;
     }
     assert!(names.any(|name| name.starts_with(b"socket:[")), "{itself:?}");
     assert!(compared >= least, "{compared} names");
