@@ -99,8 +99,8 @@ pub fn document(contents: Contents) -> Value {
         "ended": ended.map(|ended| ended_rows(ended.into_iter().collect())),
         "ended_text": format!(
             "Programs of units of which processes began or ended, those that began most first. In no sample: they began and \
-             ended between two. Failed: with an exit code other than 0, or by a signal. Processor time: of the first threads \
-             of those that ended, since they began. At most {MOST_ENDED} programs are listed."
+             ended between two. Failed: with an exit code other than 0, or by a signal. Processor time: of those \
+             that ended, since they began. At most {MOST_ENDED} programs are listed."
         ),
         "commands": commands,
     })
