@@ -10,7 +10,7 @@ use taskdiag_history::about::About;
 use taskdiag_history::decode::Decoder;
 use taskdiag_history::encode::{Encoder, Sample};
 use taskdiag_history::events::Happened;
-use taskdiag_history::figures::Figures;
+use taskdiag_history::figures::{Figures, Part};
 use taskdiag_history::piece::{self, Time, MAGIC};
 
 fuzz_target!(|data: &[u8]| {
@@ -29,10 +29,15 @@ fuzz_target!(|data: &[u8]| {
         encoder.append_body(time, body, &mut segment).expect("it is small");
     } else {
         let (snapshot, figures, happened) = (Snapshot::default(), Figures::new(), Happened::default());
+        let part = Part {
+            figures: &figures,
+            version: 0,
+        };
         let sample = Sample {
             time,
             tasks: &snapshot,
-            figures: &figures,
+            others: None,
+            figures: &[part],
             happened: &happened,
         };
         encoder.sample(&sample, &mut segment).expect("it is small");
