@@ -128,8 +128,11 @@ fn put_header(bytes: &mut [u8], flags: u16) {
 }
 
 /// A request for one socket of TCP with what TCP knows of it: the one of the `payload` of a message
-/// that was an answer.
+/// that was an answer. `None` if it is none of TCP.
 pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
+    if !list.is_tcp() {
+        return None;
+    }
     let mut bytes = request(list, States::all(), &[], true);
     bytes.truncate(HEADER + inet::REQUEST);
     bytes[HEADER + inet::REQUEST_ID..].copy_from_slice(inet::id(payload)?);

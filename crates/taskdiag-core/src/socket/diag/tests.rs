@@ -374,6 +374,7 @@ fn one_socket_can_be_asked_about() {
     assert_eq!((bytes.len(), half(&bytes, 6), bytes[18]), (72, Some(1), 0xa));
     assert_eq!(bytes[24..72], tcp(1)[4..52]);
     assert!(info_request(TCP, &tcp(1)[..51]).is_none());
+    assert!(info_request(UNIX, &tcp(1)).is_none());
 }
 
 /// Check that each kind of socket is in a list, and that lists have names.
