@@ -13,39 +13,17 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{place_for_recordings, run, start, Run, Sleeper};
+use common::{run, start, Recording, Run, Sleeper};
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
-/// A directory that is removed at the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    /// One that does not exist yet.
-    fn new(name: &str) -> Directory {
-        let path = place_for_recordings().join(format!("taskdiag-history-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Directory(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a path")
-    }
-
-    /// The files of the finest samples.
-    fn full(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.0).expect("a directory");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        let mut full: Vec<PathBuf> = paths.filter(|path| name(path).starts_with("full-")).collect();
-        full.sort();
-        full
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// The files of the finest samples.
+fn full(recording: &Recording) -> Vec<PathBuf> {
+    let entries = fs::read_dir(recording.path()).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut full: Vec<PathBuf> = paths.filter(|path| name(path).starts_with("full-")).collect();
+    full.sort();
+    full
 }
 
 fn name(path: &Path) -> &str {
@@ -54,7 +32,7 @@ fn name(path: &Path) -> &str {
 
 /// Records so many samples.
 #[track_caller]
-fn record(directory: &Directory, args: &[&str]) -> Run {
+fn record(directory: &Recording, args: &[&str]) -> Run {
     let run = run(&[&["record", "--dir", directory.path(), "--every", "0.1"], args].concat());
     assert!(run.code == Some(0) || run.stderr.contains("no events"), "{run:?}");
     run
@@ -75,7 +53,7 @@ fn values_are_those_of_the_moment() {
 
 #[track_caller]
 fn check_values(source: &str) {
-    let directory = Directory::new(source);
+    let directory = Recording::new(&format!("history-{source}"));
     let sleeper = Sleeper::new("recorded\u{7}");
     record(&directory, &["-n", "3", "--source", source]);
     let fields =
@@ -109,7 +87,7 @@ fn check_values(source: &str) {
 /// what others changed of it: here its OOM score adjustment, and that it has a child no more.
 #[test]
 fn idle_processes_are_as_they_are() {
-    let directory = Directory::new("idle");
+    let directory = Recording::new("history-idle");
     let sleeper = Sleeper::new("idle");
     let adjust = format!("/proc/{}/oom_score_adj", sleeper.pid());
     let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.1"]);
@@ -162,7 +140,7 @@ fn pss_has_a_budget() {
     let args = ["ps", "--json", "-p", &sleeper.pid(), "-o", fields];
     let now = rows(&run(&args))[0].clone();
     for (budget, is_enough) in [("100%", true), ("0.0001%", false)] {
-        let directory = Directory::new(if is_enough { "pss" } else { "no-pss" });
+        let directory = Recording::new(if is_enough { "history-pss" } else { "history-no-pss" });
         let recorded = run(&[
             "record",
             "--dir",
@@ -199,7 +177,7 @@ fn pss_has_a_budget() {
 /// Check that a process is there while it lived, and not before or after.
 #[test]
 fn processes_come_and_go() {
-    let directory = Directory::new("come-and-go");
+    let directory = Recording::new("history-come-and-go");
     record(&directory, &["-n", "2"]);
     let sleeper = Sleeper::new("passing");
     record(&directory, &["-n", "2"]);
@@ -238,7 +216,7 @@ fn processes_come_and_go() {
 /// and that percentages are of the processor time that was used in it.
 #[test]
 fn times_have_every_process() {
-    let directory = Directory::new("times");
+    let directory = Recording::new("history-times");
     let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
     record(&directory, &["-n", "2"]);
     let passing = Sleeper::new("passing");
@@ -324,7 +302,7 @@ fn times_have_every_process() {
 
 /// A process in the last sample.
 #[track_caller]
-fn last_of(directory: &Directory, pid: &str) -> Value {
+fn last_of(directory: &Recording, pid: &str) -> Value {
     let fields = "pid,utime_ns,elapsed_ns,stat";
     let run = run(&["ps", "--history", directory.path(), "--json", "-p", pid, "-o", fields]);
     rows(&run)[0].clone()
@@ -333,7 +311,7 @@ fn last_of(directory: &Directory, pid: &str) -> Value {
 /// Check that the account of the machine is that of the moment, and says that PSS was not recorded.
 #[test]
 fn accounts_are_recorded() {
-    let directory = Directory::new("account");
+    let directory = Recording::new("history-account");
     let args = [
         "record",
         "--dir",
@@ -373,7 +351,7 @@ fn accounts_are_recorded() {
     );
     let time = run(&["ps", "--history", directory.path(), "--json", "-o", "pid"]).json()["time"].clone();
     assert_eq!(then.json()["time"], time);
-    let other = Directory::new("no-account");
+    let other = Recording::new("history-no-account");
     record(&other, &["-n", "1"]);
     let without = run(&["mem", "--system", "--history", other.path(), "--json"]);
     assert_eq!(
@@ -385,7 +363,7 @@ fn accounts_are_recorded() {
 }
 
 /// How many of the finest samples there are.
-fn samples_count(directory: &Directory) -> u64 {
+fn samples_count(directory: &Recording) -> u64 {
     let run = run(&["history", "--json", directory.path()]);
     if run.code == Some(2) {
         return 0;
@@ -398,7 +376,7 @@ fn samples_count(directory: &Directory) -> u64 {
 /// Check that killing the recorder loses nothing that was recorded, and that the next one goes on.
 #[test]
 fn killed_recorders_lose_nothing() {
-    let directory = Directory::new("killed");
+    let directory = Recording::new("history-killed");
     let mut counted = 0;
     for round in 0..3 {
         let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.02"]);
@@ -427,7 +405,7 @@ fn killed_recorders_lose_nothing() {
 /// reading goes on meanwhile.
 #[test]
 fn a_directory_has_one_recorder() {
-    let directory = Directory::new("one");
+    let directory = Recording::new("history-one");
     let mut first = start(&["record", "--dir", directory.path(), "--every", "0.05"]);
     let deadline = Instant::now() + Duration::from_secs(30);
     while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
@@ -442,7 +420,7 @@ fn a_directory_has_one_recorder() {
     );
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!(mode(&directory.0), 0o700);
-    assert_eq!(mode(&directory.full()[0]), 0o600);
+    assert_eq!(mode(&full(&directory)[0]), 0o600);
     for _ in 0..20 {
         let run = run(&["ps", "--history", directory.path(), "--csv", "-o", "pid"]);
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -450,7 +428,7 @@ fn a_directory_has_one_recorder() {
     }
     first.kill().expect("it runs");
     first.wait().expect("it ends");
-    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let open = run(&["record", "--dir", directory.path(), "-n", "1"]);
     assert_eq!(open.code, Some(2));
     assert!(open.stderr.contains("chmod 700"), "{}", open.stderr);
@@ -459,7 +437,7 @@ fn a_directory_has_one_recorder() {
 /// Check that what ran and ended between two samples is there, as single events and in sums.
 #[test]
 fn short_lived_processes_are_recorded() {
-    let directory = Directory::new("events");
+    let directory = Recording::new("history-events");
     let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.3"]);
     let deadline = Instant::now() + Duration::from_secs(60);
     while (!directory.0.exists() || samples_count(&directory) == 0) && Instant::now() < deadline {
@@ -502,7 +480,7 @@ fn short_lived_processes_are_recorded() {
 /// Check that secrets are not recorded: environments never, command lines not if that is asked for.
 #[test]
 fn secrets_are_left_out() {
-    let directory = Directory::new("secrets");
+    let directory = Recording::new("history-secrets");
     let sleeper = Sleeper::start(Command::new("sleep").env("TOKEN", "recorded-secret"));
     record(&directory, &["-n", "1", "--no-cmdline"]);
     let row = run(&[
@@ -532,11 +510,11 @@ fn secrets_are_left_out() {
 /// near.
 #[test]
 fn damage_and_gaps_are_said() {
-    let directory = Directory::new("damage");
+    let directory = Recording::new("history-damage");
     record(&directory, &["-n", "5"]);
     let whole = run(&["history", "--verify", directory.path()]);
     assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
-    let file = directory.full().pop().expect("a file");
+    let file = full(&directory).pop().expect("a file");
     let mut bytes = fs::read(&file).expect("it is ours");
     let at = bytes.len() - 20;
     bytes[at] ^= 4;

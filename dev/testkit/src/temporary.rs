@@ -23,10 +23,21 @@ pub struct Directory(PathBuf);
 impl Directory {
     /// A directory of this process, in the one for temporary files.
     pub fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("taskdiag-{name}-{}", std::process::id()));
+        let path = path(&std::env::temp_dir(), name);
         fs::create_dir_all(&path).expect("a directory");
         Directory(path)
     }
+
+    /// One that does not exist yet, for what makes it.
+    pub fn to_make(parent: &Path, name: &str) -> Directory {
+        let path = path(parent, name);
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+}
+
+fn path(parent: &Path, name: &str) -> PathBuf {
+    parent.join(format!("taskdiag-{name}-{}", std::process::id()))
 }
 
 impl Deref for Directory {

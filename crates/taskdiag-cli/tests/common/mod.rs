@@ -12,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcsetwinsize, Winsize};
 use taskdiag_testkit::child::{self, Proc, World};
+use taskdiag_testkit::temporary::Directory;
 pub use taskdiag_zoo::copy_program;
 
 /// The result of a run of the binary.
@@ -218,6 +219,19 @@ impl Drop for Sleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A recording, which is made by who records, and removed at the end.
+pub struct Recording(pub Directory);
+
+impl Recording {
+    pub fn new(name: &str) -> Recording {
+        Recording(Directory::to_make(&place_for_recordings(), name))
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("a path")
     }
 }
 

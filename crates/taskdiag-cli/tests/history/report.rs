@@ -11,8 +11,8 @@ use std::process::Command;
 use serde_json::{json, Value};
 
 use super::browser::Browser;
-use super::common::{check_full_disk, copy_program, run, Sleeper};
-use super::{record, Directory};
+use super::common::{check_full_disk, copy_program, run, Recording, Sleeper};
+use super::{full, record};
 
 /// A program that is called like an element of a page.
 const PROGRAM: &str = "<img src=x onerror=alert(1)>";
@@ -22,16 +22,16 @@ const NAME: &str = "</script>\\xff";
 
 /// A recording of processes with names that a page could take for its own.
 struct Scene {
-    recording: Directory,
+    recording: Recording,
     /// Where the program and pages are.
-    place: Directory,
+    place: Recording,
     busy: Sleeper,
 }
 
 impl Scene {
     fn new(name: &str) -> Scene {
-        let (recording, place) = (Directory::new(name), Directory::new(&format!("{name}-pages")));
-        fs::create_dir(&place.0).expect("a directory");
+        let (recording, place) = (Recording::new(name), Recording::new(&format!("{name}-pages")));
+        fs::create_dir(place.path()).expect("a directory");
         let program = place.0.join(PROGRAM);
         copy_program("/bin/dd".as_ref(), &program).expect("dd");
         // It is busy and large, and so has a colour of its own on any machine.
@@ -186,7 +186,7 @@ fn charts_have_the_numbers_of_commands() {
 /// Check the page of a moment, with PSS and the page cache of a directory whatever its name.
 #[test]
 fn a_moment_has_a_page() {
-    let place = Directory::new("moment");
+    let place = Recording::new("moment");
     let odd = place.0.join(OsStr::from_bytes(b"it's <b>\xff"));
     fs::create_dir_all(&odd).expect("a directory");
     fs::write(odd.join("file"), vec![1; 100_000]).expect("a file");
@@ -221,10 +221,10 @@ fn a_moment_has_a_page() {
 /// Check that what can't be done is said, and that a page is whole or not there.
 #[test]
 fn failures_are_said() {
-    let recording = Directory::new("report-failures");
+    let recording = Recording::new("report-failures");
     record(&recording, &["-n", "4"]);
-    let (history, place) = (recording.path(), Directory::new("report-failures-pages"));
-    fs::create_dir(&place.0).expect("a directory");
+    let (history, place) = (recording.path(), Recording::new("report-failures-pages"));
+    fs::create_dir(place.path()).expect("a directory");
     let page = place.0.join("page.html");
     let page = page.to_str().expect("a path");
     for (args, said) in [
@@ -269,14 +269,14 @@ fn failures_are_said() {
         let run = run(args);
         assert!(run.code == Some(2) && run.stderr.contains(said), "{args:?}: {run:?}");
     }
-    assert_eq!(fs::read_dir(&place.0).expect("a directory").count(), 0);
+    assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 0);
     check_full_disk(&["report", "-o", "-", "--history", history]);
     // An older page is replaced.
     fs::write(page, "old").expect("a file");
     assert_eq!(run(&["report", "-o", page, "--history", history]).code, Some(0));
     assert!(data(Path::new(page))["notes"].is_array());
     // What is damaged is said, also in the page; what is before it is there.
-    let file = recording.full().pop().expect("a file");
+    let file = full(&recording).pop().expect("a file");
     let mut bytes = fs::read(&file).expect("it is ours");
     let at = bytes.len() - 20;
     bytes[at] ^= 4;
@@ -292,7 +292,7 @@ fn failures_are_said() {
     let notes = data["notes"].to_string();
     assert!(notes.contains("damaged: full-"), "{notes}");
     fs::write(&file, &bytes[..3]).expect("it is ours");
-    for other in fs::read_dir(&recording.0).expect("a directory") {
+    for other in fs::read_dir(recording.path()).expect("a directory") {
         let other = other.expect("an entry").path();
         if other != file {
             fs::remove_file(other).expect("it is ours");

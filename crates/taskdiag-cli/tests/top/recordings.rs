@@ -17,23 +17,10 @@ use taskdiag_history::recorder::Recorder;
 use taskdiag_history::store::{Listed, Space, Store};
 use taskdiag_history::About;
 
-use crate::common::{place_for_recordings, run, Sleeper};
+use crate::common::{run, Recording, Sleeper};
 use crate::terminal::Terminal;
 
-/// A recording, until it is dropped.
-struct Recording(PathBuf);
-
 impl Recording {
-    fn new(name: &str) -> Recording {
-        let path = place_for_recordings().join(format!("taskdiag-top-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Recording(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("a path")
-    }
-
     /// Records this machine.
     #[track_caller]
     fn record(&self, samples: &str) {
@@ -66,12 +53,6 @@ impl Recording {
     fn top(&self, args: &[&str]) -> Terminal {
         let args = [&["--history", self.path()], args].concat();
         Terminal::with(&args, "/nonexistent".as_ref(), 160, 30)
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -108,7 +89,7 @@ fn row(picture: &str, pid: &str) -> Option<Vec<String>> {
 /// that processes come and go, and that the ends are said.
 #[test]
 fn samples_are_gone_through() {
-    let recording = Recording::new("through");
+    let recording = Recording::new("top-through");
     let busy = Sleeper::run(Command::new("sh").args(["-c", "while :; do :; done"]));
     recording.record("4");
     let passing = Sleeper::new("passing");
@@ -199,7 +180,7 @@ fn milliseconds(moment: &str) -> f64 {
 /// go to a time.
 #[test]
 fn what_was_recorded_is_only_looked_at() {
-    let recording = Recording::new("looked-at");
+    let recording = Recording::new("top-looked-at");
     let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep exists");
     let pid = sleeper.id().to_string();
     recording.record("3");
@@ -288,7 +269,7 @@ const MIDNIGHT: i64 = 1_795_132_800;
 /// Makes a recording with a sample every five seconds from midnight on: of each, how busy processors
 /// were since the one before, and how much of the memory was in use, in percent.
 fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
-    fs::create_dir(&recording.0).expect("it is not there");
+    fs::create_dir(recording.path()).expect("it is not there");
     let query =
         Query::process(std::process::id()).fields(Field::Comm | Field::UtimeNs | Field::StimeNs | Field::StartNs);
     let tasks = Handle::new().query(&query).expect("an answer");
@@ -301,7 +282,7 @@ fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
             .into(),
         ..About::default()
     };
-    let mut recorder = Recorder::new(Directory(recording.0.clone()), about, Keep::Usual);
+    let mut recorder = Recorder::new(Directory(recording.path().into()), about, Keep::Usual);
     let (mut user, mut idle) = (0, 0);
     for (number, (busy, used)) in samples.enumerate() {
         (user, idle) = (user + busy, idle + 100 - busy);
@@ -342,7 +323,7 @@ fn made(recording: &Recording, samples: impl Iterator<Item = (u64, u64)>) {
 /// is damaged, and that the name of a host does nothing to the terminal.
 #[test]
 fn spikes_gaps_and_damage_are_found() {
-    let recording = Recording::new("made");
+    let recording = Recording::new("top-made");
     made(
         &recording,
         (0..80).map(|number| match number {
@@ -381,7 +362,7 @@ fn spikes_gaps_and_damage_are_found() {
     top.press("q");
     assert_eq!(top.end().0.code(), Some(0));
     // The last sample of the first file is not whole.
-    let mut files: Vec<PathBuf> = fs::read_dir(&recording.0)
+    let mut files: Vec<PathBuf> = fs::read_dir(recording.path())
         .expect("it is ours")
         .map(|entry| entry.expect("an entry").path())
         .collect();
