@@ -275,6 +275,17 @@ bitflags! {
     }
 }
 
+/// The kinds but those of objects of the kernel.
+const PLAIN: [Kind; 7] = [
+    Kind::File,
+    Kind::Dir,
+    Kind::Char,
+    Kind::Block,
+    Kind::Fifo,
+    Kind::Socket,
+    Kind::Link,
+];
+
 impl Kinds {
     /// The kind with this name, such as `socket`, `anon` or `epoll`.
     ///
@@ -282,16 +293,7 @@ impl Kinds {
     ///
     /// If there is none: the names that are known.
     pub fn named(name: &str) -> Result<Kinds, Vec<&'static str>> {
-        let plain = [
-            Kind::File,
-            Kind::Dir,
-            Kind::Char,
-            Kind::Block,
-            Kind::Fifo,
-            Kind::Socket,
-            Kind::Link,
-        ];
-        let plain = plain.map(|kind| (kind.name(), Kinds::from(kind)));
+        let plain = PLAIN.map(|kind| (kind.name(), Kinds::from(kind)));
         let anon = AnonKind::ALL.map(|kind| (kind.name(), Kinds::from(kind)));
         let known = plain.into_iter().chain([("anon", Kinds::ANON)]).chain(anon);
         let found = known.clone().find(|(known, _)| *known == name);
@@ -405,18 +407,9 @@ mod tests {
     /// Check that each kind has a bit of its own, and that those of objects are within `ANON`.
     #[test]
     fn kinds_have_bits() {
-        let plain = [
-            Kind::File,
-            Kind::Dir,
-            Kind::Char,
-            Kind::Block,
-            Kind::Fifo,
-            Kind::Socket,
-            Kind::Link,
-        ];
         let anon = AnonKind::ALL.map(Kind::Anon);
         let mut all = Kinds::empty();
-        for kind in plain.into_iter().chain(anon) {
+        for kind in PLAIN.into_iter().chain(anon) {
             let bit = Kinds::from(kind);
             assert_eq!(bit.bits().count_ones(), 1);
             assert!(!all.intersects(bit), "{kind:?}");

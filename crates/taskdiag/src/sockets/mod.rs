@@ -316,7 +316,7 @@ impl Seen {
         handle: &mut Handle,
         processes: &Snapshot,
         namespaces: &Namespaces,
-        each_socket: Option<&mut dyn FnMut(u64, Owner)>,
+        mut each_socket: Option<&mut dyn FnMut(u64, Owner)>,
     ) -> Result<Unseen> {
         self.processes
             .extend(processes.tasks().filter_map(|task| task.identity().ok()));
@@ -328,7 +328,6 @@ impl Seen {
             file_systems.push(PathMatch::file_system(sockets_device()?));
         }
         let wants = files::Wants::NAMES;
-        let mut each_socket = each_socket;
         read_descriptors(
             handle,
             processes,
