@@ -71,9 +71,13 @@ impl Outline {
 
     /// The time between two samples of which none is missing is below this.
     pub fn far_ns(&self) -> i64 {
-        let every_ns = self.about.as_ref().map_or(0, |about| about.every_ns);
-        i64::try_from(every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX)
+        far_ns(self.about.as_ref().map_or(0, |about| about.every_ns))
     }
+}
+
+/// The time between two samples of which none is missing is below this, where one is taken so often.
+pub fn far_ns(every_ns: u64) -> i64 {
+    i64::try_from(every_ns.saturating_mul(5) / 2).unwrap_or(i64::MAX)
 }
 
 /// What is said of a last sample that is not whole.
@@ -149,18 +153,10 @@ impl Library {
     /// When the last sample of a segment was taken, as far as it is not damaged. It is not decompressed
     /// for that.
     pub fn last_time(&self, segment: &Segment) -> Option<i64> {
-        let bytes = disk::read(&self.path.join(&segment.name)).ok()?;
-        let mut rest = bytes.get(MAGIC.len()..)?;
-        // The first piece is no sample.
-        let mut times = std::iter::from_fn(|| match piece::split(rest) {
-            Ok(Next::Piece(time, _, after)) => {
-                rest = after;
-                Some(time.wall_ns)
-            }
-            _ => None,
-        })
-        .skip(1);
-        times.by_ref().last()
+        let bytes = self.bytes(segment).ok()?;
+        let mut outline = Outline::default();
+        outline.scan(bytes.get(MAGIC.len()..)?);
+        outline.times.last().map(|time| time.wall_ns)
     }
 
     /// The directory.
@@ -313,11 +309,8 @@ impl Library {
 /// How old the last sample before a moment may be to stand for it: the next one may be late, or be
 /// written just now.
 fn near_ns(decoder: &Decoder) -> i64 {
-    const LEAST_NS: u64 = 2_000_000_000;
-    (decoder.about.every_ns.saturating_mul(5) / 2)
-        .max(LEAST_NS)
-        .try_into()
-        .unwrap_or(i64::MAX)
+    const LEAST_NS: i64 = 2_000_000_000;
+    far_ns(decoder.about.every_ns).max(LEAST_NS)
 }
 
 /// Reads a segment up to the last sample that is not later than a moment. Returns whether there was

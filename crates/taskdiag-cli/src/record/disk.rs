@@ -185,29 +185,11 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     use rustix::fs::mknodat;
+    use taskdiag_testkit::temporary::Directory;
 
     use super::*;
-
-    /// A directory that is removed at the end.
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Place {
-            let path = std::env::temp_dir().join(format!("taskdiag-disk-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir(&path).expect("a directory");
-            Place(path)
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn make_fifo(path: &Path) {
         mknodat(CWD, path, FileType::Fifo, FILE_MODE, 0).expect("a FIFO");
@@ -216,8 +198,8 @@ mod tests {
     /// Check that a directory that is moved is still the one that is recorded to, whatever gets its path.
     #[test]
     fn a_moved_directory_stays_the_same() {
-        let place = Place::new("moved");
-        let (path, moved) = (place.0.join("here"), place.0.join("there"));
+        let place = Directory::new("disk-moved");
+        let (path, moved) = (place.join("here"), place.join("there"));
         let mut disk = Disk::open(&path).expect("a directory");
         fs::rename(&path, &moved).expect("it is ours");
         symlink("/proc", &path).expect("it is ours");
@@ -234,22 +216,22 @@ mod tests {
     /// Check that a directory of another user is refused, and so is a lock that is a link or a FIFO.
     #[test]
     fn what_others_made_is_refused() {
-        let place = Place::new("others");
+        let place = Directory::new("disk-others");
         let refused = |path: &Path| match Disk::open(path) {
             Err(failure) => format!("{failure:?}"),
             Ok(_) => panic!("{} is recorded to", path.display()),
         };
-        let path = place.0.join("lock-is-a-link");
+        let path = place.join("lock-is-a-link");
         drop(Disk::open(&path).expect("a directory"));
         fs::remove_file(path.join(LOCK)).expect("it is ours");
-        symlink(place.0.join("elsewhere"), path.join(LOCK)).expect("it is ours");
+        symlink(place.join("elsewhere"), path.join(LOCK)).expect("it is ours");
         assert!(refused(&path).contains("opening its lock"));
-        assert!(!place.0.join("elsewhere").exists());
-        let fifo = place.0.join("fifo");
+        assert!(!place.join("elsewhere").exists());
+        let fifo = place.join("fifo");
         make_fifo(&fifo);
         assert!(refused(&fifo).contains("no directory"));
         if rustix::process::geteuid().is_root() {
-            let path = place.0.join("of-nobody");
+            let path = place.join("of-nobody");
             drop(Disk::open(&path).expect("a directory"));
             std::os::unix::fs::chown(&path, Some(65534), None).expect("as root");
             assert!(refused(&path).contains("another user (65534)"));
@@ -259,8 +241,8 @@ mod tests {
     /// Check that files that are something else, or far too long, hold nobody who reads them.
     #[test]
     fn strange_files_are_not_read() {
-        let place = Place::new("strange");
-        let path = |name: &str| place.0.join(name);
+        let place = Directory::new("disk-strange");
+        let path = |name: &str| place.join(name);
         make_fifo(&path("fifo"));
         symlink("/proc/self/stat", path("link")).expect("it is ours");
         for name in ["fifo", "link", "."] {

@@ -14,7 +14,7 @@ use taskdiag_history::About;
 use super::incidents::{bursts, innermost, Counts, Forks, Incident, Services, What, Which};
 use super::present::{names, naming, Memory};
 use super::series::{Amounts, Groups};
-use crate::history::library::{Library, Segment};
+use crate::history::library::{far_ns, Library, Segment};
 use crate::history::past::{Moment, Recorded};
 use crate::outcome::Failure;
 
@@ -120,7 +120,7 @@ pub fn read(library: &Library, times: &Range<i64>) -> Result<Read, Failure> {
     let mut reader = Reader {
         // If there is a point for each, their rhythm need not be that of a clock.
         step_ns: Some(span / MOST_POINTS).filter(|step| *step > candidate.every_ns),
-        far_ns: (span / MOST_POINTS).max(candidate.every_ns).saturating_mul(5) / 2,
+        far_ns: far_ns((span / MOST_POINTS).max(candidate.every_ns).unsigned_abs()),
         times: times.clone(),
         query: None,
         snapshot: Snapshot::default(),
