@@ -188,6 +188,8 @@ lint: ## Check formatting, lints, oldest Rust, documentation, public API, depend
 	@$(CARGO) clippy --quiet --package taskdiag --all-targets --no-default-features -- --deny warnings
 	@$(CARGO) clippy --quiet --locked --manifest-path clients/python/Cargo.toml --target-dir target --all-targets -- --deny warnings
 	@$(CARGO) run --quiet --package taskdiag-cli -- fields --json | clients/generate.py --check
+	@# One after the other: the pages of the command and of the library go to the same directory.
+	@RUSTDOCFLAGS="--deny warnings" $(CARGO) rustdoc --quiet --package taskdiag-cli --bin taskdiag
 	@RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --quiet --workspace --no-deps
 	@dev/api.sh --check
 	@# Its one line when all is well goes to standard output, and what is wrong to standard error.
