@@ -133,7 +133,7 @@ impl Peers {
     pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
-        let (kinds, wants) = (files::Kinds::SOCKET | files::Kinds::FIFO, files::Wants::FLAGS);
+        let (kinds, wants) = (files::Kinds::SOCKET | files::Kinds::FIFO, files::Wants::empty());
         let mut sockets = Vec::new();
         let unseen = read_descriptors(
             handle,
@@ -229,6 +229,8 @@ impl Peers {
     pub(crate) fn of_file(&self, pid: u32, file: &OpenFile<'_>) -> Found<'_> {
         let Some(fd) = file.fd else { return Ok(None) };
         match file.kind? {
+            // It may also be the file that a socket is bound to.
+            Kind::Socket if file.access()? == Some(Access::Path) => Ok(None),
             Kind::Fifo => self.of_pipe((file.device?, file.inode?), file.access()?, (pid, fd)),
             Kind::Socket => match (self.ends.get(&file.inode?), self.unlisted) {
                 (Some(&end), _) => self.of_end(end),
@@ -388,6 +390,11 @@ mod tests {
             kind: Ok(Kind::Socket),
             ..reader
         };
+        let path = OpenFile {
+            open_flags: Ok(Some(libc::O_PATH as u32)),
+            ..socket
+        };
+        assert_eq!(pids(peers.of_file(1, &path)), Ok(None));
         assert_eq!(pids(peers.of_file(1, &socket)), Err(Absent::Unsupported));
         peers.unlisted = Some(Absent::Denied);
         assert_eq!(pids(peers.of_file(1, &socket)), Err(Absent::Denied));

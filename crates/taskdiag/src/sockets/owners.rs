@@ -4,6 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::Result;
+use taskdiag_core::open_file::Access;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
 
@@ -31,8 +32,16 @@ pub(crate) struct Unseen {
     pub(crate) is_partial: bool,
 }
 
+/// Whether stat(2) says that a file is a socket, but nothing can be sent or received through it: it was
+/// opened with `O_PATH`. It may be the file that a UNIX socket is bound to, whose inode number is one of
+/// another file system. Or a thread asks procfs about a descriptor of its own process, and so has a
+/// second one for a moment.
+fn is_no_end(file: &OpenFile<'_>) -> bool {
+    file.kind == Ok(files::Kind::Socket) && file.access() == Ok(Some(Access::Path))
+}
+
 /// Passes on the descriptors that processes have of files of these kinds, each with its inode
-/// number. If `file_systems` has some, only of files on these.
+/// number, stat and flags. If `file_systems` has some, only of files on these.
 pub(crate) fn read_descriptors(
     handle: &mut Handle,
     processes: &Snapshot,
@@ -45,10 +54,11 @@ pub(crate) fn read_descriptors(
     request.filter.uses = files::Uses::FD;
     request.filter.kinds = Some(kinds);
     request.filter.paths = file_systems;
-    request.wants = files::Wants::STAT | wants;
+    request.wants = files::Wants::STAT | files::Wants::FLAGS | wants;
     let answer = handle.files(processes, &request, |task, file| {
-        if let (Ok(pid), Some(fd), Ok(inode)) = (task.pid(), file.fd, file.inode) {
-            each(file, inode, Owner::new(pid, fd, task.comm()));
+        match (task.pid(), file.fd, file.inode) {
+            (Ok(pid), Some(fd), Ok(inode)) if !is_no_end(file) => each(file, inode, Owner::new(pid, fd, task.comm())),
+            _ => {}
         }
         ControlFlow::Continue(())
     })?;

@@ -12,11 +12,13 @@ mod text;
 mod vsock;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -405,6 +407,11 @@ fn owners_are_all_descriptors() {
     network::enter_new();
     let tcp = Tcp::new();
     let copy = tcp.listener.try_clone().expect("a descriptor");
+    // Nothing can be received through it.
+    let link = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    let place = File::options().read(true).custom_flags(libc::O_PATH).open(link);
+    let place = place.expect("our own descriptor");
+    assert_eq!(inode(&place), inode(&copy));
     let own = std::process::id();
     let sources = [None, Some(SourceId::Procfs)];
     for source in sources {
