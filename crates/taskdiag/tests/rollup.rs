@@ -558,14 +558,17 @@ fn forked_handles_begin_afresh() {
 /// Check that the rollups of a process's descendants are read, and no others.
 #[test]
 fn scopes_bound_what_is_walked() {
-    let farm = Farm::start(10, 1).expect("a farm");
-    let mut handle = Handle::new();
-    let snapshot = handle
-        .query(&exactly(Query::new(Scope::DescendantsOf(std::process::id()))))
-        .expect("an answer");
-    assert!(snapshot.len() > 10);
-    assert_eq!(snapshot.counters().walked, snapshot.len() as u64);
-    assert!(farm.pids().len() == 10);
+    // Without the children of other tests, which may end before their turn.
+    child::run(test_name!(), "alone", World::default(), || {
+        let farm = Farm::start(10, 1).expect("a farm");
+        let mut handle = Handle::new();
+        let snapshot = handle
+            .query(&exactly(Query::new(Scope::DescendantsOf(std::process::id()))))
+            .expect("an answer");
+        assert!(snapshot.len() > 10);
+        assert_eq!(snapshot.counters().walked, snapshot.len() as u64);
+        assert!(farm.pids().len() == 10);
+    });
 }
 
 /// Check that whoever has no descriptors left is told so: no process seems to have ended.
