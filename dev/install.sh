@@ -2,6 +2,8 @@
 # Installs the programs, the C library, manual pages, completions, units, licences and documents: make install
 # runs it, with all variables of the Makefile.
 set -euo pipefail
+# The path is the caller's, who may be elsewhere.
+DESTDIR=${DESTDIR:+$(realpath --canonicalize-missing "$DESTDIR")}
 cd "$(dirname "$0")/.."
 umask 022
 : "${PROGRAMS:?}" "${TASKDIAG:?}" "${STRIP:?}" "${bindir:?}" "${sbindir:?}" "${mandir:?}" "${docdir:?}" "${licensedir:?}"

@@ -1,19 +1,32 @@
 #!/usr/bin/env bash
-# Collects the licence texts of the crates that the programs contain: dev/licences.sh FILE
+# Collects the licence texts of the crates that the programs and the C library contain, or of those
+# that the Python client contains: dev/licences.sh FILE [python]
 #
 # Each text stands there once, behind the names of the crates that have it. Crates without a text of
 # their own are listed with the licence that they declare.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-to=$1
-if [ "$to" -nt Cargo.lock ] && [ "$to" -nt "$0" ] && [ "$to" -nt crates/taskdiag-cli/charts/LICENSES ]; then
-    exit
+to=$(realpath --canonicalize-missing "$1")
+self=$(realpath "$0")
+cd "$(dirname "$self")/.."
+charts=crates/taskdiag-cli/charts/LICENSES
+if [ "${2:-}" = python ]; then
+    contain='The module _taskdiag contains' lock=clients/python/Cargo.lock others=()
+    which=(--manifest-path clients/python/Cargo.toml)
+    packages=()
+else
+    contain='taskdiag, taskdiagd and libtaskdiag.so contain' lock=Cargo.lock others=("$charts")
+    which=()
+    packages=(--package taskdiag-cli --package taskdiagd --package taskdiag-c)
 fi
+for source in "$self" "$lock" "${others[@]}"; do
+    [ "$to" -nt "$source" ] || stale=1
+done
+[ -n "${stale:-}" ] || exit 0
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-metadata=$(cargo metadata --locked --format-version 1 --filter-platform "$(rustc -vV | sed -n 's/^host: //p')")
-declared=$(cargo tree --locked --package taskdiag-cli --package taskdiagd --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' |
+metadata=$(cargo metadata "${which[@]}" --locked --format-version 1 --filter-platform "$(rustc -vV | sed -n 's/^host: //p')")
+declared=$(cargo tree "${which[@]}" --locked "${packages[@]}" --edges normal,no-proc-macro --prefix none --no-dedupe --format '{p}|{l}' |
     grep -v -F "($PWD" | sort -u)
 while IFS='|' read -r crate licence; do
     read -r name version _ <<<"$crate"
@@ -31,7 +44,7 @@ done <<<"$declared"
 
 line=$(printf '%.0s-' {1..100})
 {
-    echo 'taskdiag and taskdiagd contain code of these crates, and of the standard library of Rust'
+    echo "$contain code of these crates, and of the standard library of Rust"
     echo '(https://www.rust-lang.org, MIT OR Apache-2.0).'
     for crates in "$work"/*.crates; do
         printf '\n%s\n' "$line"
@@ -43,7 +56,9 @@ line=$(printf '%.0s-' {1..100})
         printf '\n%s\nCrates that come without a text:\n' "$line"
         cat "$work/without"
     fi
-    printf '\n%s\n' "$line"
-    cat crates/taskdiag-cli/charts/LICENSES
+    for text in "${others[@]}"; do
+        printf '\n%s\n' "$line"
+        cat "$text"
+    done
 } >"$to.new"
 mv "$to.new" "$to"

@@ -3,12 +3,14 @@
 #
 # Without a directory it is beside the programs, in target/release. PROFILE is cargo's (release).
 set -euo pipefail
+# Paths are the caller's.
+to=${1:+$(realpath --canonicalize-missing "$1")}
+target=${CARGO_TARGET_DIR:+$(realpath --canonicalize-missing "$CARGO_TARGET_DIR")}
 cd "$(dirname "$0")"
-root=$(cd ../.. && pwd)
-target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-$root/target}")
+target=${target:-$(realpath ../..)/target}
 profile=${PROFILE:-release}
 built=$target/${profile/#dev/debug}
-to=$(realpath --canonicalize-missing "${1:-$built}")
+to=${to:-$built}
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' ../../Cargo.toml)
 
 "${CARGO:-cargo}" build --quiet --profile "$profile" --target-dir "$target" --package taskdiag-c

@@ -4,9 +4,11 @@
 # Without a directory they are in target/python/dist. PROFILE is cargo's (release), MATURIN a maturin
 # that is there already.
 set -euo pipefail
+# The path is the caller's.
+dist=${1:+$(realpath --canonicalize-missing "$1")}
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
-dist=$(realpath --canonicalize-missing "${1:-$root/target/python/dist}")
+dist=${dist:-$root/target/python/dist}
 venv=$root/target/python/build-venv
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target} PIP_DISABLE_PIP_VERSION_CHECK=1
 maturin=${MATURIN:-$venv/bin/maturin}
@@ -15,6 +17,8 @@ if [ ! -x "$maturin" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet "$(grep '^maturin==' tests/requirements.txt)"
 fi
+# pyproject.toml has it among the licences of both.
+../../dev/licences.sh LICENSE-CRATES python
 rm -rf "$dist"
 "$maturin" build --quiet --profile "${PROFILE:-release}" --locked --out "$dist"
 # This can't be told to be quiet.

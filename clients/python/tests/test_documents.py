@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,19 @@ def test_waiting_for_an_exec() -> None:
     until(found, "it ends")
     output, _ = waiting.communicate()
     assert "started by" in output and "/nproc" in output
+
+
+def test_licences_are_in_the_wheel() -> None:
+    """What is compiled into the module has places in the sources of crates: those have a licence."""
+    files = {file.name: file.locate() for file in metadata.files("taskdiag") or ()}
+    module = Path(str(files["_taskdiag.abi3.so"])).read_bytes()
+    compiled = set(re.findall(rb"/registry/src/[^/\x00]+/([\w-]+)-(\d+\.\d+\.\d+[\w.+-]*)/", module))
+    assert {b"pyo3", b"rustix", b"arrow-data"} <= {name for name, _ in compiled}
+    text = Path(str(files["LICENSE-CRATES"])).read_bytes()
+    assert {f"{name.decode()} {version.decode()}" for name, version in compiled} <= {
+        " ".join(line.split(" ")[:2]) for line in text.decode().splitlines() if "(" in line
+    }
+    for name in ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-BSD-2-CLAUSE", "LICENSE-GPL-2.0"):
+        assert len(Path(str(files[name])).read_text()) > 1000, name
+    said = metadata.metadata("taskdiag")["License-Expression"]
+    assert said == "(Apache-2.0 OR MIT) AND (GPL-2.0-only OR BSD-2-Clause)"
