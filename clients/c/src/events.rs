@@ -25,14 +25,13 @@ pub struct Events {
 
 /// A source of this name. `None` is the library's own choice.
 fn source(name: &str) -> Result<Option<EventSource>> {
-    match name {
-        "auto" => Ok(None),
-        "bpf" => Ok(Some(EventSource::Bpf)),
-        "connector" => Ok(Some(EventSource::Connector)),
-        _ => {
-            let message = format!("source: {name:?} is none; sources of events are auto, bpf and connector");
-            Err(Error::invalid(message))
-        }
+    let known = [EventSource::Bpf, EventSource::Connector];
+    match known.into_iter().find(|source| source.name() == name) {
+        None if name != "auto" => Err(Error::invalid(format!(
+            "source: {name:?} is none; sources of events are auto, {} and {}",
+            known[0], known[1]
+        ))),
+        source => Ok(source),
     }
 }
 

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use taskdiag::events::EventSource;
 use taskdiag::maps::Mappings;
 use taskdiag::pagecache::{Quantity, Seen, Totals, Walk};
+use taskdiag::sockets::Owner;
 use taskdiag::{files, maps, pagecache, sockets, Absent, Events, Group, Handle, Known, Snapshot, SourceId, Value};
 
 use crate::column::{reason, Column, Found};
@@ -58,7 +58,7 @@ impl Table {
             return self.column(id).and(self.source);
         };
         let (_, source) = self.sources.iter().find(|(group, _)| *group == field.group())?;
-        Some(source_name(*source))
+        Some(source_name(source.name()))
     }
 
     /// A number that says what was lost on the way.
@@ -134,10 +134,7 @@ impl Table {
         let answer = handle.sockets(snapshot, request, |socket| {
             let socket = sockets::Row::new(socket);
             self.push(&rows, |of| match of {
-                Of::Socket(field) => match socket.descriptors(field) {
-                    Some(list) => list.map(|list| list.map(Found::Descriptors)),
-                    None => socket.value(field).map(|value| value.map(Found::Value)),
-                },
+                Of::Socket(field) => found(socket.descriptors(field), || socket.value(field)),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
@@ -164,15 +161,12 @@ impl Table {
         let answer = handle.files(snapshot, request, |task, file| {
             let file = files::Row::new(task, file);
             self.push(&rows, |of| match of {
-                Of::File(field) => match file.descriptors(field) {
-                    Some(list) => list.map(|list| list.map(Found::Descriptors)),
-                    None => file.value(field).map(|value| value.map(Found::Value)),
-                },
+                Of::File(field) => found(file.descriptors(field), || file.value(field)),
                 _ => Err(Absent::NotAsked),
             });
             ControlFlow::Continue(())
         })?;
-        self.source = Some(source_name(answer.source));
+        self.source = Some(source_name(answer.source.name()));
         self.missing.extend_from_slice(snapshot.missing());
         self.counters.extend(answer.named());
         Ok(())
@@ -189,12 +183,8 @@ impl Table {
                 _ => Err(Absent::NotAsked),
             });
         }
-        self.source = Some(match (opened_by, mappings.source()) {
-            (Some(by), _) => source_name(by),
-            (None, maps::Source::Procmap) => c"procmap",
-            (None, maps::Source::Bpf) => c"bpf",
-            (None, _) => c"procfs",
-        });
+        let name = opened_by.map_or_else(|| mappings.source().name(), SourceId::name);
+        self.source = Some(source_name(name));
         self.counters.push(("mappings", mappings.len() as u64));
     }
 
@@ -232,10 +222,7 @@ impl Table {
                 });
             }
         }
-        self.source = Some(match source {
-            pagecache::Source::Mincore => c"mincore",
-            _ => c"cachestat",
-        });
+        self.source = Some(source_name(source.name()));
         self.counters.extend(totals.named());
         Ok(())
     }
@@ -254,10 +241,7 @@ impl Table {
                 _ => Err(Absent::NotAsked),
             });
         }
-        self.source = Some(match events.source() {
-            EventSource::Connector => c"connector",
-            _ => c"bpf",
-        });
+        self.source = Some(source_name(events.source().name()));
         let lost = events.lost();
         let is_exact = u64::from(lost.is_exact);
         self.counters.extend([
@@ -274,35 +258,64 @@ fn rows(ids: &[u32]) -> Vec<&'static Row> {
     ids.iter().filter_map(|&id| field::row(id)).collect()
 }
 
-/// The name of a source.
-fn source_name(source: SourceId) -> &'static CStr {
-    match source {
-        SourceId::Bpf => c"bpf",
-        SourceId::Procfs => c"procfs",
-        SourceId::Broker => c"broker",
-        SourceId::SmapsRollup => c"smaps_rollup",
-        SourceId::Smaps => c"smaps",
-        _ => c"another",
+/// What a row of sockets or files has: descriptors, if the values of the field are such lists, or a
+/// value.
+fn found<'a>(
+    descriptors: Option<Known<Option<&'a [Owner]>>>,
+    value: impl FnOnce() -> Known<Option<Value<'a>>>,
+) -> Known<Option<Found<'a>>> {
+    match descriptors {
+        Some(list) => Ok(list?.map(Found::Descriptors)),
+        None => Ok(value()?.map(Found::Value)),
     }
+}
+
+/// The name of a source, as C has it.
+fn source_name(name: &str) -> &'static CStr {
+    const NAMES: [&CStr; 9] = [
+        c"bpf",
+        c"procfs",
+        c"broker",
+        c"smaps_rollup",
+        c"smaps",
+        c"procmap",
+        c"cachestat",
+        c"mincore",
+        c"connector",
+    ];
+    let known = NAMES.into_iter().find(|known| known.to_bytes() == name.as_bytes());
+    known.unwrap_or(c"another")
 }
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::events::EventSource;
+
     use super::*;
     use crate::field::{parse, Scope, TABLE};
 
-    /// Check that sources have the names that the library gives them.
+    /// Check that C has a name for each source that the library names.
     #[test]
-    fn sources_are_named_as_in_the_library() {
-        for source in [
+    fn sources_have_names() {
+        let tasks = [
             SourceId::Bpf,
             SourceId::Procfs,
             SourceId::Broker,
             SourceId::SmapsRollup,
             SourceId::Smaps,
-        ] {
-            assert_eq!(source_name(source).to_str(), Ok(source.name()));
+        ];
+        let maps = [maps::Source::Procmap, maps::Source::Bpf, maps::Source::Procfs];
+        let caches = [pagecache::Source::Cachestat, pagecache::Source::Mincore];
+        let events = [EventSource::Bpf, EventSource::Connector];
+        let names = tasks
+            .map(SourceId::name)
+            .into_iter()
+            .chain(maps.map(maps::Source::name));
+        let names = names.chain(caches.map(pagecache::Source::name));
+        for name in names.chain(events.map(EventSource::name)) {
+            assert_eq!(source_name(name).to_str(), Ok(name));
         }
+        assert_eq!(source_name("oracle"), c"another");
     }
 
     /// Check that a table finds the columns that it has, and no others, also when it is used again.

@@ -33,14 +33,13 @@ fn kind(name: &str) -> PyResult<EventKind> {
 }
 
 fn source(name: &str) -> PyResult<Option<EventSource>> {
-    match name {
-        "auto" => Ok(None),
-        "bpf" => Ok(Some(EventSource::Bpf)),
-        "connector" => Ok(Some(EventSource::Connector)),
-        _ => {
-            let message = format!("source: {name:?} is none; sources are auto, bpf and connector");
-            Err(errors::invalid(message))
-        }
+    let known = [EventSource::Bpf, EventSource::Connector];
+    match known.into_iter().find(|source| source.name() == name) {
+        None if name != "auto" => Err(errors::invalid(format!(
+            "source: {name:?} is none; sources are auto, {} and {}",
+            known[0], known[1]
+        ))),
+        source => Ok(source),
     }
 }
 
@@ -91,7 +90,7 @@ fn table(events: &mut Inner) -> taskdiag::Result<Table> {
     }
     let lost = events.lost();
     let about = About {
-        sources: vec![("events", source_name(events))],
+        sources: vec![("events", events.source().name())],
         counters: vec![("events", len as u64), ("lost", lost.count)],
         missing: Vec::new(),
     };
@@ -100,13 +99,6 @@ fn table(events: &mut Inner) -> taskdiag::Result<Table> {
         len,
         about,
     ))
-}
-
-fn source_name(events: &Inner) -> &'static str {
-    match events.source() {
-        EventSource::Connector => "connector",
-        _ => "bpf",
-    }
 }
 
 #[pymethods]
@@ -188,7 +180,7 @@ impl Events {
 
     #[getter]
     fn source(&self) -> PyResult<&'static str> {
-        Ok(source_name(self.inner()?.as_ref().ok_or_else(closed)?))
+        Ok(self.inner()?.as_ref().ok_or_else(closed)?.source().name())
     }
 
     /// A descriptor that is readable while there are events.
