@@ -502,7 +502,7 @@ impl Handle {
     }
 
     fn plan(&mut self, query: &Query) -> Result<Plan> {
-        self.try_broker();
+        self.try_broker()?;
         let state = State {
             forced: self.source,
             forced_rollup: self.rollup_source,
@@ -538,8 +538,9 @@ impl Handle {
         }
     }
 
-    /// Finds out whether there is a broker, if the planner may choose it.
-    fn try_broker(&mut self) {
+    /// Finds out whether there is a broker, if the planner may choose it. Fails if it was chosen, and
+    /// who listens refuses or is none.
+    fn try_broker(&mut self) -> Result<()> {
         let source = self.source;
         let facts = self.facts();
         let is_tried = match source {
@@ -550,9 +551,14 @@ impl Handle {
         let may_load = facts.bpf_load.verdict == Verdict::Yes || facts.pinned.is_yes();
         let may_be_chosen = source == Some(SourceId::Broker) || source.is_none() && !may_load;
         if may_be_chosen && !is_tried {
-            // The facts have what came of it.
-            let _ = self.prepare_broker();
+            match self.prepare_broker() {
+                // To start a broker is no remedy.
+                Err(error) if source.is_some() && error.kind() != ErrorKind::System => return Err(error),
+                // The facts have what came of it.
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// The facts about this host, to which more is added as it is found out.

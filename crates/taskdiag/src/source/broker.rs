@@ -284,6 +284,10 @@ impl Broker {
                 ErrorKind::System,
                 format!("the broker at {path} is busy with this user's other requests: try again"),
             ),
+            Refusal::Errno(Errno::PIPE) => {
+                self.is_broken = true;
+                Error::new(ErrorKind::System, format!("the broker at {path} ended the connection"))
+            }
             Refusal::Errno(errno) => {
                 self.is_broken = true;
                 Error::io(format!("the broker at {path}"), errno)
