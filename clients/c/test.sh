@@ -120,6 +120,22 @@ quietly "$work/test" --soak 300
 
 "$work/ps" >"$work/log"
 grep --quiet " $work/ps" "$work/log"
+if "$work/ps" nobody >"$work/log" 2>&1; then exit 1; fi
+grep --quiet "^ps: .*not a filter" "$work/log"
+# A program that listens, and whose name would clear the screen.
+exec 4< <(exec python3 -c 'import ctypes, socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+ctypes.CDLL(None).prctl(15, b"a\x1b[2Jb", 0, 0, 0)
+print(listener.getsockname()[1], flush=True)
+time.sleep(100)')
+listening=$!
+read -r port <&4
+"$work/port" "$port" >"$work/log"
+kill "$listening"
+exec 4<&-
+grep --quiet --fixed-strings " tcp LISTEN 127.0.0.1 $listening a?[2Jb" "$work/log"
+if "$work/port" 2>"$work/log"; then exit 1; fi
+grep --quiet "^usage: port NUMBER" "$work/log"
 exec 3>"$work/held"
 "$work/holds" "$work/held" >"$work/log" 2>/dev/null
 exec 3>&-

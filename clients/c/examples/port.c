@@ -4,20 +4,27 @@
 #include <stdio.h>
 #include <taskdiag.h>
 
+/* Processes choose their names: these must not reach the terminal as commands. */
 static void print(td_text text)
 {
-	printf(" %.*s", (int)text.len, text.data);
+	putchar(' ');
+	for (size_t i = 0; i < text.len; i++)
+		putchar((unsigned char)text.data[i] < ' ' || text.data[i] == 127 ? '?' : text.data[i]);
 }
 
 int main(int argc, char **argv)
 {
 	char where[64];
 	int status = 1;
-	td_handle *handle = td_handle_new();
 	td_table *table = NULL;
 	td_error *error = NULL;
 
-	snprintf(where, sizeof(where), "local_port == %.20s", argc > 1 ? argv[1] : "?");
+	if (argc != 2) {
+		fprintf(stderr, "usage: port NUMBER\n");
+		return 2;
+	}
+	td_handle *handle = td_handle_new();
+	snprintf(where, sizeof(where), "local_port == %.20s", argv[1]);
 	if (td_sockets(handle, "protocol,state,local_addr,owner_pids,owner_comms", where, &table, &error))
 		fprintf(stderr, "port: %s\n", td_error_message(error));
 	for (size_t row = 0; row < td_table_len(table); row++) {

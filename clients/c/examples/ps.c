@@ -36,7 +36,9 @@ int main(int argc, char **argv)
 			print(argument);
 		putchar('\n');
 	}
+	int status = error != NULL;
 	td_error_free(error);
 	td_table_free(table);
 	td_handle_free(handle);
+	return status;
 }

@@ -210,8 +210,12 @@ static void brokers(void)
 	CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 && listen(listener, 9) == 0);
 	CHECK(pthread_create(&thread, NULL, no_broker, &listener) == 0);
 	OK(td_handle_socket(handle, address.sun_path, &error));
-	for (int turn = 0; turn < 4; turn++)
-		CHECK(td_processes(handle, "pid", NULL, &table, NULL) != TD_OK);
+	for (int turn = 0; turn < 2; turn++) {
+		FAILS(TD_UNSUPPORTED, "ended the connection", td_processes(handle, "pid", NULL, &table, &error));
+		FAILS(TD_MALFORMED, address.sun_path, td_processes(handle, "pid", NULL, &table, &error));
+	}
+	FAILS(TD_SYSTEM, "ended the connection", td_maps(handle, 1, "name", &table, &error));
+	FAILS(TD_MALFORMED, address.sun_path, td_maps(handle, 1, "name", &table, &error));
 	/* Ends the thread, wherever it is. */
 	shutdown(listener, SHUT_RDWR);
 	CHECK(pthread_join(thread, NULL) == 0);

@@ -1,7 +1,9 @@
 /* Threads, children of fork(2), and a soak. */
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,6 +113,84 @@ static void forks(const char *source)
 	td_handle_free(shared);
 }
 
+static volatile sig_atomic_t came;
+
+static void count(int signal)
+{
+	(void)signal;
+	came = came + 1;
+}
+
+/* Signals interrupt system calls, and no answer. */
+static void signals(const char *source)
+{
+	struct sigaction action = { .sa_handler = count }, before;
+	struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, never = { { 0, 0 }, { 0, 0 } };
+	td_handle *handle = handle_of(source);
+	td_table *table = NULL;
+	td_query *files = td_query_new(TD_FILES), *sockets = td_query_new(TD_SOCKETS);
+	uint32_t self = (uint32_t)getpid();
+	char own[32];
+
+	snprintf(own, sizeof(own), "pid == %" PRIu32, self);
+	/* Where the machine is busy, its threads wait, too. */
+	OK(td_handle_patience(handle, 10, &error));
+	OK(td_query_fields(files, "all", &error));
+	OK(td_query_pids(files, &self, 1, &error));
+	OK(td_query_fields(sockets, "local_port,owner_pids", &error));
+	OK(td_query_pids(sockets, &self, 1, &error));
+	CHECK(sigaction(SIGALRM, &action, &before) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (came = 0; came < 50;) {
+		OK(td_processes(handle, "all", own, &table, &error));
+		CHECK(td_table_len(table) == 1);
+		for (size_t i = 0, len; i < (td_table_fields(table, &len), len); i++)
+			CHECK(td_absent_of(table, 0, td_table_fields(table, NULL)[i]) != TD_ABSENT_NO_ANSWER);
+		OK(td_ask(handle, files, &table, &error));
+		CHECK(td_table_len(table) > 0);
+		OK(td_ask(handle, sockets, &table, &error));
+		OK(td_maps(handle, self, "name,build_id", &table, &error));
+		CHECK(td_table_len(table) > 0);
+		OK(td_cachestat(handle, "/proc/self/exe", "all", &table, &error));
+		CHECK(td_table_len(table) == 1);
+	}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaction(SIGALRM, &before, NULL) == 0);
+	td_table_free(table);
+	td_query_free(files);
+	td_query_free(sockets);
+	td_handle_free(handle);
+}
+
+/* A million processes, of which few are there; and one, a million times. */
+static void many_processes(const char *source)
+{
+	enum { MANY = 1000000 };
+	uint32_t *pids = malloc(MANY * sizeof(*pids));
+	td_handle *handle = handle_of(source);
+	td_query *asked = td_query_new(TD_PROCESSES);
+	td_table *table = NULL;
+	size_t missing;
+
+	CHECK(pids != NULL);
+	for (uint32_t i = 0; i < MANY; i++)
+		pids[i] = i + 1;
+	OK(td_query_fields(asked, "pid", &error));
+	OK(td_query_pids(asked, pids, MANY, &error));
+	OK(td_ask(handle, asked, &table, &error));
+	row_of(table, (uint64_t)getpid());
+	td_table_missing(table, &missing);
+	CHECK(td_table_len(table) + missing == MANY);
+	for (uint32_t i = 0; i < MANY; i++)
+		pids[i] = (uint32_t)getpid();
+	OK(td_query_pids(asked, pids, MANY, &error));
+	OK(td_ask(handle, asked, &table, &error));
+	td_table_missing(table, &missing);
+	CHECK(td_table_len(table) == 1 && missing == 0);
+	td_table_free(table);
+	td_query_free(asked);
+	td_handle_free(handle);
+	free(pids);
+}
+
 void test_process(void)
 {
 	query = td_query_new(TD_PROCESSES);
@@ -118,6 +198,10 @@ void test_process(void)
 	for (size_t i = 0; i < source_count; i++) {
 		threads(sources[i]);
 		forks(sources[i]);
+		signals(sources[i]);
+		/* Each is a file of /proc there, which takes some microseconds. */
+		if (strcmp(sources[i], "procfs") != 0)
+			many_processes(sources[i]);
 	}
 	td_query_free(query);
 }
@@ -131,6 +215,19 @@ static long resident(void)
 	CHECK(file != NULL && fscanf(file, "%ld %ld", &size, &pages) == 2);
 	fclose(file);
 	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* How many descriptors this process has. */
+static int descriptors(void)
+{
+	int number = 0;
+	DIR *directory = opendir("/proc/self/fd");
+
+	CHECK(directory != NULL);
+	while (readdir(directory) != NULL)
+		number++;
+	closedir(directory);
+	return number;
 }
 
 static void ask_everything(td_handle *handle, unsigned long turn)
@@ -153,6 +250,8 @@ static void ask_everything(td_handle *handle, unsigned long turn)
 	CHECK(td_table_len(table) > 0);
 	OK(td_cachestat(handle, "/proc/self/exe", "all", &table, &error));
 	CHECK(td_table_len(table) == 1);
+	if (turn % 10 == 0)
+		OK(td_sockets(handle, "protocol,local_addr,path,owner_pids,peer_comms", NULL, &table, &error));
 	FAILS(TD_INVALID_INPUT, "rss_bytes", td_processes(handle, "rss", NULL, &other, &error));
 	CHECK(td_processes(handle, "pid", "pid = 1", &other, NULL) == TD_INVALID_INPUT);
 	td_table_free(table);
@@ -181,6 +280,7 @@ void soak(unsigned long times)
 	for (size_t i = 0; i < source_count; i++) {
 		td_handle *handle = handle_of(sources[i]);
 		long before = 0;
+		int open = 0;
 
 		for (unsigned long turn = 0; turn < times; turn++) {
 			if (turn % 50 == 49) {
@@ -191,12 +291,16 @@ void soak(unsigned long times)
 			}
 			ask_everything(handle, turn);
 			/* What is kept for the next query is there by then. */
-			if (turn == times / 5)
+			if (turn == times / 5) {
 				before = resident();
+				open = descriptors();
+			}
 		}
 		long after = resident();
-		printf("%s: %lu turns; %ld KiB after a fifth of them, %ld at the end\n", sources[i], times, before, after);
-		CHECK(after <= before + 2048);
+		int still = descriptors();
+		printf("%s: %lu turns; %ld KiB and %d descriptors after a fifth of them, %ld and %d at the end\n", sources[i],
+		       times, before, open, after, still);
+		CHECK(after <= before + 2048 && still <= open);
 		td_handle_free(handle);
 	}
 }

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import taskdiag
-from conftest import IS_ROOT, NOBODY, a_broker, in_child
+from conftest import IS_ROOT, NOBODY, SOURCES, a_broker, in_child
 
 
 def test_unknown_names() -> None:
@@ -76,9 +80,14 @@ def test_nobody_is_there() -> None:
     assert isinstance(caught.value, ProcessLookupError)
 
 
-def test_huge_lists_of_pids() -> None:
-    table = taskdiag.processes("pid", pids=range(1, 100_000), source="procfs")
-    assert len(table) > 1 and len(table) + len(table.missing) == 99_999
+@pytest.mark.parametrize(("source", "number"), [("procfs", 50_000), ("bpf", 1_000_000)])
+def test_huge_lists_of_pids(source: Any, number: int) -> None:
+    if source not in SOURCES:
+        pytest.skip("programs take root")
+    table = taskdiag.processes("pid", pids=range(1, number), source=source)
+    assert len(table) > 1 and len(table) + len(table.missing) == number - 1
+    same = taskdiag.processes("pid", pids=[os.getpid()] * number, source=source)
+    assert (list(same.column("pid")), same.missing) == ([os.getpid()], [])
 
 
 def test_no_broker() -> None:
@@ -90,6 +99,74 @@ def test_no_broker() -> None:
             listening.bind(path)
             with pytest.raises(taskdiag.Error):
                 taskdiag.processes("comm", socket=path)
+
+
+@contextmanager
+def an_impostor(answer: Callable[[int], bytes]) -> Iterator[str]:
+    """The path of a socket where each request, by its number, gets such an answer; none ends the
+    connection."""
+
+    def converse(client: socket.socket) -> None:
+        with client:
+            while (request := client.recv(4096)) and (packet := answer(struct.unpack_from("=I", request, 8)[0])):
+                client.send(packet)
+
+    def listen() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=converse, args=(client,)).start()
+
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"{directory}/socket")
+        listener.listen()
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield f"{directory}/socket"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def of_version(version: int) -> Callable[[int], bytes]:
+    """Answers the first question of a client as a broker does whose records have this version."""
+
+    def answer(number: int) -> bytes:
+        bits = struct.pack("=HHQQII", 28, 129, 2**64 - 1, 2**64 - 1, version, 0)
+        task = struct.pack("=III", 0, 0, 0)
+        end = struct.pack("=IHHIIi", 20, 3, 0, number, 0, 0)
+        return struct.pack("=IHHII", 16 + len(task) + len(bits), 0xD101, 0, number, 0) + task + bits + end
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", taskdiag.Malformed, "another request"),
+        (lambda _: b"\x01", taskdiag.Malformed, "another request"),
+        (lambda _: b"\xff" * 4096, taskdiag.Malformed, "another request"),
+        (lambda number: struct.pack("=IHHIIi", 20, 3, 0, number, 0, 0), taskdiag.Malformed, "without bits"),
+        (of_version(1), taskdiag.Unsupported, "version 1,.* install both in the same version$"),
+        (of_version(1000), taskdiag.Unsupported, "version 1000,.* install both in the same version$"),
+        (lambda _: b"", taskdiag.Error, "ended the connection"),
+    ],
+    ids=["text", "a byte", "ones", "no bits", "older", "newer", "the end"],
+)
+def test_who_listens_is_no_broker(answer: Callable[[int], bytes], error: type[Exception], message: str) -> None:
+    with an_impostor(answer) as path:
+        handle = taskdiag.Handle(socket=path)
+        for ask in (
+            lambda: handle.processes("comm"),
+            lambda: handle.files("pid,name"),
+            lambda: taskdiag.maps(os.getpid(), socket=path),
+        ):
+            with pytest.raises(error, match=message) as caught:
+                ask()
+            assert path in str(caught.value)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="the broker takes root")

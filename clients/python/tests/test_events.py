@@ -134,6 +134,45 @@ def test_signals_interrupt(script: str) -> None:
     assert "KeyboardInterrupt" in errors and time.monotonic() - began < 20
 
 
+def test_signals_come_behind_a_query(stopped: Stopped) -> None:
+    """A query has its end first. The handle goes on."""
+    script = f"""
+import signal, os, time, taskdiag
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for source in ("bpf", "procfs"):
+    # Where the machine is busy, its threads wait, too.
+    handle = taskdiag.Handle(source=source, patience=10)
+    handle.processes("pid,comm", pids=1)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    for ask in (
+        lambda: handle.processes("all"),
+        lambda: handle.files("all", uses="all,map", pids={stopped.pid}),
+        lambda: handle.sockets(pids={stopped.pid}),
+        lambda: taskdiag.normalize({stopped.pid}, range(0, 1 << 47, 1 << 29)),
+        lambda: taskdiag.cachestat("/usr"),
+    ):
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        try:
+            for _ in range(100_000):
+                ask()
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise SystemExit("no interrupt")
+        assert [row.state for row in handle.processes("state", pids={stopped.pid})] == ["T"]
+    # Signals whose handlers do not raise, again and again, and calls that they interrupt.
+    came = []
+    signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    while len(came) < 50:
+        (row,) = handle.processes("all", pids={stopped.pid})
+        assert row.state == "T" and "no answer" not in row.absent.values(), row.absent
+        assert len(handle.files("pid,name", pids={stopped.pid}, uses="cwd")) == 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
 def test_handlers_run_while_it_waits() -> None:
     """A signal handler that does not raise: the wait goes on."""
     script = """

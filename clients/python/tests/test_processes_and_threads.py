@@ -211,6 +211,22 @@ def test_asyncio() -> None:
         "    while True: taskdiag.processes('all', source='procfs')\n"
         "threading.Thread(target=ask, daemon=True).start(); taskdiag.processes()",
         "import taskdiag, sys; h = taskdiag.Handle(); h.processes(); sys.modules.clear()",
+        "import taskdiag; w = taskdiag.watch('pid', interval=0); next(w); a = iter(next(w)); next(a)",
+        "import taskdiag, threading\n"
+        "w = taskdiag.watch('all', interval=0)\n"
+        "threading.Thread(target=lambda: [None for _ in w], daemon=True).start(); next(iter(taskdiag.processes()))",
+        "import taskdiag, os\n"
+        "try:\n"
+        "    e = taskdiag.events()\n"
+        "except taskdiag.Error:\n"
+        "    e = None\n"
+        "if e: os.system('true'); next(e)",
+        "import taskdiag, threading\n"
+        "try:\n"
+        "    e = taskdiag.events()\n"
+        "except taskdiag.Error:\n"
+        "    e = []\n"
+        "threading.Thread(target=lambda: list(e), daemon=True).start()",
         "import taskdiag, os, signal; taskdiag.processes('all'); "
         "signal.signal(signal.SIGTERM, signal.SIG_DFL); os._exit(0)",
     ],
@@ -234,31 +250,52 @@ import gc, os, pyarrow, numpy, taskdiag
 {memory_source()}
 handle = taskdiag.Handle(source={source!r})
 few = [row.pid for row in handle.processes("pid")][-20:] + [os.getpid()]
+def others():
+    yield handle.files(pids=os.getpid(), paths="/")
+    yield handle.sockets(pids=os.getpid(), kinds="netlink,tcp,unix", own_netns=True)
+    yield taskdiag.maps(os.getpid(), build_ids=True, source={MAPS[source]!r})
+    yield taskdiag.normalize(os.getpid(), [0, 1 << 40])
+    yield taskdiag.cachestat("/proc/self/exe")
+    yield handle.memory("pid,pss_bytes", pids=os.getpid(), max_age=0)
+    yield handle.tree(os.getpid(), "pid")
 def some(times):
     for turn in range(times):
         table = handle.processes({FIELDS!r} + ["groups", "limits"], pids=few)
         pyarrow.table(table), numpy.asarray(table.column("pid")), [row.comm for row in table], table.to_dicts()
-        try:
-            handle.processes("rss")
-        except taskdiag.UnknownField:
-            pass
+        for name in ("rss", "pid"):
+            try:
+                handle.processes(name, where="pid = 1")
+            except taskdiag.InvalidInput:
+                pass
+        if turn % 10 == 0:
+            for table in others():
+                pyarrow.table(table), table.to_dicts()
         if turn % 50 == 0:
             with taskdiag.Handle(source={source!r}) as other:
                 other.processes("pid", pids=os.getpid())
+            next(taskdiag.watch("pid", pids=os.getpid(), source={source!r}))
+            if {source!r} == "bpf":
+                with taskdiag.events() as events:
+                    events.read(0)
 some(300)
 gc.collect()
 before, descriptors = memory(), len(os.listdir("/proc/self/fd"))
 some({SOAK})
 gc.collect()
 grown = memory() - before
+print(grown, len(os.listdir("/proc/self/fd")) - descriptors)
 assert grown < 2 << 20, grown
 assert len(os.listdir("/proc/self/fd")) <= descriptors, os.listdir("/proc/self/fd")
 """
-    python(script, 120 + SOAK / 5)
+    run = python(script, 240 + SOAK / 2)
+    if SOAK >= 10_000:
+        print(f"{source}: {SOAK} turns; bytes and descriptors more than before: {run.stdout}")
 
 
-# `SOAK=10000 clients/python/test.sh -k leaks` is the whole soak.
+# `SOAK=10000 clients/python/test.sh -k leaks -s` is the whole soak, and prints what it found.
 SOAK = int(os.environ.get("SOAK", "1000"))
+# Who lists mappings.
+MAPS = {"procfs": "procfs", "bpf": "auto"}
 
 
 def memory_source() -> str:
