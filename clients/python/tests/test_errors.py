@@ -159,11 +159,12 @@ def of_version(version: int) -> Callable[[int], bytes]:
 def test_who_listens_is_no_broker(answer: Callable[[int], bytes], error: type[Exception], message: str) -> None:
     with an_impostor(answer) as path:
         handle = taskdiag.Handle(socket=path)
-        for ask in (
+        questions: list[Callable[[], taskdiag.Table]] = [
             lambda: handle.processes("comm"),
             lambda: handle.files("pid,name"),
             lambda: taskdiag.maps(os.getpid(), socket=path),
-        ):
+        ]
+        for ask in questions:
             with pytest.raises(error, match=message) as caught:
                 ask()
             assert path in str(caught.value)
