@@ -34,6 +34,9 @@ func TestThisProcess(t *testing.T) {
 	if _, reason := row.RSSBytes(); reason != NotAsked {
 		t.Errorf("%v", reason)
 	}
+	if text, _ := row.MarshalJSON(); fmt.Sprint(row) != string(text) || fmt.Sprint(Row{}) != "{}" {
+		t.Errorf("%v is not %s", row, text)
+	}
 	if value, reason := row.Value(Comm); reason != 0 || value.Text() == "" || value.Kind() != KindText {
 		t.Errorf("%v %v", value, reason)
 	}

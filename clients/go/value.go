@@ -156,6 +156,15 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// String returns the row as [Row.MarshalJSON] does.
+func (r Row) String() string {
+	if r.table == nil {
+		return "{}"
+	}
+	text, _ := r.MarshalJSON()
+	return string(text)
+}
+
 // MarshalJSON returns the rows as the command's JSON has them.
 func (t *Table) MarshalJSON() ([]byte, error) {
 	out := []byte{'['}
