@@ -1,12 +1,15 @@
 //! Where the exporter listens: an address, or a UNIX socket.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +18,12 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Parses an address: `ADDR:PORT`, `:PORT` for all addresses, or the path of a UNIX socket.
+/// Parses an address: `ADDR:PORT`, `:PORT` for all addresses, or the path of a UNIX socket, which has a
+/// slash or begins with `unix:`.
 pub fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text
         .strip_prefix("unix:")
-        .or_else(|| text.starts_with('/').then_some(text))
+        .or_else(|| text.contains('/').then_some(text))
     {
         return Ok(Address::Unix(PathBuf::from(path)));
     }
@@ -108,13 +112,20 @@ impl Listener {
 /// Listens at a path. What an exporter that was killed left there is removed.
 fn open_unix(path: &Path) -> io::Result<Listener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+    if is_socket && is_left(path)? {
         fs::remove_file(path)?;
     }
     let socket = UnixListener::bind(path)?;
     // Of the user and the group; a directory can narrow that.
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     Ok(Listener::Unix(socket, path.to_owned()))
+}
+
+/// Whether nobody listens at a socket any more. Does not wait for a program whose backlog is full.
+fn is_left(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }
 
 impl Drop for Listener {
@@ -191,6 +202,7 @@ mod tests {
     fn places_have_three_forms() {
         assert_eq!(parse("/run/x.sock"), Ok(Address::Unix("/run/x.sock".into())));
         assert_eq!(parse("unix:x.sock"), Ok(Address::Unix("x.sock".into())));
+        assert_eq!(parse("./x.sock"), Ok(Address::Unix("./x.sock".into())));
         let of = |text: &str| match parse(text) {
             Ok(Address::Internet(found)) => found.iter().map(ToString::to_string).collect(),
             other => vec![format!("{other:?}")],
@@ -201,5 +213,32 @@ mod tests {
         for text in ["", "9256", "127.0.0.1", ":", ":99999", "1.2.3.4:x"] {
             assert!(parse(text).is_err_and(|wrong| wrong.contains("ADDR:PORT")), "{text}");
         }
+    }
+
+    /// Check that a program that accepts nobody, and whose backlog is full, is not waited for.
+    #[test]
+    fn a_full_backlog_holds_nobody() {
+        let path = std::env::temp_dir().join(format!("taskdiag-listen-{}", std::process::id()));
+        let address = SocketAddrUnix::new(&path).expect("a path");
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket")
+        };
+        let other = socket();
+        rustix::net::bind(&other, &address).expect("a free path");
+        rustix::net::listen(&other, 0).expect("a bound socket");
+        let clients = [socket(), socket()];
+        let last = clients
+            .iter()
+            .map(|client| rustix::net::connect(client, &address))
+            .last();
+        assert_eq!(last, Some(Err(Errno::AGAIN)), "there is room");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let place = Address::Unix(path.clone());
+        std::thread::spawn(move || sender.send(Listener::open(&place).map(|_| ())));
+        let opened = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        let is_kept = fs::remove_file(&path).is_ok();
+        let refusal = opened.expect("it waits").expect_err("somebody else listens");
+        assert!(refusal.contains("in use") && is_kept, "{refusal}");
     }
 }
