@@ -86,12 +86,14 @@ impl Config {
         let documents = load(text)?;
         let mut warnings = Vec::new();
         let mut rules = Vec::new();
-        let Some(root) = documents.first() else {
+        let Some((root, others)) = documents.split_first() else {
             return Err(Wrong {
                 line: 1,
                 reason: "empty: process_names is missing, a list of rules".to_owned(),
             });
         };
+        let others = others.iter().filter(|other| !is_null(other));
+        warnings.extend(others.map(|other| wrong(other, "only the first document of a file counts, not this one")));
         let mut has_rules = false;
         for (key, value) in entries(root, "the file")? {
             match text_of(key)? {
@@ -395,6 +397,13 @@ process_names:
             assert_eq!(group(&config, comm, &["x"]), named("1.50"), "{comm}");
         }
         assert_eq!(group(&config, "7", &["x"]), named("<no value>"));
+        let several = Config::parse("process_names:\n- comm: [a]\n---\nprocess_names:\n- comm: [b]\n---\n");
+        let several = several.expect("a configuration").warnings;
+        assert_eq!(
+            several.iter().map(|one| one.line).collect::<Vec<_>>(),
+            [4],
+            "{several:?}"
+        );
         let none = Config::parse("process_names: []\n").expect("a configuration");
         assert_eq!((none.rules.is_empty(), none.warnings.len()), (true, 1));
     }

@@ -181,8 +181,7 @@ pub fn base(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Appends bytes as the value of a label has them: what is not UTF-8 becomes `\xNN`, so that
-/// different names stay different.
+/// Appends bytes as the value of a label has them: what is not UTF-8 becomes `\xNN`.
 pub fn push_bytes(text: &mut String, bytes: &[u8]) {
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
