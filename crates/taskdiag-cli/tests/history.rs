@@ -292,6 +292,7 @@ fn times_have_every_process() {
             &["--from", "2020-01-01", "--to", "2020-01-02"][..],
             "nothing was recorded in that time",
         ),
+        (&["--from", "-1h", "--to", "-2h"], "--from has to be before --to"),
         (&["--from", "-1h", "--at", "-1h"], "cannot be used with"),
         (&["--from", "-1h", "--watch", "1"], "cannot be used with"),
     ] {

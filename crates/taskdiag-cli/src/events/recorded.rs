@@ -38,7 +38,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
         ));
     }
     let library = Library::open(path)?;
-    let times = args.past.times();
+    let times = args.past.times()?;
     let segments = library.in_times(&times);
     let last = segments.last().map(|segment| library.decoder(segment));
     let Some(Ok(Some(decoder))) = last else {

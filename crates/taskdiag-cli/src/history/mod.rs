@@ -78,14 +78,18 @@ impl RangeOptions {
     }
 
     /// The time, in nanoseconds since 1970.
-    pub fn times(&self) -> Range<i64> {
+    pub fn times(&self) -> Result<Range<i64>, Failure> {
         times(self.from, self.to)
     }
 }
 
 /// The times that two options give, in nanoseconds since 1970.
-fn times(from: Option<i64>, to: Option<i64>) -> Range<i64> {
-    from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX)
+fn times(from: Option<i64>, to: Option<i64>) -> Result<Range<i64>, Failure> {
+    let times = from.unwrap_or(i64::MIN)..to.unwrap_or(i64::MAX);
+    if times.is_empty() {
+        return Err(Failure::Unanswered("--from has to be before --to".to_owned()));
+    }
+    Ok(times)
 }
 
 impl MomentOptions {
@@ -115,7 +119,7 @@ impl PastOptions {
             damages.for_each(|damage| say(format_args!("{}: {damage}", path.display())));
         };
         if self.from.is_some() || self.to.is_some() {
-            let (between, damages) = Between::read(Library::open(path)?, &times(self.from, self.to))?;
+            let (between, damages) = Between::read(Library::open(path)?, &times(self.from, self.to)?)?;
             say_all(damages);
             return Ok(Handle::of_past(Box::new(between)));
         }

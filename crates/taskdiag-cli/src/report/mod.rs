@@ -150,10 +150,7 @@ fn of_now(args: &Args) -> Result<(Contents, String), Failure> {
 
 /// The page of a time of a recording.
 fn of_recording(args: &Args, directory: &Path, outcome: &mut Outcome) -> Result<(Contents, String), Failure> {
-    let times = args.past.times();
-    if times.start >= times.end {
-        return Err(Failure::Unanswered("--from has to be before --to".to_owned()));
-    }
+    let times = args.past.times()?;
     let library = Library::open(directory)?;
     let read = reading::read(&library, &times)?;
     let mut notes = read.notes.clone();

@@ -5,6 +5,7 @@ pub mod tables;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -56,6 +57,7 @@ struct Export {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome, Failure> {
+    let times = super::times(args.from, args.to)?;
     let library = Library::open(&args.dir)?;
     let mut export = Export {
         out: args.parquet.clone(),
@@ -71,7 +73,7 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
         .iter()
         .filter(|segment| segment.tier.name == args.tier)
     {
-        if let Err(damage) = export.segment(&library, segment, args)? {
+        if let Err(damage) = export.segment(&library, segment, &times)? {
             say(format_args!(
                 "{}: {damage}",
                 library.path().join(&segment.name).display()
@@ -96,9 +98,13 @@ pub fn run(args: &Args) -> Result<Outcome, Failure> {
 
 impl Export {
     /// Exports a segment. The inner error is damage.
-    fn segment(&mut self, library: &Library, segment: &Segment, args: &Args) -> Result<Result<(), String>, Failure> {
-        let to = args.to.unwrap_or(i64::MAX);
-        if segment.begin_ns >= to {
+    fn segment(
+        &mut self,
+        library: &Library,
+        segment: &Segment,
+        times: &Range<i64>,
+    ) -> Result<Result<(), String>, Failure> {
+        if segment.begin_ns >= times.end {
             return Ok(Ok(()));
         }
         let decoder = match library.decoder(segment) {
@@ -107,7 +113,8 @@ impl Export {
             Err(damage) => return Ok(Err(damage)),
         };
         self.name = segment.name.trim_end_matches(".tdh").to_owned();
-        let wrong = |error: io::Error| Failure::Unanswered(format!("writing the export: {error}"));
+        let out = self.out.display().to_string();
+        let wrong = |error: io::Error| Failure::Unanswered(format!("{out}: writing the export: {error}"));
         let mut recorded = match Recorded::quiet(decoder) {
             Ok(recorded) => recorded,
             Err(damage) => return Ok(Err(damage.to_string())),
@@ -119,10 +126,10 @@ impl Export {
                 Err(damage) => break Err(damage),
             }
             let wall_ns = recorded.moment().time.wall_ns;
-            if wall_ns >= to {
+            if wall_ns >= times.end {
                 break Ok(());
             }
-            if args.from.is_none_or(|from| wall_ns >= from) {
+            if wall_ns >= times.start {
                 self.sample(&mut recorded).map_err(wrong)?;
             }
         };
