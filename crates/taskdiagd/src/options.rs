@@ -80,7 +80,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt
     let mut parser = lexopt::Parser::from_iter(args);
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("socket") => options.socket = parser.value()?.into(),
+            Long("socket") => {
+                // At an empty path, the kernel would choose a name that no client knows.
+                let path = Some(parser.value()?).filter(|path| !path.is_empty());
+                options.socket = path.ok_or("--socket takes a path")?.into();
+            }
             Long("observers") => {
                 let name = parser.value()?.string()?;
                 let group = passwd::group(&name);
@@ -176,6 +180,7 @@ mod tests {
             "--patience -1",
             "--log-level loud",
             "--socket",
+            "--socket ",
             "--unknown",
             "operand",
         ] {
