@@ -6,7 +6,7 @@ use taskdiag::Value;
 
 use super::cell::{formatted, plain};
 use super::names::{name_key, NameKind, Named, Names};
-use super::text::all;
+use super::text::{all, changes_the_display};
 use super::{people, Absences, Extras, HasValues, Key, Written};
 
 /// Writes rows as objects: a key for each field that has a value, and `absent` with the reasons of
@@ -177,15 +177,35 @@ pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends a string.
+/// Appends a string. What could control a terminal is escaped: people look at JSON, too.
 pub fn string(out: &mut Vec<u8>, text: &str) {
-    let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
+    let plain = |byte: u8| (byte >= b' ') & (byte <= b'~') & (byte != b'"') & (byte != b'\\');
     if all(text.as_bytes(), plain) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     } else {
-        serde_json::to_writer(out, text).expect("writing a string into memory can't fail");
+        out.push(b'"');
+        text.chars().for_each(|character| push_char(out, character));
+        out.push(b'"');
+    }
+}
+
+/// Appends a character of a string.
+fn push_char(out: &mut Vec<u8>, character: char) {
+    match character {
+        '"' => out.extend_from_slice(b"\\\""),
+        '\\' => out.extend_from_slice(b"\\\\"),
+        '\n' => out.extend_from_slice(b"\\n"),
+        '\r' => out.extend_from_slice(b"\\r"),
+        '\t' => out.extend_from_slice(b"\\t"),
+        '\0'..='\x1f' | '\x7f' => formatted(out, format_args!("\\u{:04x}", u32::from(character))),
+        _ if changes_the_display(character) => {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                formatted(out, format_args!("\\u{unit:04x}"));
+            }
+        }
+        _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
     }
 }
 
@@ -270,6 +290,18 @@ mod tests {
             out,
             b"{\"sample\":1,\"absent\":{\"cpu_percent\":\"no earlier sample\"}}"
         );
+    }
+
+    /// Check that no text can control a terminal, and that it is the same text for a program.
+    #[test]
+    fn strings_have_no_controls() {
+        let text = "é\u{9b}31m\x1b[2J\x7f\u{202e}\u{e0001}日\\\"";
+        let mut out = Vec::new();
+        string(&mut out, text);
+        let written = String::from_utf8(out).expect("text");
+        let expected = r#"é\u009b31m\u001b[2J\u007f\u202e\udb40\udc01日\\\""#;
+        assert_eq!(written, format!("\"{expected}\""));
+        assert_eq!(serde_json::from_str::<String>(&written).expect("JSON"), text);
     }
 
     /// Check that names are beside numbers, whose types stay the same, and that a number without
