@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use taskdiag::{Field, Fields, Handle, Query, Snapshot, Task};
-use taskdiag_core::field::Group;
+use taskdiag::{Absent, Field, Fields, Handle, Query, Snapshot, Task};
 use taskdiag_history::figures::{self, Figure, Figures, Part};
 
 /// The names that are known so far.
@@ -21,7 +20,7 @@ pub struct Names {
 const MOST: usize = 1 << 16;
 
 impl Names {
-    /// Looks up what is new in a snapshot. A name that can't be found out now is tried again.
+    /// Looks up what is new in a snapshot. A name that may be found out later is tried again.
     pub fn learn(&mut self, snapshot: &Snapshot, handle: &mut Handle) {
         if self.figures.len() > MOST {
             *self = Names {
@@ -37,8 +36,8 @@ impl Names {
         if new.is_empty() {
             return;
         }
-        let derived = Fields::of_group(Group::Derived);
-        let Ok(named) = handle.query(&Query::these(new).fields(derived)) else {
+        let fields: Fields = NEEDED.into_iter().chain(NAMES).collect();
+        let Ok(named) = handle.query(&Query::these(new).fields(fields)) else {
             return;
         };
         for task in named.tasks() {
@@ -74,17 +73,22 @@ impl Names {
             self.terminals.insert(id);
             self.set("terminal", id.to_string().as_bytes(), name);
         }
-        if let (Ok(path), Ok(id)) = (task.cgroup(), task.container_id()) {
+        let (Ok(path), id) = (task.cgroup(), task.container_id()) else {
+            return;
+        };
+        let names = [
+            ("container_name", task.container_name()),
+            ("container_runtime", task.container_runtime()),
+        ];
+        // All other answers are of the cgroup, and not of this moment. Where version 1 hierarchies are in
+        // use, it is said of most cgroups that nobody knows whether they are containers.
+        let is_final = |answer: &Result<&[u8], Absent>| *answer != Err(Absent::NoAnswer);
+        if is_final(&id) && names.iter().all(|(_, name)| is_final(name)) {
             self.cgroups.insert(path.to_vec());
-            if !id.is_empty() {
-                for (object, name) in [
-                    ("container_name", task.container_name()),
-                    ("container_runtime", task.container_runtime()),
-                ] {
-                    if let Ok(name) = name {
-                        self.set(object, id, name);
-                    }
-                }
+        }
+        for (object, name) in names {
+            if let (Ok(id @ [_, ..]), Ok(name)) = (id, name) {
+                self.set(object, id, name);
             }
         }
     }
@@ -97,3 +101,37 @@ impl Names {
 
 /// The fields that names are found by.
 pub const NEEDED: [Field; 4] = [Field::Euid, Field::Egid, Field::TtyNr, Field::Cgroup];
+
+/// The names that are looked up.
+const NAMES: [Field; 6] = [
+    Field::User,
+    Field::Group,
+    Field::Tty,
+    Field::ContainerId,
+    Field::ContainerName,
+    Field::ContainerRuntime,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that what was found out is not asked again: not of any process, whatever hierarchies of
+    /// cgroups the machine has. Only terminals of others may be.
+    #[test]
+    fn names_are_asked_once() {
+        let mut handle = Handle::new();
+        let query = Query::processes().fields(NEEDED.into_iter().collect::<Fields>());
+        let snapshot = handle.query(&query).expect("an answer");
+        let mut names = Names::default();
+        names.learn(&snapshot, &mut handle);
+        let (version, again) = (names.version, handle.query(&query).expect("an answer"));
+        let known = |task: &Task<'_>| names.knows(task) || task.tty_nr().is_ok_and(|id| id != 0);
+        // Others may begin meanwhile, but not all.
+        let unknown = again.tasks().filter(|task| !known(task)).count();
+        assert!(
+            version > 0 && unknown * 2 < again.tasks().count(),
+            "{unknown} are unknown"
+        );
+    }
+}
