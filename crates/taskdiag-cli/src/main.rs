@@ -113,6 +113,9 @@ enum Command {
     Man(manual::Args),
     #[command(hide = true)]
     Completions(complete::Args),
+    /// What `record`, and commands that look at a recording, start
+    #[command(hide = true)]
+    RecordingFiles,
 }
 
 /// The commands that a link can be named after.
@@ -202,6 +205,7 @@ fn run(cli: Cli, ps_options: ps::Meant) -> Result<Outcome, Failure> {
         Command::Schema(args) => schema::run(args),
         Command::Man(args) => manual::run(args, Cli::command()),
         Command::Completions(args) => complete::run(args),
+        Command::RecordingFiles => record::apart::serve(),
     }
 }
 

@@ -7,6 +7,7 @@ mod common;
 mod report;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{run, start, Recording, Run, Sleeper};
+use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 use taskdiag_testkit::temporary::Killed;
 
@@ -130,6 +132,58 @@ fn idle_processes_are_as_they_are() {
     assert_eq!(gone.code, Some(1), "{gone:?}");
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
+}
+
+/// Check that a file system that does not answer is told, that recording goes on when it does, with no
+/// sample and no event twice, and that SIGTERM ends the recorder while it does not. The process that has
+/// the files is stopped here, which to the recorder is the same.
+#[test]
+fn a_silent_file_system_holds_nobody() {
+    let directory = Recording::new("history-silent");
+    let mut recorder = start(&["record", "--dir", directory.path(), "--every", "0.2"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (!directory.0.exists() || samples_count(&directory) < 3) && Instant::now() < deadline {
+        sleep(Duration::from_millis(50));
+    }
+    let pid = recorder.id();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+    let files = Pid::from_raw(children.trim().parse().expect("one child")).expect("a number");
+    let mut said = BufReader::new(recorder.stderr.take().expect("a pipe")).lines();
+    let mut says = |what: &str| {
+        let line = said.find(|line| line.as_ref().is_ok_and(|line| line.contains(what)));
+        line.unwrap_or_else(|| panic!("nothing about {what}")).expect("text")
+    };
+    kill_process(files, Signal::STOP).expect("it is there");
+    let line = says("nothing is recorded any more");
+    assert!(
+        line.contains(directory.path()) && line.contains("has not answered for 10 seconds"),
+        "{line}"
+    );
+    sleep(Duration::from_secs(1));
+    kill_process(files, Signal::CONT).expect("it is there");
+    assert!(says("samples were not recorded").contains("recording goes on"));
+    let before = samples_count(&directory);
+    while samples_count(&directory) < before + 2 && Instant::now() < deadline {
+        sleep(Duration::from_millis(50));
+    }
+    kill_process(files, Signal::STOP).expect("it is there");
+    let began = Instant::now();
+    kill_process(Pid::from_child(&recorder), Signal::TERM).expect("it is there");
+    assert_eq!(recorder.wait().expect("it ends").code(), Some(1));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // All are whole, and times ascend over the files.
+    let run = run(&["history", "--verify", "--json", directory.path()]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let verified = run.json();
+    let segments = verified["rows"].as_array().expect("rows");
+    let full: Vec<&Value> = segments.iter().filter(|row| row["tier"] == "full").collect();
+    assert!(samples_count(&directory) >= before + 2, "{verified}");
+    for pair in full.windows(2) {
+        assert!(
+            pair[0]["last_time"].as_str() < pair[1]["first_time"].as_str(),
+            "{verified}"
+        );
+    }
 }
 
 /// Check that PSS is recorded if it has a budget, and that what was beyond it is absent with that reason.

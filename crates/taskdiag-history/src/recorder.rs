@@ -176,7 +176,7 @@ impl<S: Store> Recorder<S> {
                 }
             };
             if began || failed.is_some() {
-                self.remove_old(time, &mut notices);
+                self.remove_old(time, failed.is_some(), &mut notices);
             }
         }
         notices.extend(self.tell(failed));
@@ -273,8 +273,8 @@ impl<S: Store> Recorder<S> {
         }
     }
 
-    /// Removes what is not kept any more.
-    fn remove_old(&mut self, time: Time, notices: &mut Vec<Notice>) {
+    /// Removes what is not kept any more. What nothing can be written to need not be listed.
+    fn remove_old(&mut self, time: Time, is_stopped: bool, notices: &mut Vec<Notice>) {
         let open: Vec<String> = self
             .tiers
             .iter()
@@ -282,6 +282,7 @@ impl<S: Store> Recorder<S> {
             .collect();
         let files = match self.store.list() {
             Ok(files) => files,
+            Err(_) if is_stopped => return,
             Err(error) => return notices.push(Notice::NotRemoved(error.to_string())),
         };
         for name in to_remove(&files, &open, self.keep, time.wall_ns) {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use taskdiag_history::decode::{Broken, Decoder, End};
 use taskdiag_history::directory::{parse, Tier, TIERS};
 use taskdiag_history::piece::{self, Next, Time, MAGIC};
+use taskdiag_history::store::Store as _;
 use taskdiag_history::About;
 
 use crate::outcome::Failure;
-use crate::record::disk;
+use crate::record::apart::Apart;
 
 /// A segment, as far as its name and size tell.
 #[derive(Clone, Debug)]
@@ -28,6 +29,7 @@ pub struct Segment {
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
+    files: Apart,
     /// By tier, the finest first, and by time.
     segments: Vec<Segment>,
 }
@@ -99,7 +101,9 @@ pub enum Rest {
 impl Library {
     /// Looks at a directory.
     pub fn open(path: &Path) -> Result<Library, Failure> {
-        let files = disk::list(path)
+        let apart = Apart::to_read(path);
+        let files = apart
+            .list()
             .map_err(|error| Failure::Unanswered(format!("{}: reading the recording: {error}", path.display())))?;
         let segment = |file: taskdiag_history::store::Listed| {
             let (tier, begin_ns) = parse(&file.name)?;
@@ -122,6 +126,7 @@ impl Library {
         }
         Ok(Library {
             path: path.to_owned(),
+            files: apart,
             segments,
         })
     }
@@ -172,7 +177,7 @@ impl Library {
     }
 
     fn bytes(&self, segment: &Segment) -> Result<Vec<u8>, String> {
-        disk::read(&self.path.join(&segment.name)).map_err(|error| error.to_string())
+        self.files.read(&segment.name).map_err(|error| error.to_string())
     }
 
     /// What a segment says without being decompressed, and its beginning, if it can be read.

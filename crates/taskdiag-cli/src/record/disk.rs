@@ -2,10 +2,12 @@
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     flock, fstatvfs, openat, statat, unlinkat, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, CWD,
@@ -36,8 +38,8 @@ const CAREFUL: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOCTTY);
 
 impl Disk {
-    /// Makes the directory if there is none, and locks it.
-    pub fn open(path: &Path) -> Result<Disk, Failure> {
+    /// Makes the directory if there is none, and locks it for the process with this number.
+    pub fn open(path: &Path, recorder: u64) -> Result<Disk, Failure> {
         let unusable = |what: &str| Failure::Unanswered(format!("{}: {what}", path.display()));
         let wrong = |what: &str, error: io::Error| unusable(&format!("{what}: {error}"));
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
@@ -67,7 +69,7 @@ impl Disk {
         let lock =
             openat(&directory, LOCK, flags, FILE_MODE).map_err(|errno| wrong("opening its lock", errno.into()))?;
         let mut lock = File::from(lock);
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match try_lock(&lock) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
@@ -81,8 +83,20 @@ impl Disk {
         }
         // Who it is helps people only.
         let _ = lock.set_len(0);
-        let _ = lock.write_at(format!("{}\n", std::process::id()).as_bytes(), 0);
+        let _ = lock.write_at(format!("{recorder}\n").as_bytes(), 0);
         Ok(Disk { directory, _lock: lock })
+    }
+}
+
+/// Locks a file. The process that had the files of a recorder which was killed ends a moment after it.
+fn try_lock(file: &File) -> rustix::io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let began = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => sleep(Duration::from_millis(10)),
+            result => return result,
+        }
     }
 }
 
@@ -158,12 +172,12 @@ fn list_in(directory: impl AsFd) -> io::Result<Vec<Listed>> {
 /// No file that is written is as large.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
-/// The bytes of a file of a recording. Of what is no such file, the first ones: it may be anything.
+/// Copies a file of a recording. Of what is no such file, the first bytes: it may be anything.
 ///
 /// # Errors
 ///
 /// If it is no file, or larger than any that is written.
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn copy(path: &Path, to: &mut impl Write) -> io::Result<()> {
     let mut file = File::from(openat(CWD, path, CAREFUL | OFlags::RDONLY, Mode::empty())?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -174,11 +188,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut bytes)?;
+    to.write_all(&bytes)?;
     if bytes == MAGIC {
         // It may grow meanwhile.
-        file.take(MOST_FILE_BYTES).read_to_end(&mut bytes)?;
+        io::copy(&mut file.take(MOST_FILE_BYTES), to)?;
     }
-    Ok(bytes)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -200,7 +215,7 @@ mod tests {
     fn a_moved_directory_stays_the_same() {
         let place = Directory::new("disk-moved");
         let (path, moved) = (place.join("here"), place.join("there"));
-        let mut disk = Disk::open(&path).expect("a directory");
+        let mut disk = Disk::open(&path, 1).expect("a directory");
         fs::rename(&path, &moved).expect("it is ours");
         symlink("/proc", &path).expect("it is ours");
         let mut file = disk.create("full-1.tdh").expect("a file");
@@ -217,12 +232,12 @@ mod tests {
     #[test]
     fn what_others_made_is_refused() {
         let place = Directory::new("disk-others");
-        let refused = |path: &Path| match Disk::open(path) {
+        let refused = |path: &Path| match Disk::open(path, 1) {
             Err(failure) => format!("{failure:?}"),
             Ok(_) => panic!("{} is recorded to", path.display()),
         };
         let path = place.join("lock-is-a-link");
-        drop(Disk::open(&path).expect("a directory"));
+        drop(Disk::open(&path, 1).expect("a directory"));
         fs::remove_file(path.join(LOCK)).expect("it is ours");
         symlink(place.join("elsewhere"), path.join(LOCK)).expect("it is ours");
         assert!(refused(&path).contains("opening its lock"));
@@ -232,7 +247,7 @@ mod tests {
         assert!(refused(&fifo).contains("no directory"));
         if rustix::process::geteuid().is_root() {
             let path = place.join("of-nobody");
-            drop(Disk::open(&path).expect("a directory"));
+            drop(Disk::open(&path, 1).expect("a directory"));
             std::os::unix::fs::chown(&path, Some(65534), None).expect("as root");
             assert!(refused(&path).contains("another user (65534)"));
         }
@@ -243,6 +258,10 @@ mod tests {
     fn strange_files_are_not_read() {
         let place = Directory::new("disk-strange");
         let path = |name: &str| place.join(name);
+        let read = |path: &Path| {
+            let mut bytes = Vec::new();
+            copy(path, &mut bytes).map(|()| bytes)
+        };
         make_fifo(&path("fifo"));
         symlink("/proc/self/stat", path("link")).expect("it is ours");
         for name in ["fifo", "link", "."] {

@@ -1,9 +1,11 @@
 //! `taskdiag record`.
 
+pub mod apart;
 mod cgroups;
-pub mod disk;
+mod disk;
 mod machine;
 mod names;
+mod served;
 mod tally;
 
 use std::path::PathBuf;
@@ -30,8 +32,8 @@ use crate::quantity;
 use crate::rhythm::next_due;
 use crate::selection;
 use crate::source::SourceOptions;
+use apart::Apart;
 use cgroups::CgroupFigures;
-use disk::Disk;
 use names::Names;
 use tally::Tally;
 
@@ -194,7 +196,7 @@ impl Light {
 
 /// What is recorded, and where.
 struct Recording {
-    recorder: Recorder<Disk>,
+    recorder: Recorder<Apart>,
     handle: Handle,
     query: Query,
     light: Option<Light>,
@@ -210,7 +212,7 @@ struct Recording {
 pub fn run(args: Args) -> Result<Outcome, Failure> {
     let query = query(&args)?;
     let stop = Stop::new()?;
-    let disk = Disk::open(&args.dir)?;
+    let files = Apart::to_record(&args.dir)?;
     let mut handle = args.from.handle_for_many();
     // Worth it for more than one sample. Where it can't be done, another source answers.
     let _ = handle.prepare(query.fields_read());
@@ -227,7 +229,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
         }
     };
     let mut recording = Recording {
-        recorder: Recorder::new(disk, about, args.keep.unwrap_or(Keep::Usual)),
+        recorder: Recorder::new(files, about, args.keep.unwrap_or(Keep::Usual)),
         handle,
         query,
         light,

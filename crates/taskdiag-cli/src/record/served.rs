@@ -1,0 +1,202 @@
+//! The process that has the files of a recording: what [`apart`](super::apart) starts, and what the two
+//! send each other.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::{set_parent_process_death_signal, Signal};
+use taskdiag_history::directory::parse;
+use taskdiag_history::store::{Listed, Space, Store as _};
+use taskdiag_sys::signals::SignalsBlocked;
+
+use super::disk::{self, Disk};
+use crate::outcome::{Failure, Outcome};
+
+/// What a message is about.
+pub mod what {
+    /* Of the command: */
+    /// Record to the directory `name`, for the process `number`.
+    pub const OPEN: u32 = 0;
+    pub const LIST: u32 = 1;
+    pub const CREATE: u32 = 2;
+    /// Append `payload` to the file `name`, so that it is on the disk.
+    pub const APPEND: u32 = 3;
+    /// Cut the file `name` off behind `number` bytes.
+    pub const TRUNCATE: u32 = 4;
+    pub const REMOVE: u32 = 5;
+    pub const SPACE: u32 = 6;
+    /// List the directory `name`.
+    pub const LIST_OF: u32 = 7;
+    /// Read the file `name`.
+    pub const READ: u32 = 8;
+    /// Close everything.
+    pub const END: u32 = 9;
+    /* Of the process: */
+    /// Part of the answer.
+    pub const PART: u32 = 100;
+    /// The answer is complete.
+    pub const DONE: u32 = 101;
+    /// It could not be done: errno in `number`, or the reason in `name`.
+    pub const FAILED: u32 = 102;
+}
+
+/// A message.
+#[derive(Debug)]
+pub struct Message {
+    pub what: u32,
+    pub number: u64,
+    pub name: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+/// No message is longer: a sample with all its texts is shorter.
+const MOST: u64 = 1 << 30;
+
+impl Message {
+    /// Waits for a message.
+    pub fn receive(from: &mut impl Read) -> io::Result<Message> {
+        let mut head = [0; 24];
+        from.read_exact(&mut head)?;
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let mut take = |bytes: u64| {
+            if bytes > MOST {
+                return Err(io::Error::from(io::ErrorKind::InvalidData));
+            }
+            let mut taken = vec![0; bytes as usize];
+            from.read_exact(&mut taken).map(|()| taken)
+        };
+        Ok(Message {
+            what: word(0),
+            name: take(word(4).into())?,
+            number: long(8),
+            payload: take(long(16))?,
+        })
+    }
+}
+
+/// Sends a message.
+pub fn send(to: &mut impl Write, what: u32, number: u64, name: &[u8], payload: &[u8]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(24 + name.len());
+    let low_first = |number: u64| [number as u32, (number >> 32) as u32].map(u32::to_ne_bytes).concat();
+    bytes.extend_from_slice(&what.to_ne_bytes());
+    bytes.extend_from_slice(&(name.len() as u32).to_ne_bytes());
+    bytes.extend_from_slice(&low_first(number));
+    bytes.extend_from_slice(&low_first(payload.len() as u64));
+    bytes.extend_from_slice(name);
+    to.write_all(&bytes)?;
+    to.write_all(payload)
+}
+
+/// Sends what is written as parts of an answer.
+struct Parts<'a>(&'a mut UnixStream);
+
+impl Write for Parts<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0, what::PART, 0, &[], bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The files that are open.
+#[derive(Default)]
+struct Files {
+    disk: Option<Disk>,
+    /// The last one of each tier.
+    written: HashMap<String, File>,
+}
+
+/// Runs the process: does what comes from standard input, until that ends.
+pub fn serve() -> Result<Outcome, Failure> {
+    // Signals are for the command, which then writes a last sample. Without it this process ends.
+    let _signals = SignalsBlocked::begin();
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let mut socket = UnixStream::from(rustix::stdio::stdin().try_clone_to_owned()?);
+    let mut files = Files::default();
+    while let Ok(message) = Message::receive(&mut socket) {
+        const ROOM: usize = 256 << 10;
+        let mut parts = BufWriter::with_capacity(ROOM, Parts(&mut socket));
+        let done = files.handle(&message, &mut parts).and_then(|()| parts.flush());
+        // What is left of a failed answer is of no use.
+        let _ = parts.into_parts();
+        let is_end = message.what == what::END;
+        match done {
+            Ok(()) => send(&mut socket, what::DONE, 0, &[], &[])?,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                send(
+                    &mut socket,
+                    what::FAILED,
+                    errno as u64,
+                    error.to_string().as_bytes(),
+                    &[],
+                )?;
+            }
+        }
+        if is_end {
+            break;
+        }
+    }
+    Ok(Outcome::Complete)
+}
+
+impl Files {
+    fn handle(&mut self, message: &Message, out: &mut impl Write) -> io::Result<()> {
+        let path = Path::new(OsStr::from_bytes(&message.name));
+        match message.what {
+            what::OPEN => {
+                // It has the lock if the answer came too late.
+                self.disk = None;
+                let disk = Disk::open(path, message.number);
+                self.disk = Some(disk.map_err(|failure| io::Error::other(failure.message()))?);
+                return Ok(());
+            }
+            what::LIST_OF => return put_list(&disk::list(path)?, out),
+            what::READ => return disk::copy(path, out),
+            what::END => {
+                *self = Files::default();
+                return Ok(());
+            }
+            _ => {}
+        }
+        let name = std::str::from_utf8(&message.name).map_err(io::Error::other)?;
+        let disk = self.disk.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let file = self.written.get_mut(name).ok_or(io::ErrorKind::NotFound);
+        match message.what {
+            what::LIST => put_list(&disk.list()?, out),
+            what::CREATE => {
+                let file = disk.create(name)?;
+                let tier = |name: &str| parse(name).map(|(tier, _)| tier.to_owned());
+                self.written.retain(|other, _| tier(other) != tier(name));
+                self.written.insert(name.to_owned(), file);
+                Ok(())
+            }
+            what::APPEND => {
+                let file = file?;
+                disk.append(file, &message.payload)?;
+                disk.sync(file)
+            }
+            what::TRUNCATE => disk.truncate(file?, message.number),
+            what::REMOVE => disk.remove(name),
+            what::SPACE => {
+                let Space { total, available } = disk.space()?;
+                write!(out, "{total} {available}")
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+fn put_list(files: &[Listed], out: &mut impl Write) -> io::Result<()> {
+    let mut files = files.iter();
+    files.try_for_each(|file| write!(out, "{} {}\0", file.bytes, file.name))
+}
