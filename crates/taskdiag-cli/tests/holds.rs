@@ -67,6 +67,31 @@ fn ps_hangs_and_taskdiag_does_not() {
     assert!(run.stderr.contains("--patience"), "{}", run.stderr);
 }
 
+/// Check that a recording on a file system that answers nothing, whose callers can't even be killed, is
+/// told to whoever records there or looks at it, and holds nobody.
+#[test]
+fn recordings_that_do_not_answer_hold_nobody() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let zoo = Zoo::new().expect("a zoo");
+    let deaf = zoo.start("deaf-mount").expect("a mount");
+    let directory = format!("/proc/{}/cwd", deaf.pid);
+    let commands = [
+        &["record", "--dir", &directory, "-n", "1"][..],
+        &["history", &directory],
+        &["ps", "--history", &directory],
+    ];
+    let started = commands.map(|command| (command, common::start(command)));
+    for (command, mut child) in started {
+        assert!(ends_within(&mut child, Duration::from_secs(30)), "{command:?} hangs");
+        let run = Run::new(child.wait_with_output().expect("it ended"));
+        let said = format!("the file system of {directory} has not answered for 10 seconds");
+        assert!(
+            run.code == Some(2) && run.stderr.contains(&said),
+            "{command:?}: {run:?}"
+        );
+    }
+}
+
 /// Check that a process that does not answer, but is none of those asked for, is not reported.
 #[test]
 fn holders_that_a_filter_leaves_out_are_not_reported() {
