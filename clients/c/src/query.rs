@@ -1,11 +1,12 @@
 //! What is asked: of what, which fields, which of them.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use taskdiag::events::Options;
-use taskdiag::files::{self, Kinds, PathMatch, Uses};
-use taskdiag::{maps, sockets, Budget, EventKind, Field, Fields, Filter};
+use taskdiag::files::{self, Kind, PathMatch, Use};
+use taskdiag::{maps, sockets, Budget, EventKind, Field, Fields, Filter, Set};
 
 use crate::error::{Error, Result};
 use crate::field::{self, Of, Scope};
@@ -30,8 +31,8 @@ enum Condition {
 /// Which of the files of processes.
 #[derive(Clone, Debug, Default)]
 struct Files {
-    uses: Option<Uses>,
-    kinds: Option<Kinds>,
+    uses: Option<Set<Use>>,
+    kinds: Option<Set<Kind>>,
     is_deleted: bool,
     paths: Vec<PathBuf>,
 }
@@ -44,7 +45,7 @@ pub struct Query {
     tasks: Tasks,
     conditions: Vec<Condition>,
     files: Files,
-    event_kinds: Vec<EventKind>,
+    event_kinds: Set<EventKind>,
     has_threads: bool,
     is_changed: bool,
     budget: Budget,
@@ -55,24 +56,12 @@ pub struct Query {
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What names with commas between them stand for.
-fn each<T, L: FromIterator<T>>(
-    names: &str,
-    what: &str,
-    named: impl Fn(&str) -> std::result::Result<T, Vec<&'static str>>,
-) -> Result<L> {
-    let unknown = |name: &str, known: Vec<&str>| {
-        Error::invalid(format!("{what}: {name:?} is none; known are {}", known.join(", ")))
-    };
+fn each<T: FromStr<Err = taskdiag::Error>, L: FromIterator<T>>(names: &str, what: &str) -> Result<L> {
+    let unknown = |name: &str, error| Error::invalid(format!("{what}: {name:?} is none; {error}"));
     let names = names.split(',').map(str::trim);
     names
-        .map(|name| named(name).map_err(|known| unknown(name, known)))
+        .map(|name| name.parse().map_err(|error| unknown(name, error)))
         .collect()
-}
-
-/// The kind of events with this name.
-fn event_kind(name: &str) -> std::result::Result<EventKind, Vec<&'static str>> {
-    let found = EventKind::ALL.into_iter().find(|kind| kind.name() == name);
-    found.ok_or_else(|| EventKind::ALL.map(EventKind::name).to_vec())
 }
 
 /// A process id.
@@ -115,7 +104,7 @@ impl Query {
             tasks: Tasks::All,
             conditions: Vec::new(),
             files: Files::default(),
-            event_kinds: Vec::new(),
+            event_kinds: Set::NONE,
             has_threads: false,
             is_changed: false,
             budget: Budget::default(),
@@ -230,8 +219,8 @@ impl Query {
     ///
     /// For names that are no uses, and if the rows are no files.
     pub fn add_uses(&mut self, names: &str) -> Result<()> {
-        let found = self.of_files_alone("uses")?.uses.get_or_insert(Uses::empty());
-        *found |= each::<_, Uses>(names, "use", Uses::named)?;
+        let found = self.of_files_alone("uses")?.uses.get_or_insert_default();
+        *found |= each::<Set<Use>, Set<Use>>(names, "use")?;
         Ok(())
     }
 
@@ -242,12 +231,11 @@ impl Query {
     /// For names that are no kinds, and if the rows are neither.
     pub fn add_kinds(&mut self, names: &str) -> Result<()> {
         if self.scope == Scope::Events {
-            self.event_kinds
-                .extend(each::<_, Vec<EventKind>>(names, "kind", event_kind)?);
+            self.event_kinds |= each::<EventKind, Set<EventKind>>(names, "kind")?;
             return Ok(());
         }
-        let found = self.of_files_alone("kinds")?.kinds.get_or_insert(Kinds::empty());
-        *found |= each::<_, Kinds>(names, "kind", Kinds::named)?;
+        let found = self.of_files_alone("kinds")?.kinds.get_or_insert_default();
+        *found |= each::<Set<Kind>, Set<Kind>>(names, "kind")?;
         Ok(())
     }
 
@@ -449,9 +437,10 @@ impl Query {
             )));
         }
         let options = Options::default().threads(self.has_threads);
-        Ok(match self.event_kinds.as_slice() {
-            [] => options,
-            kinds => options.kinds(kinds.iter().copied()),
+        Ok(if self.event_kinds == Set::NONE {
+            options
+        } else {
+            options.kinds(self.event_kinds.iter())
         })
     }
 
@@ -473,7 +462,7 @@ impl Query {
         if let Some(uses) = asked.uses {
             filter.uses = uses;
         } else if asked.is_deleted || !asked.paths.is_empty() {
-            filter.uses = Uses::all();
+            filter.uses = Use::ALL.into();
         }
         filter.kinds = asked.kinds;
         filter.deleted = asked.is_deleted;
@@ -516,13 +505,13 @@ mod tests {
         assert_eq!(request.filter.uses, files::Filter::default().uses);
         assert_eq!(query.task_fields(), Field::StartNs | Field::Pid | Field::Comm);
         query.add_path("/".into()).expect("it is of files");
-        assert_eq!(query.of_files(None).expect("/ is there").filter.uses, Uses::all());
+        assert_eq!(query.of_files(None).expect("/ is there").filter.uses, Use::ALL.into());
         query.add_kinds("file, epoll").expect("these are kinds");
         query.add_uses("fd").expect("it is a use");
         query.add_uses("map").expect("it is a use");
         let filter = query.of_files(None).expect("/ is there").filter;
-        assert_eq!((filter.uses, filter.paths.len()), (Uses::FD | Uses::MAP, 1));
-        assert_eq!(filter.kinds.map(|kinds| kinds.bits().count_ones()), Some(2));
+        assert_eq!((filter.uses, filter.paths.len()), (Use::Fd | Use::Map, 1));
+        assert_eq!(filter.kinds.map(|kinds| kinds.iter().count()), Some(2));
         assert!(query.add_kinds("file,").is_err() && query.add_uses("mem").is_err());
         query.add_path("/nonexistent/file".into()).expect("it is of files");
         assert!(query.of_files(None).is_err());

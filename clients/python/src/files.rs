@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use taskdiag::files::{Answer, FileField, Filter, Kinds, PathMatch, Request, Row, Uses, Wants};
-use taskdiag::{Field, Fields, Query};
+use taskdiag::files::{Answer, FileField, Filter, PathMatch, Request, Row, Use, Wants};
+use taskdiag::{Error, Field, Fields, Query, Set};
+use taskdiag_core::set::Member;
 
 use crate::errors;
 use crate::fork;
@@ -27,14 +29,17 @@ pub fn usual() -> Vec<usize> {
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
-fn kinds(name: &str) -> PyResult<Kinds> {
-    Kinds::named(name)
-        .map_err(|known| errors::invalid(format!("kinds: {name:?} is none; known are {}", known.join(", "))))
-}
-
-fn uses(name: &str) -> PyResult<Uses> {
-    Uses::named(name)
-        .map_err(|known| errors::invalid(format!("uses: {name:?} is none; known are {}", known.join(", "))))
+/// The sets that names stand for, put together.
+fn named<T: Member>(names: &Bound<'_, PyAny>, argument: &str) -> PyResult<Set<T>>
+where
+    Set<T>: FromStr<Err = Error>,
+{
+    let unknown = |name: &str, error| errors::invalid(format!("{argument}: {name:?} is none; {error}"));
+    let names = query::names(names)?;
+    names
+        .iter()
+        .map(|name| name.parse::<Set<T>>().map_err(|error| unknown(name, error)))
+        .collect()
 }
 
 /// What a call asks for.
@@ -67,20 +72,12 @@ impl Asked {
         let mut filter = Filter::default();
         let [given_uses, given_kinds] = given;
         if let Some(names) = given_uses {
-            filter.uses = query::names(names)?
-                .iter()
-                .map(|name| uses(name))
-                .collect::<PyResult<_>>()?;
+            filter.uses = named(names, "uses")?;
         } else if deleted || !paths.is_empty() {
-            filter.uses = Uses::all();
+            filter.uses = Use::ALL.into();
         }
         if let Some(names) = given_kinds {
-            filter.kinds = Some(
-                query::names(names)?
-                    .iter()
-                    .map(|name| kinds(name))
-                    .collect::<PyResult<_>>()?,
-            );
+            filter.kinds = Some(named(names, "kinds")?);
         }
         filter.deleted = deleted;
         for path in paths {

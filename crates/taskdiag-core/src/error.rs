@@ -136,6 +136,15 @@ impl StdError for Error {
 /// A result whose error is an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What has this name. The error has the names that are known.
+pub(crate) fn named<T>(name: &str, known: impl Iterator<Item = (&'static str, T)> + Clone) -> Result<T> {
+    let found = known.clone().find(|(known, _)| *known == name);
+    found.map(|(_, value)| value).ok_or_else(|| {
+        let known: Vec<&str> = known.map(|(name, _)| name).collect();
+        Error::new(ErrorKind::InvalidInput, format!("known are {}", known.join(", ")))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

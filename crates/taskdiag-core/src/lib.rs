@@ -25,6 +25,7 @@ pub mod query;
 pub mod record;
 #[cfg(feature = "serde")]
 pub mod serialize;
+pub mod set;
 pub mod snapshot;
 pub mod socket;
 pub mod support;

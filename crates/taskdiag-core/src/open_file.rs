@@ -1,8 +1,10 @@
 //! The parts of an open file's description.
 
 use std::fmt;
+use std::str::FromStr;
 
-use bitflags::bitflags;
+use crate::error::{named, Error, Result};
+use crate::set::{Member, Set};
 
 /// What a process has a file for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,46 +44,25 @@ impl fmt::Display for Use {
     }
 }
 
-bitflags! {
-    /// A set of [`Use`]s.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Uses: u8 {
-        /// [`Use::Fd`].
-        const FD = 1;
-        /// [`Use::Cwd`].
-        const CWD = 2;
-        /// [`Use::Root`].
-        const ROOT = 4;
-        /// [`Use::Exe`].
-        const EXE = 8;
-        /// [`Use::Map`].
-        const MAP = 16;
+impl Member for Use {
+    fn members() -> impl Iterator<Item = Use> {
+        Use::ALL.into_iter()
+    }
+
+    fn place(self) -> usize {
+        self as usize
     }
 }
 
-impl Uses {
-    /// The use with this name, or all of them for `all`.
-    ///
-    /// # Errors
-    ///
-    /// If there is none: the names that are known.
-    pub fn named(name: &str) -> Result<Uses, Vec<&'static str>> {
-        let found = Use::ALL.into_iter().find(|one| one.name() == name).map(Uses::from);
-        found
-            .or((name == "all").then(Uses::all))
-            .ok_or_else(|| Use::ALL.iter().map(|one| one.name()).chain(["all"]).collect())
-    }
-}
+crate::set_by_or!(Use);
 
-impl From<Use> for Uses {
-    fn from(one: Use) -> Uses {
-        match one {
-            Use::Fd => Uses::FD,
-            Use::Cwd => Uses::CWD,
-            Use::Root => Uses::ROOT,
-            Use::Exe => Uses::EXE,
-            Use::Map => Uses::MAP,
-        }
+/// The use with this name, or all of them for `all`. The error has the names that are known.
+impl FromStr for Set<Use> {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Set<Use>> {
+        let known = Use::ALL.map(|one| (one.name(), Set::from(one)));
+        named(name, known.into_iter().chain([("all", Set::from(Use::ALL))]))
     }
 }
 
@@ -252,29 +233,6 @@ impl fmt::Display for AnonKind {
     }
 }
 
-bitflags! {
-    /// A set of [`Kind`]s.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Kinds: u32 {
-        /// [`Kind::File`].
-        const FILE = 1;
-        /// [`Kind::Dir`].
-        const DIR = 1 << 1;
-        /// [`Kind::Char`].
-        const CHAR = 1 << 2;
-        /// [`Kind::Block`].
-        const BLOCK = 1 << 3;
-        /// [`Kind::Fifo`].
-        const FIFO = 1 << 4;
-        /// [`Kind::Socket`].
-        const SOCKET = 1 << 5;
-        /// [`Kind::Link`].
-        const LINK = 1 << 6;
-        /// [`Kind::Anon`], whatever the object is.
-        const ANON = 0xffff << 16;
-    }
-}
-
 /// The kinds but those of objects of the kernel.
 const PLAIN: [Kind; 7] = [
     Kind::File,
@@ -286,41 +244,37 @@ const PLAIN: [Kind; 7] = [
     Kind::Link,
 ];
 
-impl Kinds {
-    /// The kind with this name, such as `socket`, `anon` or `epoll`.
-    ///
-    /// # Errors
-    ///
-    /// If there is none: the names that are known.
-    pub fn named(name: &str) -> Result<Kinds, Vec<&'static str>> {
-        let plain = PLAIN.map(|kind| (kind.name(), Kinds::from(kind)));
-        let anon = AnonKind::ALL.map(|kind| (kind.name(), Kinds::from(kind)));
-        let known = plain.into_iter().chain([("anon", Kinds::ANON)]).chain(anon);
-        let found = known.clone().find(|(known, _)| *known == name);
-        found
-            .map(|(_, kinds)| kinds)
-            .ok_or_else(|| known.map(|(name, _)| name).collect())
+impl Member for Kind {
+    fn members() -> impl Iterator<Item = Kind> {
+        PLAIN.into_iter().chain(AnonKind::ALL.map(Kind::Anon))
     }
-}
 
-impl From<Kind> for Kinds {
-    fn from(kind: Kind) -> Kinds {
-        match kind {
-            Kind::File => Kinds::FILE,
-            Kind::Dir => Kinds::DIR,
-            Kind::Char => Kinds::CHAR,
-            Kind::Block => Kinds::BLOCK,
-            Kind::Fifo => Kinds::FIFO,
-            Kind::Socket => Kinds::SOCKET,
-            Kind::Link => Kinds::LINK,
-            Kind::Anon(kind) => Kinds::from(kind),
+    fn place(self) -> usize {
+        match self {
+            Kind::File => 0,
+            Kind::Dir => 1,
+            Kind::Char => 2,
+            Kind::Block => 3,
+            Kind::Fifo => 4,
+            Kind::Socket => 5,
+            Kind::Link => 6,
+            Kind::Anon(kind) => 16 + kind as usize,
         }
     }
 }
 
-impl From<AnonKind> for Kinds {
-    fn from(kind: AnonKind) -> Kinds {
-        Kinds::from_bits_retain(1 << (16 + kind as u32))
+crate::set_by_or!(Kind);
+
+/// The kind with this name, such as `socket` or `epoll`, or all of objects for `anon`. The error has
+/// the names that are known.
+impl FromStr for Set<Kind> {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Set<Kind>> {
+        let plain = PLAIN.map(|kind| (kind.name(), Set::from(kind)));
+        let anon = AnonKind::ALL.map(|kind| (kind.name(), Set::from(Kind::Anon(kind))));
+        let every = ("anon", Set::from(AnonKind::ALL.map(Kind::Anon)));
+        named(name, plain.into_iter().chain([every]).chain(anon))
     }
 }
 
@@ -404,30 +358,28 @@ mod tests {
         }
     }
 
-    /// Check that each kind has a bit of its own, and that those of objects are within `ANON`.
-    #[test]
-    fn kinds_have_bits() {
-        let anon = AnonKind::ALL.map(Kind::Anon);
-        let mut all = Kinds::empty();
-        for kind in PLAIN.into_iter().chain(anon) {
-            let bit = Kinds::from(kind);
-            assert_eq!(bit.bits().count_ones(), 1);
-            assert!(!all.intersects(bit), "{kind:?}");
-            assert_eq!(Kinds::ANON.contains(bit), kind.anon().is_some());
-            all |= bit;
-        }
-    }
-
     /// Check that kinds and uses have names, and that an error has those that are known.
     #[test]
     fn kinds_and_uses_have_names() {
-        assert_eq!(Kinds::named("socket"), Ok(Kinds::SOCKET));
-        assert_eq!(Kinds::named("anon"), Ok(Kinds::ANON));
-        assert_eq!(Kinds::named("epoll"), Ok(Kinds::from(AnonKind::Epoll)));
-        assert!(Kinds::named("sock").is_err_and(|known| known.len() == 20 && known.contains(&"eventfd")));
-        assert_eq!(Uses::named("cwd"), Ok(Uses::CWD));
-        assert_eq!(Uses::named("all"), Ok(Uses::all()));
-        assert!(Uses::named("mem").is_err_and(|known| known.contains(&"map")));
+        let kinds = |name: &str| name.parse::<Set<Kind>>();
+        let uses = |name: &str| name.parse::<Set<Use>>();
+        let same = |name, expected| kinds(name).is_ok_and(|found| found == expected);
+        for kind in Kind::members() {
+            let is_object = kind.anon().is_some();
+            assert!(
+                kinds("anon").is_ok_and(|anon| anon.contains(kind) == is_object),
+                "{kind:?}"
+            );
+        }
+        assert!(same("socket", Kind::Socket.into()) && same("epoll", Kind::Anon(AnonKind::Epoll).into()));
+        let known = kinds("sock").expect_err("no kind").to_string();
+        assert!(
+            known.starts_with("known are file, dir") && known.matches(", ").count() == 19,
+            "{known}"
+        );
+        assert!(uses("cwd").is_ok_and(|uses| uses == Use::Cwd.into()));
+        assert!(uses("all").is_ok_and(|uses| uses == Use::ALL.into()));
+        assert!(uses("mem").is_err_and(|error| error.to_string().contains("map")));
     }
 
     /// Check the access modes, and that `O_PATH` comes before them.

@@ -5,13 +5,13 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use taskdiag::files::{PathMatch, Request, Uses};
+use taskdiag::files::{PathMatch, Request, Use};
 use taskdiag::{Field, Handle, Query};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).unwrap_or("/dev/null".into());
     let mut request = Request::default();
-    request.filter.uses = Uses::all();
+    request.filter.uses = Use::ALL.into();
     request.filter.paths = vec![PathMatch::new(&path, Duration::from_secs(1))?];
     let mut handle = Handle::new();
     let processes = handle.query(&Query::processes().fields(Field::Comm | Field::StartNs))?;

@@ -140,6 +140,7 @@ pub use taskdiag_core::identity::Identity;
 pub use taskdiag_core::query::Query;
 #[doc(hidden)]
 pub use taskdiag_core::query::Scope;
+pub use taskdiag_core::set::Set;
 pub use taskdiag_core::snapshot::{Counters, Snapshot, SourceId, Task, Tasks};
 pub use taskdiag_core::support::{Fact, Support, Verdict};
 pub use taskdiag_core::value::{Arguments, CpuSet, Ids, Limits, Value};

@@ -133,7 +133,7 @@ impl Peers {
     pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
-        let (kinds, wants) = (files::Kinds::SOCKET | files::Kinds::FIFO, files::Wants::empty());
+        let (kinds, wants) = (files::Kind::Socket | files::Kind::Fifo, files::Wants::empty());
         let mut sockets = Vec::new();
         let unseen = read_descriptors(
             handle,
@@ -169,7 +169,7 @@ impl Peers {
         }
         // About nobody another source may answer, which does not show everybody.
         if !processes.is_empty() || known.is_none() {
-            let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
+            let (kinds, wants) = (files::Kind::Socket.into(), files::Wants::empty());
             let unseen = read_descriptors(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 sockets.push((inode, owner));
             })?;

@@ -258,7 +258,7 @@ fn files_have_the_same_values() {
     for (name, world, expected) in [("user", user(USER, 0), 13), ("root", root(), 60)] {
         child::run(test_name!(), name, world, || {
             let mut request = files::Request::default();
-            request.filter.uses = files::Uses::all();
+            request.filter.uses = files::Use::ALL.into();
             request.wants = all;
             let mut requests = vec![request.clone()];
             for wants in [files::Wants::NAMES, files::Wants::STAT, files::Wants::empty()] {
@@ -266,7 +266,7 @@ fn files_have_the_same_values() {
                 requests.push(request.clone());
             }
             request.wants = all;
-            request.filter.kinds = Some(files::Kinds::SOCKET | files::Kinds::FIFO);
+            request.filter.kinds = Some(files::Kind::Socket | files::Kind::Fifo);
             requests.push(request.clone());
             request.filter.kinds = None;
             request.filter.deleted = true;

@@ -7,8 +7,8 @@ mod sums;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{FileField, Filter, Kinds, PathMatch, Request, Uses, Wants};
-use taskdiag::{Field, Fields, Query, Snapshot, Value};
+use taskdiag::files::{FileField, Filter, Kind, PathMatch, Request, Use, Wants};
+use taskdiag::{Field, Fields, Query, Set, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
 use crate::listing::{Answers, Format};
@@ -66,12 +66,12 @@ pub struct Args {
     deleted: bool,
     /// Only these kinds: file, dir, char, block, fifo, socket, link, anon, or one of eventfd, epoll,
     /// timerfd, signalfd, inotify, pidfd, bpf, io_uring, userfaultfd, perf, dmabuf, other
-    #[arg(long = "kind", value_name = "KIND,…", value_delimiter = ',', value_parser = kind)]
-    kinds: Vec<Kinds>,
+    #[arg(long = "kind", value_name = "KIND,…", value_delimiter = ',', value_parser = str::parse::<Set<Kind>>)]
+    kinds: Vec<Set<Kind>>,
     /// Only these uses: fd, cwd, root, exe, map, or all [default: all but map, which has mapped
     /// files]
-    #[arg(long = "use", value_name = "USE,…", value_delimiter = ',', value_parser = uses)]
-    uses: Vec<Uses>,
+    #[arg(long = "use", value_name = "USE,…", value_delimiter = ',', value_parser = str::parse::<Set<Use>>)]
+    uses: Vec<Set<Use>>,
     /// Add up by this
     #[arg(long, value_enum)]
     by: Option<By>,
@@ -90,16 +90,6 @@ pub struct Args {
     from: SourceOptions,
     #[command(flatten)]
     output: OutputOptions,
-}
-
-/// Parses the name of a kind.
-fn kind(name: &str) -> Result<Kinds, String> {
-    Kinds::named(name).map_err(|known| format!("known are {}", known.join(", ")))
-}
-
-/// Parses the name of a use.
-fn uses(name: &str) -> Result<Uses, String> {
-    Uses::named(name).map_err(|known| format!("known are {}", known.join(", ")))
 }
 
 /// What is shown.
@@ -285,7 +275,7 @@ impl Args {
         if !self.uses.is_empty() {
             filter.uses = self.uses.iter().copied().collect();
         } else if self.deleted || !self.paths.is_empty() {
-            filter.uses = Uses::all();
+            filter.uses = Use::ALL.into();
         }
         filter.deleted = self.deleted;
         if !self.kinds.is_empty() {

@@ -172,7 +172,7 @@ impl<'a> Inspector<'a> {
 
     fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
         let mut request = files::Request::default();
-        request.filter.uses = files::Uses::FD;
+        request.filter.uses = files::Use::Fd.into();
         request.wants = files::Wants::STAT;
         let mut kinds: Vec<OfKind> = Vec::new();
         let answer = self.handle.files(process, &request, |_, file| {

@@ -10,8 +10,9 @@ use std::time::Duration;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::absent::Absent;
-use crate::error::{Error, ErrorKind};
+use crate::error::{named, Error, ErrorKind};
 use crate::field::{Field, Kind};
+use crate::set::{Member, Set};
 use crate::value::Value;
 use plan::EventSource;
 
@@ -27,7 +28,7 @@ use plan::EventSource;
 #[non_exhaustive]
 pub struct Options {
     #[doc(hidden)]
-    pub kinds: EventKinds,
+    pub kinds: Set<EventKind>,
     #[doc(hidden)]
     pub threads: bool,
     #[doc(hidden)]
@@ -43,7 +44,7 @@ impl Default for Options {
     /// gather for 20 ms.
     fn default() -> Options {
         Options {
-            kinds: EventKinds::all(),
+            kinds: EventKind::ALL.into(),
             threads: false,
             source: None,
             ring_bytes: 4 << 20,
@@ -122,25 +123,22 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// A set of kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventKinds(u16);
+/// The kind with this name. The error has the names that are known.
+impl FromStr for EventKind {
+    type Err = Error;
 
-impl EventKinds {
-    /// Every kind.
-    pub fn all() -> EventKinds {
-        EventKind::ALL.into_iter().collect()
-    }
-
-    /// Whether `kind` is in the set.
-    pub fn contains(self, kind: EventKind) -> bool {
-        self.0 >> kind as u16 & 1 != 0
+    fn from_str(name: &str) -> Result<EventKind, Error> {
+        named(name, EventKind::ALL.into_iter().map(|kind| (kind.name(), kind)))
     }
 }
 
-impl FromIterator<EventKind> for EventKinds {
-    fn from_iter<I: IntoIterator<Item = EventKind>>(kinds: I) -> EventKinds {
-        EventKinds(kinds.into_iter().fold(0, |set, kind| set | 1 << kind as u16))
+impl Member for EventKind {
+    fn members() -> impl Iterator<Item = EventKind> {
+        EventKind::ALL.into_iter()
+    }
+
+    fn place(self) -> usize {
+        self as usize
     }
 }
 

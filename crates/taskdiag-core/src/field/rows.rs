@@ -37,6 +37,18 @@ macro_rules! row_fields {
             }
         }
 
+        impl $crate::set::Member for $fields {
+            fn members() -> impl Iterator<Item = $fields> {
+                $fields::EVERY.iter().copied()
+            }
+
+            fn place(self) -> usize {
+                self as usize
+            }
+        }
+
+        $crate::set_by_or!($fields);
+
         impl ::std::fmt::Display for $fields {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad(self.name())

@@ -1,17 +1,24 @@
 //! Sets of fields.
 
-use std::ops::{BitOr, BitOrAssign};
-
 use super::{Field, Group, Groups};
+use crate::set::{Member, Set};
 
 /// A set of fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Fields([u64; 4]);
+pub type Fields = Set<Field>;
+
+impl Member for Field {
+    fn members() -> impl Iterator<Item = Field> {
+        Field::ALL.iter().copied()
+    }
+
+    fn place(self) -> usize {
+        self as usize
+    }
+}
+
+crate::set_by_or!(Field);
 
 impl Fields {
-    /// No field.
-    pub const NONE: Fields = Fields([0; 4]);
-
     /// Every field that is cheap, which is every field but these, which have to be named:
     ///
     /// - those of [`Group::Rollup`], for which the kernel walks page tables, which takes longer the
@@ -44,31 +51,6 @@ impl Fields {
             .filter(|field| field.group() == group)
             .collect()
     }
-
-    /// The set without the fields of another set.
-    pub fn without(self, other: impl Into<Fields>) -> Fields {
-        let other: Fields = other.into();
-        let mut words = self.0;
-        words.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
-        Fields(words)
-    }
-
-    /// Whether `field` is in the set.
-    pub fn contains(&self, field: Field) -> bool {
-        let bit = field as usize;
-        self.0[bit / 64] >> (bit % 64) & 1 != 0
-    }
-
-    /// Adds `field`.
-    pub(crate) fn insert(&mut self, field: Field) {
-        let bit = field as usize;
-        self.0[bit / 64] |= 1 << (bit % 64);
-    }
-
-    /// The fields, in the order of the table.
-    pub fn iter(self) -> impl Iterator<Item = Field> {
-        Field::ALL.iter().copied().filter(move |&field| self.contains(field))
-    }
 }
 
 /// Some fields, and what derived fields among them are made of.
@@ -85,49 +67,6 @@ impl Groups {
             .iter()
             .filter(|field| !matches!(field, Field::Pid | Field::Tid) && field.group() != Group::Derived)
             .fold(Groups::NONE, |groups, field| groups.with(field.group()))
-    }
-}
-
-impl From<Field> for Fields {
-    fn from(field: Field) -> Fields {
-        let mut fields = Fields::NONE;
-        fields.insert(field);
-        fields
-    }
-}
-
-impl FromIterator<Field> for Fields {
-    fn from_iter<I: IntoIterator<Item = Field>>(iter: I) -> Fields {
-        let mut fields = Fields::NONE;
-        iter.into_iter().for_each(|field| fields.insert(field));
-        fields
-    }
-}
-
-impl<T: Into<Fields>> BitOr<T> for Fields {
-    type Output = Fields;
-
-    fn bitor(mut self, other: T) -> Fields {
-        self |= other;
-        self
-    }
-}
-
-impl<T: Into<Fields>> BitOrAssign<T> for Fields {
-    fn bitor_assign(&mut self, other: T) {
-        let other = other.into();
-        self.0
-            .iter_mut()
-            .zip(other.0)
-            .for_each(|(mine, theirs)| *mine |= theirs);
-    }
-}
-
-impl<T: Into<Fields>> BitOr<T> for Field {
-    type Output = Fields;
-
-    fn bitor(self, other: T) -> Fields {
-        Fields::from(self) | other
     }
 }
 

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use bitflags::bitflags;
 
 use crate::absent::{Absent, Known};
+use crate::set::Member;
 
 pub use field::{Row, SocketField};
 pub use info::TcpInfo;
@@ -261,36 +262,13 @@ pub fn state_named(name: &str) -> Result<State, String> {
     })
 }
 
-/// A set of [`State`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct States(u16);
-
-impl States {
-    /// All states.
-    pub fn all() -> States {
-        State::ALL.into_iter().collect()
+impl Member for State {
+    fn members() -> impl Iterator<Item = State> {
+        State::ALL.into_iter()
     }
 
-    /// A bit for each state, by its number.
-    #[doc(hidden)]
-    pub fn bits(self) -> u16 {
-        self.0
-    }
-
-    #[doc(hidden)]
-    pub fn from_bits(bits: u16) -> States {
-        States(bits)
-    }
-
-    /// Whether `state` is in the set.
-    pub fn contains(self, state: State) -> bool {
-        self.0 >> state as u8 & 1 != 0
-    }
-}
-
-impl FromIterator<State> for States {
-    fn from_iter<I: IntoIterator<Item = State>>(states: I) -> States {
-        States(states.into_iter().fold(0, |set, state| set | 1 << state as u8))
+    fn place(self) -> usize {
+        self as usize
     }
 }
 
@@ -580,13 +558,10 @@ pub(crate) mod tests {
     fn states_have_numbers() {
         for state in State::ALL {
             assert_eq!(State::new(state as u8), Some(state));
-            assert!(States::all().contains(state));
         }
         assert_eq!(State::new(12), Some(State::SynRecv));
         assert_eq!(State::new(13), Some(State::Unconn));
         assert_eq!((State::new(0), State::new(14)), (None, None));
-        let some: States = [State::Listen].into_iter().collect();
-        assert!(some.contains(State::Listen) && !some.contains(State::Estab));
     }
 
     /// Check which sockets wait for a peer.

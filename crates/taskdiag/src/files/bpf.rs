@@ -12,7 +12,7 @@ use taskdiag_core::identity::TICK_NS;
 
 use super::batch::Batch;
 use super::procfs::{self, End, What};
-use super::{Device, Kind, Kinds, OpenFile, Pass, Process, Request, Use, Uses, Wants};
+use super::{Device, Kind, OpenFile, Pass, Process, Request, Set, Use, Wants};
 
 /// Beside the flags of records: procfs has the detail.
 const DEFER_DETAIL: u16 = 1 << 15;
@@ -79,9 +79,9 @@ pub(super) fn read(
 /// Reads mapped files, if they are asked for. Returns whether other files are.
 pub(super) fn read_mapped(chunk: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<(), bool> {
     let uses = pass.request.filter.uses;
-    if uses.contains(Uses::MAP) {
+    if uses.contains(Use::Map) {
         let unseen = procfs::read_mapped(chunk, patience, pass)?;
-        if uses == Uses::MAP {
+        if uses == Use::Map.into() {
             pass.answer.denied += unseen.denied;
             pass.answer.gone += unseen.gone;
             return ControlFlow::Continue(false);
@@ -112,28 +112,27 @@ pub(super) fn kernel_asked(request: &Request) -> Asked {
 }
 
 /// The types of files that have one of these kinds.
-fn kernel_types(kinds: Kinds) -> u32 {
-    let types = [
-        (Kinds::FILE, libc::S_IFREG),
-        (Kinds::DIR, libc::S_IFDIR),
-        (Kinds::CHAR, libc::S_IFCHR),
-        (Kinds::BLOCK, libc::S_IFBLK),
-        (Kinds::FIFO, libc::S_IFIFO),
-        (Kinds::SOCKET, libc::S_IFSOCK),
-        (Kinds::LINK, libc::S_IFLNK),
-        (Kinds::ANON, 0),
-    ];
-    let asked = types.into_iter().filter(|(one, _)| kinds.intersects(*one));
-    asked.fold(0, |all, (_, mode)| all | 1 << (mode >> 12))
+fn kernel_types(kinds: Set<Kind>) -> u32 {
+    let mode = |kind| match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Dir => libc::S_IFDIR,
+        Kind::Char => libc::S_IFCHR,
+        Kind::Block => libc::S_IFBLK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::Link => libc::S_IFLNK,
+        _ => 0,
+    };
+    kinds.iter().fold(0, |all, kind| all | 1 << (mode(kind) >> 12))
 }
 
 /// The uses, as the program takes them.
-fn kernel_uses(uses: Uses) -> u32 {
+fn kernel_uses(uses: Set<Use>) -> u32 {
     let bits = [
-        (Uses::FD, used_as::FD),
-        (Uses::CWD, used_as::CWD),
-        (Uses::ROOT, used_as::ROOT),
-        (Uses::EXE, used_as::EXE),
+        (Use::Fd, used_as::FD),
+        (Use::Cwd, used_as::CWD),
+        (Use::Root, used_as::ROOT),
+        (Use::Exe, used_as::EXE),
     ];
     let asked = bits.into_iter().filter(|(one, _)| uses.contains(*one));
     asked.fold(0, |all, (_, bit)| all | 1 << bit)
@@ -368,7 +367,7 @@ fn may_pass(file: &OpenFile<'_>, deferred: u16, pass: &Pass<'_>) -> bool {
     };
     match kind {
         Kind::Anon(_) => true,
-        kind => kinds.contains(kind.into()),
+        kind => kinds.contains(kind),
     }
 }
 
@@ -379,7 +378,7 @@ pub(super) fn read_rest(
     patience: Duration,
     pass: &mut Pass<'_>,
 ) -> ControlFlow<()> {
-    let uses = pass.request.filter.uses.difference(Uses::MAP);
+    let uses = pass.request.filter.uses.without(Use::Map);
     let mut units = Vec::new();
     for (process, state) in chunk.iter().zip(states) {
         let what = match state {

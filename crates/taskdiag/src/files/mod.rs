@@ -59,6 +59,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::open_file::access;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId, Task};
 use taskdiag_core::support::Verdict;
 
@@ -73,7 +74,7 @@ pub use answer::Answer;
 pub use field::{FileField, Row};
 pub use path::PathMatch;
 pub use taskdiag_core::mapping::Device;
-pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Kinds, Use, Uses};
+pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Use};
 pub use taskdiag_core::socket::Owner;
 
 bitflags! {
@@ -100,9 +101,9 @@ bitflags! {
 #[non_exhaustive]
 pub struct Filter {
     /// What they are used for.
-    pub uses: Uses,
+    pub uses: Set<Use>,
     /// Of which kinds they are; `None`: of any.
-    pub kinds: Option<Kinds>,
+    pub kinds: Option<Set<Kind>>,
     /// Only files that have no name any more: their link count is 0.
     pub deleted: bool,
     /// Only files that one of these is about; all if there are none.
@@ -113,7 +114,7 @@ pub struct Filter {
 impl Default for Filter {
     fn default() -> Filter {
         Filter {
-            uses: Uses::all().difference(Uses::MAP),
+            uses: Set::from(Use::ALL).without(Use::Map),
             kinds: None,
             deleted: false,
             paths: Vec::new(),
@@ -271,10 +272,10 @@ impl OpenFile<'_> {
 
     /// Whether it passes the filter, or why that is not known.
     fn passes(&self, filter: &Filter) -> Known<bool> {
-        let is_of_kind = |kinds: Kinds| Ok(kinds.contains(self.kind?.into()));
+        let is_of_kind = |kinds: Set<Kind>| Ok(kinds.contains(self.kind?));
         let paths = filter.paths.iter().map(|path| path.is_about(self));
         let tests = [
-            Ok(filter.uses.contains(self.used_as.into())),
+            Ok(filter.uses.contains(self.used_as)),
             filter.kinds.map_or(Ok(true), is_of_kind),
             if filter.deleted { self.is_deleted() } else { Ok(true) },
             if filter.paths.is_empty() {
@@ -411,7 +412,7 @@ impl Files {
     /// The processes that map none of the files that are looked for, as far as BPF can tell. It is
     /// only asked where that pays off.
     fn map_others(&mut self, filter: &Filter, processes: usize) -> HashSet<u32> {
-        let is_looked_for = filter.uses.contains(Uses::MAP) && !filter.paths.is_empty();
+        let is_looked_for = filter.uses.contains(Use::Map) && !filter.paths.is_empty();
         let Some(files) = filter.kernel_matches().filter(|_| is_looked_for) else {
             return HashSet::new();
         };
@@ -573,7 +574,7 @@ mod tests {
         };
         assert_eq!(mapped.passes(&all), Ok(false));
         let sockets = Filter {
-            kinds: Some(Kinds::SOCKET | Kinds::FILE),
+            kinds: Some(Kind::Socket | Kind::File),
             ..Filter::default()
         };
         let silent = OpenFile {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use taskdiag_core::absent::Absent;
+use taskdiag_core::set::Set;
 use taskdiag_core::socket::diag::{self, List, Message, Messages};
-use taskdiag_core::socket::{Socket, States};
+use taskdiag_core::socket::{Socket, State};
 use taskdiag_core::text::net;
 use taskdiag_sys::isolated::{Failed, Work};
 
@@ -22,7 +23,7 @@ const MOST_DENIED: usize = 4;
 /// Which sockets of a list the kernel is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Which<'a> {
-    pub(super) states: States,
+    pub(super) states: Set<State>,
     /// At either end; all if there are none.
     pub(super) ports: &'a [u16],
 }

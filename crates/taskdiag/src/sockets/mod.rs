@@ -50,6 +50,7 @@ use taskdiag_core::error::{Error, ErrorKind, Result};
 use taskdiag_core::field::Field;
 use taskdiag_core::identity::Identity;
 use taskdiag_core::query::Query;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::{Snapshot, SourceId};
 use taskdiag_core::socket::diag::List;
 use taskdiag_core::socket::has_port;
@@ -69,8 +70,7 @@ pub(crate) use owners::{read_descriptors, Owners};
 pub use taskdiag_core::filter::SocketFilter as Filter;
 pub use taskdiag_core::socket::End as Endpoint;
 pub use taskdiag_core::socket::{
-    Address, Family, Kinds, Owner, Protocol, Queues, Row, Socket, SocketField, State, States, TcpInfo, Timer,
-    TimerKind, Type,
+    Address, Family, Kinds, Owner, Protocol, Queues, Row, Socket, SocketField, State, TcpInfo, Timer, TimerKind, Type,
 };
 
 /// In which network namespaces.
@@ -116,7 +116,7 @@ pub struct Request {
     /// Of which kinds.
     pub kinds: Kinds,
     /// In which states.
-    pub states: States,
+    pub states: Set<State>,
     /// Only sockets that wait for a peer: [`Socket::is_listening`].
     pub listening: bool,
     /// Only sockets of IP with one of these ports at one of their ends; any if there are none.
@@ -136,7 +136,7 @@ impl Default for Request {
     fn default() -> Request {
         Request {
             kinds: Kinds::all(),
-            states: States::all(),
+            states: State::ALL.into(),
             listening: false,
             ports: Vec::new(),
             owned: false,
@@ -321,10 +321,10 @@ impl Seen {
         self.processes
             .extend(processes.tasks().filter_map(|task| task.identity().ok()));
         // What leads to a namespace is a regular file.
-        let mut kinds = files::Kinds::FILE;
+        let mut kinds = Set::from(files::Kind::File);
         let mut file_systems = vec![PathMatch::file_system(namespaces.device())];
         if each_socket.is_some() {
-            kinds |= files::Kinds::SOCKET;
+            kinds |= files::Kind::Socket;
             file_systems.push(PathMatch::file_system(sockets_device()?));
         }
         let wants = files::Wants::NAMES;
@@ -356,7 +356,7 @@ fn find_owners(
     let unseen = match namespaces {
         Some((namespaces, seen)) => seen.read(handle, processes, namespaces, Some(&mut each))?,
         None => {
-            let (kinds, wants) = (files::Kinds::SOCKET, files::Wants::empty());
+            let (kinds, wants) = (files::Kind::Socket.into(), files::Wants::empty());
             read_descriptors(handle, processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 each(inode, owner)
             })?
@@ -517,7 +517,7 @@ impl Pass<'_> {
     }
 
     /// The states that the kernel is asked for.
-    fn states(&self) -> States {
+    fn states(&self) -> Set<State> {
         let states = self.request.states;
         if !self.request.listening {
             return states;

@@ -5,6 +5,7 @@ use std::ops::{ControlFlow, Range};
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::error::Result;
 use taskdiag_core::open_file::Access;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
 
@@ -45,13 +46,13 @@ fn is_no_end(file: &OpenFile<'_>) -> bool {
 pub(crate) fn read_descriptors(
     handle: &mut Handle,
     processes: &Snapshot,
-    kinds: files::Kinds,
+    kinds: Set<files::Kind>,
     file_systems: Vec<PathMatch>,
     wants: files::Wants,
     mut each: impl FnMut(&OpenFile<'_>, u64, Owner),
 ) -> Result<Unseen> {
     let mut request = files::Request::default();
-    request.filter.uses = files::Uses::FD;
+    request.filter.uses = files::Use::Fd.into();
     request.filter.kinds = Some(kinds);
     request.filter.paths = file_systems;
     request.wants = files::Wants::STAT | files::Wants::FLAGS | wants;

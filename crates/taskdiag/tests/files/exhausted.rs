@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
-use taskdiag::files::{Request, Uses};
-use taskdiag::{ErrorKind, Field, Query, SourceId};
+use taskdiag::files::{Request, Use};
+use taskdiag::{ErrorKind, Field, Query, Set, SourceId};
 use taskdiag_testkit::temporary::Killed;
 use taskdiag_testkit::{child, test_name};
 
@@ -45,7 +45,8 @@ fn too_few_descriptors_are_an_error() {
             let mut handle = handle(source);
             let query = Query::these([sleeper.0.id()]).fields(Field::StartNs);
             let processes = handle.query(&query).expect("processes");
-            for uses in [Uses::all(), Uses::all().difference(Uses::MAP), Uses::MAP] {
+            let all = Set::from(Use::ALL);
+            for uses in [all, all.without(Use::Map), Use::Map.into()] {
                 let mut request = Request::default();
                 request.filter.uses = uses;
                 let mut ask = || {
@@ -58,7 +59,7 @@ fn too_few_descriptors_are_an_error() {
                 let is_told = |found: &Result<u64, ErrorKind>| [Ok(all), Err(ErrorKind::System)].contains(found);
                 assert!(found.iter().all(is_told), "{source} {uses:?}: {all}, {found:?}");
                 // The program needs none, but for mappings.
-                if source == SourceId::Procfs || uses.contains(Uses::MAP) {
+                if source == SourceId::Procfs || uses.contains(Use::Map) {
                     assert_eq!(found[0], Err(ErrorKind::System), "{source} {uses:?}");
                 }
                 assert_eq!(found[7], Ok(all), "{source} {uses:?}");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
-use taskdiag::files::{Access, Kind, Use, Uses, Wants};
-use taskdiag::Query;
+use taskdiag::files::{Access, Kind, Use, Wants};
+use taskdiag::{Query, Set};
 use taskdiag_core::open_file::access;
 use taskdiag_testkit::animal;
 
@@ -125,7 +125,7 @@ fn lsfd_sees_the_same() {
         assert!(theirs.len() > least, "{name}: {}", theirs.len());
         for source in SOURCES {
             let mut request = request(Wants::NAMES | Wants::FLAGS | Wants::STAT);
-            request.filter.uses = Uses::all().difference(Uses::MAP);
+            request.filter.uses = Set::from(Use::ALL).without(Use::Map);
             let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request);
             let ours: BTreeMap<(Use, Option<u32>), &Row> = rows
                 .iter()

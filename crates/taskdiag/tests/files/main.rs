@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use taskdiag::files::{Answer, Filter, Kind, Kinds, PathMatch, Request, Use, Uses, Wants};
+use taskdiag::files::{AnonKind, Answer, Filter, Kind, PathMatch, Request, Use, Wants};
 use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::Farm;
@@ -351,16 +351,16 @@ fn filters_choose_files() {
             change(&mut request.filter);
             list(&mut handle, &query, &request).0
         };
-        let sockets = ask(&|filter| filter.kinds = Some(Kinds::SOCKET));
+        let sockets = ask(&|filter| filter.kinds = Some(Kind::Socket.into()));
         assert!(sockets.len() >= 8, "{source}: {sockets:?}");
         assert!(
             names(&sockets).iter().all(|name| name.starts_with("socket:[")),
             "{source}: {sockets:?}"
         );
         assert!(sockets.iter().all(|row| row.kind == Err(Absent::NotAsked)));
-        let objects = ask(&|filter| filter.kinds = Some(Kinds::ANON));
+        let objects = ask(&|filter| filter.kinds = Some(AnonKind::ALL.map(Kind::Anon).into()));
         assert!(objects.len() >= 6, "{source}: {objects:?}");
-        let epolls = ask(&|filter| filter.kinds = Some(Kinds::from(taskdiag::files::AnonKind::Epoll)));
+        let epolls = ask(&|filter| filter.kinds = Some(Kind::Anon(AnonKind::Epoll).into()));
         assert_eq!(names(&epolls), ["anon_inode:[eventpoll]"], "{source}");
         let deleted = ask(&|filter| filter.deleted = true);
         let deleted = names(&deleted);
@@ -375,7 +375,7 @@ fn filters_choose_files() {
             !deleted.iter().any(|name| name.ends_with("/linked (deleted)")),
             "{source}: {deleted:?}"
         );
-        let cwd = ask(&|filter| filter.uses = Uses::CWD);
+        let cwd = ask(&|filter| filter.uses = Use::Cwd.into());
         assert_eq!(cwd.len(), 1, "{source}");
         let at = |path: &std::path::Path| PathMatch::new(path, Duration::from_secs(5)).expect("it exists");
         let plain = at(&dir.join("plain"));
@@ -401,7 +401,7 @@ fn mapped_files_are_listed() {
     let animal = animal("threads-5");
     let pid = animal.pid as u32;
     let mut request = request(Wants::NAMES | Wants::STAT);
-    request.filter.uses = Uses::MAP;
+    request.filter.uses = Use::Map.into();
     for source in SOURCES {
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
         assert_eq!(answer.denied, 0);
@@ -432,7 +432,7 @@ fn many_processes_map_a_file() {
     let farm = Farm::start(450, 1).expect("a farm");
     let program = format!("/proc/{}/exe", farm.pids()[0]);
     let mut request = request(Wants::NAMES | Wants::STAT);
-    request.filter.uses = Uses::MAP;
+    request.filter.uses = Use::Map.into();
     request.filter.paths = vec![PathMatch::new(&program, Duration::from_secs(5)).expect("it exists")];
     let query = Query::processes();
     let [bpf, procfs] = SOURCES.map(|source| {
@@ -455,7 +455,7 @@ fn silent_file_systems_hold_nobody() {
     let pid = animal.pid as u32;
     for source in SOURCES {
         let mut request = request(Wants::NAMES | Wants::FLAGS | Wants::STAT | Wants::SPACE);
-        request.filter.uses = Uses::all();
+        request.filter.uses = Use::ALL.into();
         let began = Instant::now();
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
         assert!(
@@ -562,7 +562,7 @@ fn listing_is_not_seeing() {
         for wants in [Wants::NAMES, Wants::FLAGS, Wants::STAT, Wants::DETAIL, Wants::SPACE] {
             for paths in [Vec::new(), vec![null.clone()]] {
                 let mut request = request(wants);
-                request.filter.uses = Uses::FD;
+                request.filter.uses = Use::Fd.into();
                 request.filter.paths = paths;
                 let (rows, answer) = list(&mut handle(SourceId::Procfs), &Query::these([parent]), &request);
                 assert_eq!(rows, [], "{wants:?}");
@@ -598,10 +598,10 @@ fn two_capabilities_see_descriptors() {
         // From Linux 6.13 on CAP_PERFMON shows mappings, too.
         let may_not_map = fs::read(format!("/proc/{parent}/maps")).is_err();
         let mut with_maps = request(Wants::NAMES);
-        with_maps.filter.uses = Uses::all();
+        with_maps.filter.uses = Use::ALL.into();
         let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
         assert_eq!((answer.denied, answer.maps_denied), (0, u64::from(may_not_map)));
-        with_maps.filter.uses = Uses::MAP;
+        with_maps.filter.uses = Use::Map.into();
         let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
         assert_eq!((answer.denied, answer.maps_denied), (u64::from(may_not_map), 0));
         let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Ok(name.as_bytes()));

@@ -128,8 +128,8 @@ fn handles() -> [Handle; 2] {
 fn hides_nobody(handle: &mut Handle) -> bool {
     let processes = handle.query(&Query::processes().fields(Field::StartNs));
     let mut request = files::Request::default();
-    request.filter.uses = files::Uses::FD;
-    request.filter.kinds = Some(files::Kinds::SOCKET);
+    request.filter.uses = files::Use::Fd.into();
+    request.filter.kinds = Some(files::Kind::Socket.into());
     let answer = handle.files(&processes.expect("processes"), &request, |_, _| {
         ControlFlow::Continue(())
     });

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use taskdiag::files::{PathMatch, Request, Uses, Wants};
-use taskdiag::{Field, Handle, Query, SourceId};
+use taskdiag::files::{PathMatch, Request, Use, Wants};
+use taskdiag::{Field, Handle, Query, Set, SourceId};
 
 use crate::measure::{median, Effort};
 use crate::report::{number, Table};
@@ -181,7 +181,7 @@ fn path_contenders(tools: &Tools) -> Result<Vec<Entry>> {
     let taskdiag = tools.taskdiag()?;
     let mut handle = Handle::new().with_source(SourceId::Bpf);
     let mut request = request(Wants::NAMES);
-    request.filter.uses = Uses::all().difference(Uses::MAP);
+    request.filter.uses = Set::from(Use::ALL).without(Use::Map);
     request.filter.paths = vec![PathMatch::new(FILE, Duration::from_secs(1))?];
     Ok(vec![
         entry("readlink walk", || walk(Some(Path::new(FILE))).map(drop)),

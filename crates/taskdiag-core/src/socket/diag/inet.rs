@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::{Address, End, Queues, TcpInfo, Timer, TimerKind};
-use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, States, Type, ATTRIBUTE};
+use super::{attributes, cookie, inode, word, Family, List, Protocol, Socket, State, Type, ATTRIBUTE};
 use crate::absent::Absent;
+use crate::set::Set;
 
 /// The length of `struct inet_diag_req_v2`, and the offset of the identity in it.
 pub(super) const REQUEST: usize = 56;
@@ -45,7 +46,7 @@ const BOUND_INACTIVE: u32 = 1 << 13;
 const NEW_SYN_RECV: u32 = 1 << 12;
 
 /// The bits of states for the kernel.
-fn state_bits(states: States) -> u32 {
+fn state_bits(states: Set<State>) -> u32 {
     let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
     let mut bits: u32 = State::ALL.into_iter().map(bit).sum();
     if states.contains(State::SynRecv) {
@@ -58,7 +59,7 @@ fn state_bits(states: States) -> u32 {
 }
 
 /// Appends a request.
-pub(super) fn add_request(list: List, states: States, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
+pub(super) fn add_request(list: List, states: Set<State>, ports: &[u16], with_info: bool, out: &mut Vec<u8>) {
     let info = if with_info {
         1 << (INFO - 1) | 1 << (CONG - 1)
     } else {

@@ -2,8 +2,9 @@
 //! `vm_sockets_diag.h`.
 
 use super::super::{Address, End, Queues};
-use super::{attributes, cookie, half, inet, inode, word, Family, Protocol, Socket, State, States, Type};
+use super::{attributes, cookie, half, inet, inode, word, Family, Protocol, Socket, State, Type};
 use crate::absent::Absent;
+use crate::set::Set;
 
 /// Attributes of UNIX sockets.
 mod unix_attribute {
@@ -28,7 +29,7 @@ const PACKET_UID: u16 = 5;
 const PACKET_MEMINFO: u16 = 6;
 
 /// Appends a request. The structures differ in what stands where.
-pub(super) fn add_request(family: Family, states: States, out: &mut Vec<u8>) {
+pub(super) fn add_request(family: Family, states: Set<State>, out: &mut Vec<u8>) {
     let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
     let states: u32 = State::ALL.into_iter().map(bit).sum();
     let (protocol, len, first, second) = match family {

@@ -8,7 +8,8 @@ mod local;
 #[cfg(test)]
 mod tests;
 
-use super::{Family, Kinds, Protocol, Socket, State, States, Type};
+use super::{Family, Kinds, Protocol, Socket, State, Type};
+use crate::set::Set;
 
 /// The length of the header of a message.
 const HEADER: usize = 16;
@@ -108,7 +109,7 @@ impl List {
 /// A request for all sockets of a list that are in one of these states, and have one of these ports
 /// at one of their ends, if there are some and not too many for the kernel. `with_info`: with what
 /// TCP knows of each, which waits for who works with the socket.
-pub fn request(list: List, states: States, ports: &[u16], with_info: bool) -> Vec<u8> {
+pub fn request(list: List, states: Set<State>, ports: &[u16], with_info: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     match list.family {
         Family::Inet | Family::Inet6 => inet::add_request(list, states, ports, with_info, &mut bytes),
@@ -133,7 +134,7 @@ pub fn info_request(list: List, payload: &[u8]) -> Option<Vec<u8>> {
     if !list.is_tcp() {
         return None;
     }
-    let mut bytes = request(list, States::all(), &[], true);
+    let mut bytes = request(list, State::ALL.into(), &[], true);
     bytes.truncate(HEADER + inet::REQUEST);
     bytes[HEADER + inet::REQUEST_ID..].copy_from_slice(inet::id(payload)?);
     put_header(&mut bytes, NLM_F_REQUEST);

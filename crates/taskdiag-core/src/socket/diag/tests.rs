@@ -286,7 +286,7 @@ fn datagrams_have_messages() {
 /// Check the requests against the structures of the kernel's headers.
 #[test]
 fn requests_are_well_formed() {
-    let only = |state| [state].into_iter().collect::<States>();
+    let only = |state| [state].into_iter().collect::<Set<State>>();
     let bytes = request(TCP, only(State::Listen), &[], false);
     assert_eq!((bytes.len(), word(&bytes, 0)), (72, Some(72)));
     assert_eq!((half(&bytes, 4), half(&bytes, 6)), (Some(20), Some(0x301)));
@@ -301,28 +301,28 @@ fn requests_are_well_formed() {
         word(&request(TCP, only(State::SynRecv), &[], false), 20),
         Some(1 << 3 | 1 << 12)
     );
-    assert_eq!(request(TCP, States::all(), &[], true)[18], 1 << 1 | 1 << 3);
+    assert_eq!(request(TCP, State::ALL.into(), &[], true)[18], 1 << 1 | 1 << 3);
     let mptcp = List::new(Family::Inet6, libc::IPPROTO_MPTCP);
-    let bytes = request(mptcp, States::all(), &[], false);
+    let bytes = request(mptcp, State::ALL.into(), &[], false);
     assert_eq!(
         (bytes.len(), &bytes[16..18], word(&bytes, 76)),
         (80, &[10, 6][..], Some(262))
     );
     assert_eq!((half(&bytes, 72), half(&bytes, 74)), (Some(8), Some(3)));
-    let bytes = request(UNIX, States::all(), &[], false);
+    let bytes = request(UNIX, State::ALL.into(), &[], false);
     assert_eq!((bytes.len(), bytes[16], word(&bytes, 28)), (40, 1, Some(0x55)));
     assert_eq!(word(&bytes, 20), Some(0xffe));
-    let bytes = request(List::new(Family::Netlink, 0), States::all(), &[], false);
+    let bytes = request(List::new(Family::Netlink, 0), State::ALL.into(), &[], false);
     assert_eq!(
         (bytes.len(), &bytes[16..18], word(&bytes, 24)),
         (36, &[16, 0xff][..], Some(1))
     );
-    let bytes = request(List::new(Family::Packet, 0), States::all(), &[], false);
+    let bytes = request(List::new(Family::Packet, 0), State::ALL.into(), &[], false);
     assert_eq!(
         (bytes.len(), &bytes[16..18], word(&bytes, 24)),
         (36, &[17, 0][..], Some(0x11))
     );
-    let bytes = request(List::new(Family::Vsock, 0), States::all(), &[], false);
+    let bytes = request(List::new(Family::Vsock, 0), State::ALL.into(), &[], false);
     assert_eq!(
         (bytes.len(), bytes[16], word(&bytes, 20), word(&bytes, 28)),
         (40, 40, Some(0xffe), Some(0))
@@ -349,7 +349,7 @@ fn ports_are_asked_for() {
         at == program.len()
     };
     for ports in [&[443][..], &[1, 80, 443], &[7; 64]] {
-        let request = request(TCP, States::all(), ports, false);
+        let request = request(TCP, State::ALL.into(), ports, false);
         assert!(request.len() <= REQUEST);
         assert_eq!(
             (word(&request, 0), half(&request, 74)),
@@ -363,8 +363,8 @@ fn ports_are_asked_for() {
         }
     }
     // These are more than fit, and the others have none.
-    assert_eq!(request(TCP, States::all(), &[7; 65], false).len(), 72);
-    assert_eq!(request(UNIX, States::all(), &[7], false).len(), 40);
+    assert_eq!(request(TCP, State::ALL.into(), &[7; 65], false).len(), 72);
+    assert_eq!(request(UNIX, State::ALL.into(), &[7], false).len(), 40);
 }
 
 /// Check that a request for one socket has its identity.

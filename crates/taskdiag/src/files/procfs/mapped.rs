@@ -13,7 +13,7 @@ use taskdiag_core::text::maps;
 use super::place::{absent, open_process, read_whole, Name, LONGEST_NAME};
 use super::reader::{Reader, STATS};
 use super::{unit, End, What};
-use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Uses, Wants};
+use crate::files::{Device, OpenFile, Pass, PathMatch, Process, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
@@ -35,7 +35,7 @@ pub(in crate::files) fn read_mapped(
     let processes: Vec<&Process> = processes.iter().filter(|process| !maps_others(process)).collect();
     let about = processes
         .iter()
-        .map(|process| (process.identity.tid(), unit(pass, process, What::All(Uses::MAP))))
+        .map(|process| (process.identity.tid(), unit(pass, process, What::All(Use::Map.into()))))
         .collect();
     let paths = pass.request.filter.paths.clone();
     let found = readers::each(about, readers::MAPPINGS, patience, move |unit| {

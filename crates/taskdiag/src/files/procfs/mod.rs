@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use taskdiag_core::identity::Identity;
 
 use super::batch::Batch;
-use super::{Pass, Process, Use, Uses, Wants};
+use super::{Pass, Process, Set, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 use reader::Reader;
@@ -44,7 +44,7 @@ pub(super) struct Unit {
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// What it is used for, and all descriptors.
-    All(Uses),
+    All(Set<Use>),
     /// Descriptors from this one on.
     From(u32),
     /// Only these: the use, and the number of a descriptor.
@@ -75,16 +75,16 @@ pub(super) enum End {
 pub(super) fn read(processes: &[Process], patience: Duration, pass: &mut Pass<'_>) -> ControlFlow<()> {
     let uses = pass.request.filter.uses;
     for chunk in processes.chunks(TOGETHER) {
-        if uses.contains(Uses::MAP) {
+        if uses.contains(Use::Map) {
             let unseen = read_mapped(chunk, patience, pass)?;
             // Otherwise the descriptors of the process tell the same.
-            if uses == Uses::MAP {
+            if uses == Use::Map.into() {
                 pass.answer.denied += unseen.denied;
                 pass.answer.gone += unseen.gone;
             }
         }
-        if uses != Uses::MAP {
-            let what = What::All(uses.difference(Uses::MAP));
+        if uses != Use::Map.into() {
+            let what = What::All(uses.without(Use::Map));
             let units = chunk
                 .iter()
                 .map(|&process| (process, unit(pass, &process, what.clone())));

@@ -12,7 +12,7 @@ use taskdiag_core::text::process;
 use super::place::{absent, is_same, open_descriptors, open_process, own_link, read_whole, stat, Name, LONGEST_NAME};
 use super::{End, Unit, What};
 use crate::files::batch::Batch;
-use crate::files::{Kind, OpenFile, Use, Uses, Wants};
+use crate::files::{Kind, OpenFile, Set, Use, Wants};
 use crate::readers;
 use crate::source::procfs::is_exhausted;
 
@@ -55,13 +55,13 @@ impl<'a> Reader<'a> {
 
     pub(super) fn read(&mut self) -> Result<End, Errno> {
         let directory = open_process(self.unit.identity)?;
-        let (links, first): (Uses, Option<u32>) = match &self.unit.what {
-            What::All(uses) => (*uses, uses.contains(Uses::FD).then_some(0)),
-            What::From(fd) => (Uses::empty(), Some(*fd)),
+        let (links, first): (Set<Use>, Option<u32>) = match &self.unit.what {
+            What::All(uses) => (*uses, uses.contains(Use::Fd).then_some(0)),
+            What::From(fd) => (Set::NONE, Some(*fd)),
             What::These(files) => return self.read_these(directory.as_fd(), files),
         };
         for used_as in [Use::Cwd, Use::Root, Use::Exe] {
-            if links.contains(used_as.into()) {
+            if links.contains(used_as) {
                 self.read_link(directory.as_fd(), used_as)?;
             }
         }

@@ -1,0 +1,173 @@
+//! Sets of fields, and of other enums.
+
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::ops::{BitOr, BitOrAssign};
+
+/// What a [`Set`] can hold: an enum of this project.
+pub trait Member: Copy + Eq + Hash + 'static {
+    /// All of them, in the order in which a set passes them on.
+    fn members() -> impl Iterator<Item = Self>;
+
+    /// Its place in a set: a number of its own, below 256.
+    fn place(self) -> usize;
+}
+
+/// A set of values of an enum, such as fields, or kinds of files.
+///
+/// `|` makes one of single values, and so does [`From`] of an array:
+///
+/// ```
+/// # mod taskdiag { pub use taskdiag_core::{field::Field, set::Set}; }
+/// use taskdiag::{Field, Set};
+///
+/// assert_eq!(Field::Pid | Field::Comm, Set::from([Field::Comm, Field::Pid]));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Set<T> {
+    words: [u64; 4],
+    of: PhantomData<T>,
+}
+
+impl<T> Set<T> {
+    /// The set without values.
+    pub const NONE: Set<T> = Set {
+        words: [0; 4],
+        of: PhantomData,
+    };
+}
+
+impl<T: Member> Set<T> {
+    /// Whether `value` is in the set.
+    pub fn contains(&self, value: T) -> bool {
+        let place = value.place();
+        self.words[place / 64] >> (place % 64) & 1 != 0
+    }
+
+    /// The values, in the order of their table.
+    pub fn iter(self) -> impl Iterator<Item = T> {
+        T::members().filter(move |&value| self.contains(value))
+    }
+
+    /// The set without the values of another set.
+    pub fn without(self, other: impl Into<Set<T>>) -> Set<T> {
+        let other: Set<T> = other.into();
+        let mut words = self.words;
+        words
+            .iter_mut()
+            .zip(other.words)
+            .for_each(|(word, other)| *word &= !other);
+        Set { words, ..self }
+    }
+
+    /// Adds `value`.
+    pub(crate) fn insert(&mut self, value: T) {
+        let place = value.place();
+        self.words[place / 64] |= 1 << (place % 64);
+    }
+}
+
+impl<T> Default for Set<T> {
+    fn default() -> Set<T> {
+        Set::NONE
+    }
+}
+
+impl<T: Member + fmt::Debug> fmt::Debug for Set<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl<T: Member> From<T> for Set<T> {
+    fn from(value: T) -> Set<T> {
+        let mut set = Set::NONE;
+        set.insert(value);
+        set
+    }
+}
+
+impl<T: Member, const N: usize> From<[T; N]> for Set<T> {
+    fn from(values: [T; N]) -> Set<T> {
+        values.into_iter().collect()
+    }
+}
+
+impl<T: Member, U: Into<Set<T>>> FromIterator<U> for Set<T> {
+    fn from_iter<I: IntoIterator<Item = U>>(parts: I) -> Set<T> {
+        parts.into_iter().fold(Set::NONE, |set, part| set | part)
+    }
+}
+
+impl<T: Member, U: Into<Set<T>>> Extend<U> for Set<T> {
+    fn extend<I: IntoIterator<Item = U>>(&mut self, parts: I) {
+        parts.into_iter().for_each(|part| *self |= part);
+    }
+}
+
+impl<T: Member, U: Into<Set<T>>> BitOr<U> for Set<T> {
+    type Output = Set<T>;
+
+    fn bitor(mut self, other: U) -> Set<T> {
+        self |= other;
+        self
+    }
+}
+
+impl<T: Member, U: Into<Set<T>>> BitOrAssign<U> for Set<T> {
+    fn bitor_assign(&mut self, other: U) {
+        let other: Set<T> = other.into();
+        let words = self.words.iter_mut().zip(other.words);
+        words.for_each(|(mine, theirs)| *mine |= theirs);
+    }
+}
+
+/// Lets `|` make a [`Set`] of values of an enum: `set_by_or!(Field)`.
+#[macro_export]
+macro_rules! set_by_or {
+    ($of:ty) => {
+        impl<T: Into<$crate::set::Set<$of>>> ::std::ops::BitOr<T> for $of {
+            type Output = $crate::set::Set<$of>;
+
+            fn bitor(self, other: T) -> $crate::set::Set<$of> {
+                $crate::set::Set::from(self) | other
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventKind;
+    use crate::field::Field;
+    use crate::open_file::{Kind, Use};
+    use crate::socket::{SocketField, State};
+
+    /// Check of an enum that each value has a place of its own.
+    fn check<T: Member + fmt::Debug>() {
+        let all: Set<T> = T::members().collect();
+        assert!(T::members().count() > 2);
+        assert_eq!(all.iter().count(), T::members().count());
+        for value in T::members() {
+            let rest = all.without(value);
+            assert!(!rest.contains(value) && all.contains(value), "{value:?}");
+            assert_eq!(rest.iter().count() + 1, all.iter().count(), "{value:?}");
+            assert_eq!(rest | value, all);
+        }
+        assert_eq!(all.without(all), Set::NONE);
+    }
+
+    /// Check that a set has what was put into it, and nothing else.
+    #[test]
+    fn each_value_has_a_place() {
+        check::<Field>();
+        check::<SocketField>();
+        check::<Kind>();
+        check::<Use>();
+        check::<State>();
+        check::<EventKind>();
+        assert_eq!(format!("{:?}", Use::Fd | Use::Cwd), "{Cwd, Fd}");
+    }
+}
