@@ -373,11 +373,11 @@ impl Query {
     /// The request for sockets.
     pub fn of_sockets(&self) -> sockets::Request {
         let mut request = sockets::Request::default();
-        let wants = |of| match of {
-            Of::Socket(field) => Some(sockets::Wants::from(field)),
+        let field = |of| match of {
+            Of::Socket(field) => Some(field),
             _ => None,
         };
-        request.wants = self.sources().filter_map(wants).collect();
+        request.fields = self.sources().filter_map(field).collect();
         request.filter = self.conditions.iter().find_map(|condition| match condition {
             Condition::OfSockets(filter) => Some(filter.clone()),
             Condition::OfTasks(_) => None,
@@ -452,11 +452,11 @@ impl Query {
     /// If a path leads nowhere.
     pub fn of_files(&self, patience: Option<Duration>) -> Result<files::Request> {
         let mut request = files::Request::default();
-        let wants = |of| match of {
-            Of::File(field) => Some(files::Wants::from(field)),
+        let field = |of| match of {
+            Of::File(field) => Some(field),
             _ => None,
         };
-        request.wants = self.sources().filter_map(wants).collect();
+        request.fields = self.sources().filter_map(field).collect();
         let asked = &self.files;
         let filter = &mut request.filter;
         if let Some(uses) = asked.uses {
@@ -476,6 +476,9 @@ impl Query {
 
 #[cfg(test)]
 mod tests {
+    use taskdiag::files::FileField;
+    use taskdiag::sockets::SocketField;
+
     use super::*;
 
     /// Check that what makes no sense is refused.
@@ -501,7 +504,8 @@ mod tests {
         let mut query = Query::new(Scope::Files);
         query.add_fields("pid,comm,name,peer_fds").expect("these are fields");
         let request = query.of_files(None).expect("there is no path");
-        assert_eq!(request.wants, files::Wants::NAMES | files::Wants::PEERS);
+        let needed = FileField::Pid | FileField::Comm | FileField::Name | FileField::Peers;
+        assert_eq!(request.fields, needed);
         assert_eq!(request.filter.uses, files::Filter::default().uses);
         assert_eq!(query.task_fields(), Field::StartNs | Field::Pid | Field::Comm);
         query.add_path("/".into()).expect("it is of files");
@@ -544,14 +548,14 @@ mod tests {
     /// Check that sockets are asked for what their columns need.
     #[test]
     fn sockets_are_asked_for_what_columns_need() {
-        for (names, wants) in [
-            ("local_port,uid", sockets::Wants::empty()),
-            ("owner_pids", sockets::Wants::OWNERS),
-            ("peer_comms,rtt_ns", sockets::Wants::PEERS | sockets::Wants::INFO),
+        for (names, fields) in [
+            ("local_port,uid", SocketField::LocalPort | SocketField::Uid),
+            ("owner_pids", SocketField::Owners.into()),
+            ("peer_comms,rtt_ns", SocketField::Peers | SocketField::RttNs),
         ] {
             let mut query = Query::new(Scope::Sockets);
             query.add_fields(names).expect("these are fields");
-            assert_eq!(query.of_sockets().wants, wants, "{names}");
+            assert_eq!(query.of_sockets().fields, fields, "{names}");
             assert!(!query.of_sockets().owned);
         }
     }

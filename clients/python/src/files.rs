@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use taskdiag::files::{Answer, FileField, Filter, PathMatch, Request, Row, Use, Wants};
+use taskdiag::files::{Answer, FileField, Filter, PathMatch, Request, Row, Use};
 use taskdiag::{Error, Field, Fields, Query, Set};
 use taskdiag_core::set::Member;
 
@@ -21,12 +21,7 @@ pub const KEYS: [Key; FileField::ALL.len()] = keys!(FileField: Peers);
 
 /// The columns of a call that names none.
 pub fn usual() -> Vec<usize> {
-    let usual = Request::default().wants;
-    let is_usual = |&index: &usize| match FileField::ALL[index] {
-        FileField::User => false,
-        field => usual.contains(field.into()),
-    };
-    (0..KEYS.len()).filter(is_usual).collect()
+    Request::default().fields.iter().map(|field| field as usize).collect()
 }
 
 /// The sets that names stand for, put together.
@@ -68,7 +63,7 @@ impl Asked {
         let asked = chosen.iter().map(|&index| FileField::ALL[index]);
         let of_tasks: Fields = asked.clone().filter_map(FileField::of_tasks).collect();
         let mut request = Request::default();
-        request.wants = asked.map(Wants::from).collect();
+        request.fields = asked.collect();
         let mut filter = Filter::default();
         let [given_uses, given_kinds] = given;
         if let Some(names) = given_uses {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
-use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Wants, Where};
+use taskdiag::sockets::{Answer, Filter, Kinds, Request, Row, SocketField, State, Where};
 use taskdiag::Query;
 use taskdiag_core::socket::state_named;
 
@@ -17,9 +17,11 @@ pub const KEYS: [Key; SocketField::ALL.len()] = keys!(SocketField: Owners | Peer
 
 /// The columns of a call that names none: all but other ends and what TCP knows of connections.
 pub fn usual(info: bool) -> Vec<usize> {
-    let mut usual = Wants::OWNERS;
-    usual.set(Wants::INFO, info);
-    let is_usual = |&index: &usize| usual.contains(SocketField::ALL[index].into());
+    let usual = Request::default().fields;
+    let is_usual = |&index: &usize| {
+        let field = SocketField::ALL[index];
+        usual.contains(field) || info && field.is_of_tcp()
+    };
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -81,7 +83,7 @@ impl Asked {
     pub fn new(query: Query, chosen: Vec<usize>, narrowed: Narrowed<'_, '_>) -> PyResult<Asked> {
         let mut request = Request::default();
         let fields = chosen.iter().map(|&index| SocketField::ALL[index]);
-        request.wants = fields.map(Wants::from).collect();
+        request.fields = fields.collect();
         if let Some(names) = narrowed.kinds {
             request.kinds = query::names(names)?
                 .iter()

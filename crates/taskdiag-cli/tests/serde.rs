@@ -92,7 +92,7 @@ fn open_files() {
     let pid = sleeper.pid();
     let query = Query::process(pid.parse().expect("a number")).fields(Field::StartNs);
     let mut request = taskdiag::files::Request::default();
-    request.wants = taskdiag::files::Wants::all();
+    request.fields = taskdiag::files::FileField::ALL.iter().copied().collect();
     check_equal(|| {
         let mut handle = Handle::new().with_source(SourceId::Procfs);
         let snapshot = handle.query(&query).expect("the process exists");
@@ -125,7 +125,7 @@ fn sockets() {
     let query = Query::process(own).fields(Field::StartNs | Field::Comm);
     let mut request = taskdiag::sockets::Request::default();
     request.kinds = taskdiag::sockets::Kinds::UNIX;
-    request.wants = taskdiag::sockets::Wants::all();
+    request.fields = taskdiag::sockets::SocketField::ALL.iter().copied().collect();
     request.owned = true;
     request.place = taskdiag::sockets::Where::Here;
     check_equal(|| {

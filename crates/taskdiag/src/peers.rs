@@ -15,6 +15,7 @@ use taskdiag_core::identity::Identity;
 use taskdiag_core::mapping::Device;
 use taskdiag_core::open_file::{Access, Kind};
 use taskdiag_core::query::Query;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::{Address, End, Family, Kinds, Owner, Protocol, Socket, State, Type};
 
@@ -133,7 +134,7 @@ impl Peers {
     pub(crate) fn for_files(handle: &mut Handle) -> Result<Peers> {
         let mut peers = Peers::default();
         let processes = handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?;
-        let (kinds, wants) = (files::Kind::Socket | files::Kind::Fifo, files::Wants::empty());
+        let (kinds, wants) = (files::Kind::Socket | files::Kind::Fifo, Set::NONE);
         let mut sockets = Vec::new();
         let unseen = read_descriptors(
             handle,
@@ -169,7 +170,7 @@ impl Peers {
         }
         // About nobody another source may answer, which does not show everybody.
         if !processes.is_empty() || known.is_none() {
-            let (kinds, wants) = (files::Kind::Socket.into(), files::Wants::empty());
+            let (kinds, wants) = (files::Kind::Socket.into(), Set::NONE);
             let unseen = read_descriptors(handle, &processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 sockets.push((inode, owner));
             })?;
@@ -185,7 +186,7 @@ impl Peers {
         let request = sockets::Request {
             kinds: Kinds::all(),
             place,
-            wants: sockets::Wants::empty(),
+            fields: Set::NONE,
             ..sockets::Request::default()
         };
         let answer = handle.sockets(&Snapshot::default(), &request, |socket| {

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use taskdiag::{
-    files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Snapshot, SourceId,
+    files, maps, sockets, Absent, ErrorKind, Field, Fields, Filter, Group, Handle, Query, Set, Snapshot, SourceId,
 };
 use taskdiag_protocol::wire::Strategy;
 use taskdiag_testkit::{
@@ -254,18 +254,18 @@ fn files_by(handle: &mut Handle, request: &files::Request) -> (Vec<String>, file
 fn files_have_the_same_values() {
     let _scene = scene();
     // Why a peer is not known depends on what else is hidden.
-    let all = files::Wants::all().difference(files::Wants::PEERS);
+    let all = Set::from_iter(files::FileField::ALL.iter().copied()).without(files::FileField::Peers);
     for (name, world, expected) in [("user", user(USER, 0), 13), ("root", root(), 60)] {
         child::run(test_name!(), name, world, || {
             let mut request = files::Request::default();
             request.filter.uses = files::Use::ALL.into();
-            request.wants = all;
+            request.fields = all;
             let mut requests = vec![request.clone()];
-            for wants in [files::Wants::NAMES, files::Wants::STAT, files::Wants::empty()] {
-                request.wants = wants;
+            for fields in [files::FileField::Name.into(), files::FileField::Inode.into(), Set::NONE] {
+                request.fields = fields;
                 requests.push(request.clone());
             }
-            request.wants = all;
+            request.fields = all;
             request.filter.kinds = Some(files::Kind::Socket | files::Kind::Fifo);
             requests.push(request.clone());
             request.filter.kinds = None;
@@ -307,7 +307,7 @@ fn sockets_have_owners() {
         let own = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let mut request = sockets::Request::default();
         request.kinds = sockets::Kinds::TCP;
-        request.wants = sockets::Wants::OWNERS;
+        request.fields = sockets::SocketField::Owners.into();
         request.ports = vec![port(&own), other];
         let mut broker = handle(&daemon::socket());
         let query = Query::processes().fields(Field::StartNs | Field::Comm);
@@ -346,7 +346,7 @@ fn owners_may_be_hidden_from_root() {
         drop(listener);
         let mut request = sockets::Request::default();
         request.kinds = sockets::Kinds::TCP;
-        request.wants = sockets::Wants::OWNERS;
+        request.fields = sockets::SocketField::Owners.into();
         request.ports = vec![port];
         let mut broker = handle(&daemon::socket());
         let query = Query::processes().fields(Field::StartNs | Field::Comm);

@@ -7,7 +7,7 @@ mod sums;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use taskdiag::files::{FileField, Filter, Kind, PathMatch, Request, Use, Wants};
+use taskdiag::files::{FileField, Filter, Kind, PathMatch, Request, Use};
 use taskdiag::{Field, Fields, Query, Set, Snapshot, Value};
 
 use crate::choice::{Chosen, SortBy, SumKey};
@@ -198,11 +198,11 @@ fn usual_columns(deleted: bool) -> Vec<Column> {
 
 /// The keys for programs without `-o`.
 fn usual_keys(deleted: bool) -> Vec<usize> {
-    let mut usual = Request::default().wants;
-    usual.set(Wants::SPACE, deleted);
-    let is_usual = |&field: &&FileField| usual.contains(Wants::from(*field)) && *field != FileField::User;
-    let keys = FileField::ALL.iter().filter(is_usual);
-    keys.map(|&field| field as usize).collect()
+    let mut usual = Request::default().fields;
+    if deleted {
+        usual |= FileField::AllocatedBytes;
+    }
+    usual.iter().map(|field| field as usize).collect()
 }
 
 impl Shown {
@@ -264,12 +264,12 @@ impl Args {
         let format = self.output.format();
         let mut request = Request::default();
         let fields = shown.keys(format).into_iter().map(|key| FileField::ALL[key]);
-        request.wants = fields.map(Wants::from).collect();
+        request.fields = fields.collect();
         if matches!(shown, Shown::Sums(By::Path, _)) {
-            request.wants |= Wants::NAMES;
+            request.fields |= FileField::Name;
         }
         if self.deleted {
-            request.wants |= Wants::STAT | Wants::SPACE;
+            request.fields |= FileField::Nlink | FileField::AllocatedBytes;
         }
         let mut filter = Filter::default();
         if !self.uses.is_empty() {

@@ -173,7 +173,7 @@ impl<'a> Inspector<'a> {
     fn files(&mut self, process: &Snapshot) -> Result<Vec<OfKind>, Reason> {
         let mut request = files::Request::default();
         request.filter.uses = files::Use::Fd.into();
-        request.wants = files::Wants::STAT;
+        request.fields = files::FileField::Kind.into();
         let mut kinds: Vec<OfKind> = Vec::new();
         let answer = self.handle.files(process, &request, |_, file| {
             let kind = match file.kind {
@@ -206,7 +206,7 @@ impl<'a> Inspector<'a> {
     fn sockets(&mut self, process: &Snapshot) -> Result<Vec<Vec<Cell>>, Reason> {
         let mut request = sockets::Request::default();
         request.owned = true;
-        request.wants = sockets::Wants::OWNERS | sockets::Wants::PEERS;
+        request.fields = SocketField::Owners | SocketField::Peers;
         let mut rows = Vec::new();
         let answer = self.handle.sockets(process, &request, |socket| {
             let row = Row::new(socket);

@@ -5,8 +5,8 @@ mod row;
 mod sums;
 
 use clap::Args as ClapArgs;
-use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Wants, Where};
-use taskdiag::{Field, Fields, Query, Snapshot};
+use taskdiag::sockets::{Filter, Kinds, Request, Row, Socket, SocketField, State, Where};
+use taskdiag::{Field, Fields, Query, Set, Snapshot};
 use taskdiag_core::socket::state_named;
 
 use crate::choice::{Chosen, SortBy, SumKey};
@@ -256,10 +256,11 @@ fn usual_columns(info: bool) -> Vec<Column> {
 
 /// The keys for programs without `-o`.
 fn usual_keys(info: bool) -> Vec<usize> {
-    // Other ends take a look at all processes.
-    let mut usual = Wants::OWNERS;
-    usual.set(Wants::INFO, info);
-    let is_usual = |&key: &usize| usual.contains(SocketField::ALL[key].into());
+    let usual = Request::default().fields;
+    let is_usual = |&key: &usize| {
+        let field = SocketField::ALL[key];
+        usual.contains(field) || info && field.is_of_tcp()
+    };
     (0..KEYS.len()).filter(is_usual).collect()
 }
 
@@ -282,9 +283,9 @@ impl Shown {
     }
 
     /// The fields that are shown or sorted by.
-    fn fields(&self, format: Format) -> Vec<SocketField> {
+    fn fields(&self, format: Format) -> Set<SocketField> {
         let Shown::Sockets { columns, keys, sort } = self else {
-            return vec![SocketField::Owners];
+            return SocketField::Owners.into();
         };
         let of_column = |column: &Column| match column.show {
             Show::Key(key) => Some(key),
@@ -300,10 +301,6 @@ impl Shown {
             .chain(sorted)
             .map(|key| SocketField::ALL[key])
             .collect()
-    }
-
-    fn wants(&self, format: Format) -> Wants {
-        self.fields(format).into_iter().map(Wants::from).collect()
     }
 }
 
@@ -326,7 +323,7 @@ impl Args {
         Ok(query.fields(fields))
     }
 
-    fn request(&self, wants: Wants) -> Result<Request, Failure> {
+    fn request(&self, fields: Set<SocketField>) -> Result<Request, Failure> {
         let mut request = Request::default();
         request.kinds = self.kinds.kinds();
         if !self.states.is_empty() {
@@ -343,7 +340,7 @@ impl Args {
         if self.own_netns {
             request.place = Where::Here;
         }
-        request.wants = wants;
+        request.fields = fields;
         Ok(request)
     }
 
@@ -362,7 +359,7 @@ pub fn run(args: Args) -> Result<Outcome, Failure> {
     let shown = Shown::new(&args)?;
     let format = args.output.format();
     let query = args.query(&shown)?;
-    let request = args.request(shown.wants(format))?;
+    let request = args.request(shown.fields(format))?;
     let mut handle = args.from.handle();
     // An older broker lists processes, but not their descriptors: say so before it is asked.
     handle.prepare_files(&Snapshot::default())?;
@@ -405,12 +402,14 @@ mod tests {
             SocketField::Peers,
         ];
         let [state, owners, rtt, peers] = fields.map(key_of);
-        assert_eq!(shown(&[state], &[]).wants(json), Wants::empty());
-        assert_eq!(shown(&[state], &[rtt]).wants(json), Wants::INFO);
-        assert_eq!(shown(&[owners], &[]).wants(json), Wants::OWNERS);
-        assert_eq!(shown(&[state, peers], &[]).wants(json), Wants::PEERS);
+        assert_eq!(shown(&[state], &[]).fields(json), fields[0].into());
+        assert_eq!(shown(&[state], &[rtt]).fields(json), fields[0] | fields[2]);
+        assert_eq!(shown(&[owners], &[]).fields(json), fields[1].into());
+        assert_eq!(shown(&[state, peers], &[]).fields(json), fields[0] | fields[3]);
         assert!(!usual_keys(true).contains(&peers));
-        assert_eq!(shown(&[state], &[]).wants(Format::Table), Wants::OWNERS);
+        let table = shown(&[state], &[]).fields(Format::Table);
+        assert!(table.contains(SocketField::Owners) && !table.contains(SocketField::Peers));
+        assert!(!table.iter().any(SocketField::is_of_tcp));
         assert!(!usual_keys(false).contains(&rtt) && usual_keys(true).contains(&rtt));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField, Wants};
-use taskdiag::Handle;
+use taskdiag::sockets::{Answer, Request, Row, Socket, SocketField};
+use taskdiag::{Absent, Handle};
 
 use super::row::{self, KEYS};
 use super::sums::{By, Name, Sum, Sums};
@@ -76,7 +76,7 @@ impl<'a> Report<'a> {
         let mut rows = InOrder::<(Keys, Cells)>::new(!sort.is_empty(), self.args.limit);
         let mut one = Cells::default();
         let answer = handle.sockets(self.processes.snapshot(), self.request, |socket| {
-            self.without_info += u64::from(socket.info.is_err() && self.request.wants.contains(Wants::INFO));
+            self.without_info += u64::from(socket.info.is_err_and(|reason| reason != Absent::NotAsked));
             let row = Row::new(socket);
             let keep = || {
                 let mut cells = Cells::default();
@@ -163,7 +163,7 @@ impl<'a> Report<'a> {
 
     fn head(&self, handle: &mut Handle) -> Result<Head<'static>, Failure> {
         let mut sources = vec![("sockets", "sock_diag")];
-        if self.request.wants.contains(Wants::OWNERS) {
+        if self.request.fields.contains(SocketField::Owners) {
             sources.push(("owners", handle.prepare_files(self.processes.snapshot())?.name()));
         }
         Ok(Head::streaming("sockets", sources))
@@ -265,7 +265,7 @@ impl<'a> Report<'a> {
             )));
         }
         let denied = answer.processes_denied;
-        if denied > 0 && self.request.wants.contains(Wants::OWNERS) {
+        if denied > 0 && self.request.fields.contains(SocketField::Owners) {
             outcome = outcome.and(say_denied(format_args!(
                 "{} {} not show their descriptors: owners may be missing",
                 counted(denied, "process"),

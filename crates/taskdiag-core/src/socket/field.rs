@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use super::{Owner, Queues, Socket, TcpInfo};
 use crate::absent::{Absent, Known};
 use crate::field::{near, UnknownField};
+use crate::set::Set;
 use crate::value::Value;
 
 crate::row_fields! {
@@ -60,6 +61,21 @@ crate::row_fields! {
 impl SocketField {
     /// All fields of rows. Filters also have those of an owner.
     pub const ALL: &'static [SocketField] = SocketField::EVERY.split_at(SocketField::EVERY.len() - 3).0;
+
+    /// The fields that a request has unless it says otherwise: all but what takes a look at all
+    /// processes, and what only TCP knows.
+    #[doc(hidden)]
+    pub fn usual() -> Set<SocketField> {
+        let all = SocketField::ALL.iter().copied();
+        all.filter(|&field| field != SocketField::Peers && !field.is_of_tcp())
+            .collect()
+    }
+
+    /// Whether it is what TCP knows of a connection.
+    #[doc(hidden)]
+    pub fn is_of_tcp(self) -> bool {
+        (SocketField::RttNs..=SocketField::Congestion).contains(&self)
+    }
 
     /// The field of a filter with this name.
     #[doc(hidden)]

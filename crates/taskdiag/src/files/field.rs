@@ -2,6 +2,7 @@
 
 use taskdiag_core::absent::{Absent, Known};
 use taskdiag_core::field::Field;
+use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Task;
 use taskdiag_core::value::Value;
 
@@ -35,6 +36,12 @@ taskdiag_core::row_fields! {
 impl FileField {
     /// All fields.
     pub const ALL: &'static [FileField] = FileField::EVERY;
+
+    /// The fields that a request has unless it says otherwise.
+    pub(super) fn usual() -> Set<FileField> {
+        let others = FileField::Detail | FileField::AllocatedBytes | FileField::Peers | FileField::User;
+        Set::from_iter(FileField::ALL.iter().copied()).without(others)
+    }
 
     /// The field of the process that it is, if it is one. The query of the processes has to ask for
     /// it.

@@ -78,9 +78,9 @@ pub use taskdiag_core::open_file::{Access, AnonKind, Kind, Use};
 pub use taskdiag_core::socket::Owner;
 
 bitflags! {
-    /// What to read of files besides the process, the use and the number of the descriptor.
+    /// What is read of files besides the process, the use and the number of the descriptor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Wants: u8 {
+    pub(crate) struct Wants: u8 {
         /// Their names.
         const NAMES = 1;
         /// Flags, offset and mount.
@@ -128,17 +128,17 @@ impl Default for Filter {
 pub struct Request {
     /// Which files.
     pub filter: Filter,
-    /// What to read of them.
-    pub wants: Wants,
+    /// The values to read of them. What the kernel gives together is read together.
+    pub fields: Set<FileField>,
 }
 
-/// All but mapped files, with all values but [`Wants::DETAIL`], [`Wants::SPACE`] and
-/// [`Wants::PEERS`].
+/// All but mapped files, with all values but [`FileField::Detail`], [`FileField::AllocatedBytes`],
+/// [`FileField::Peers`] and [`FileField::User`].
 impl Default for Request {
     fn default() -> Request {
         Request {
             filter: Filter::default(),
-            wants: Wants::NAMES | Wants::FLAGS | Wants::STAT,
+            fields: FileField::usual(),
         }
     }
 }
@@ -151,10 +151,15 @@ impl Filter {
 }
 
 impl Request {
+    /// What has to be read for the answer.
+    pub(crate) fn wants(&self) -> Wants {
+        self.fields.iter().map(Wants::from).collect()
+    }
+
     /// What has to be read for the answer and for the filter.
     fn needs(&self) -> Wants {
         let filter = &self.filter;
-        let mut needs = self.wants;
+        let mut needs = self.wants();
         if needs.contains(Wants::PEERS) {
             needs |= Wants::STAT | Wants::FLAGS;
         }
@@ -195,23 +200,23 @@ pub struct OpenFile<'a> {
     /// The number of the descriptor, if it is one.
     pub fd: Option<u32>,
     /// The flags of open(2), as `fdinfo` has them: with `O_CLOEXEC` if the descriptor is closed on
-    /// execve(2). `None` if it is no descriptor. [`Absent::NotAsked`] without [`Wants::FLAGS`].
+    /// execve(2). `None` if it is no descriptor. [`Absent::NotAsked`] without [`FileField::OpenFlags`].
     pub open_flags: Known<Option<u32>>,
     /// Where the next read or write begins. Memory devices have negative offsets. `None` if it is
-    /// no descriptor. [`Absent::NotAsked`] without [`Wants::FLAGS`].
+    /// no descriptor. [`Absent::NotAsked`] without [`FileField::OpenFlags`].
     pub offset_bytes: Known<Option<i64>>,
     /// The id of the mount that it was opened on, as in `/proc/PID/mountinfo`.
-    /// [`Absent::NotAsked`] without [`Wants::FLAGS`]. Of directories, programs and mappings it is
+    /// [`Absent::NotAsked`] without [`FileField::OpenFlags`]. Of directories, programs and mappings it is
     /// [`Absent::Unsupported`] before Linux 5.8.
     pub mnt_id: Known<u32>,
     /// What kind of file it is. This and the following values are [`Absent::NotAsked`] without
-    /// [`Wants::STAT`], and [`Absent::NoAnswer`] if the file system did not give them within the
+    /// one of their fields, and [`Absent::NoAnswer`] if the file system did not give them within the
     /// patience.
     pub kind: Known<Kind>,
     /// Its length, `st_size` of stat(2).
     pub size_bytes: Known<u64>,
     /// What it occupies, `st_blocks` of stat(2) in bytes. [`Absent::NotAsked`] without
-    /// [`Wants::SPACE`].
+    /// [`FileField::AllocatedBytes`].
     pub allocated_bytes: Known<u64>,
     /// The device that it is on, `st_dev` of stat(2).
     pub device: Known<Device>,
@@ -222,17 +227,17 @@ pub struct OpenFile<'a> {
     /// The text of readlink(2) on `/proc/PID/fd/FD`, or on `cwd`, `root` and `exe`: a path, with
     /// " (deleted)" behind it if that is gone, or the kernel's word for what has no path. Of
     /// mapped files the name in `/proc/PID/maps`. A name of 4096 bytes or more is
-    /// [`Absent::Truncated`]. [`Absent::NotAsked`] without [`Wants::NAMES`].
+    /// [`Absent::Truncated`]. [`Absent::NotAsked`] without [`FileField::Name`].
     pub name: Known<&'a [u8]>,
     /// The lines of `fdinfo` that not all files have, such as the count of an eventfd, the targets
     /// of an epoll, locks (proc_pid_fdinfo(5)). `None` if it is no descriptor. [`Absent::NotAsked`]
-    /// without [`Wants::DETAIL`].
+    /// without [`FileField::Detail`].
     pub detail: Known<Option<&'a [u8]>>,
     /// The descriptors at the other end of a pipe, a fifo or a socket; `None` if it has none. See
     /// [`Socket::peers`](crate::sockets::Socket::peers). Of pipes those that do the other thing:
     /// what can be written to by one can be read by the others. [`Absent::Gone`] if it was opened
     /// while others were looked at, [`Absent::Unsupported`] if it is a socket that is in no list of
-    /// the kernel's. [`Absent::NotAsked`] without [`Wants::PEERS`].
+    /// the kernel's. [`Absent::NotAsked`] without [`FileField::Peers`].
     pub peers: Known<Option<&'a [Owner]>>,
 }
 
@@ -469,6 +474,7 @@ pub(crate) fn answer(
     let mut pass = Pass {
         snapshot,
         request,
+        wants: request.wants(),
         map_others,
         peers,
         answer,
@@ -494,6 +500,7 @@ pub(crate) fn answer(
 struct Pass<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request,
+    wants: Wants,
     /// Processes that map none of the files that are looked for.
     map_others: HashSet<u32>,
     /// What finds other ends, if they are asked for.
@@ -525,7 +532,7 @@ impl Pass<'_> {
                 let task = self.snapshot.task(process.row);
                 let pid = process.identity.tid();
                 let found = self.peers.as_ref().map(|peers| peers.of_file(pid, file));
-                let mut file = file.only(self.request.wants);
+                let mut file = file.only(self.wants);
                 if let Some(found) = &found {
                     file.peers = peers::borrowed(found);
                 }
@@ -611,7 +618,7 @@ mod tests {
     #[test]
     fn filters_read_what_they_test() {
         let mut request = Request {
-            wants: Wants::empty(),
+            fields: Set::NONE,
             ..Request::default()
         };
         assert_eq!(request.needs(), Wants::empty());

@@ -288,7 +288,7 @@ impl Handle {
     ) -> Result<files::Answer> {
         let patience = self.patience.unwrap_or(readers::PATIENCE);
         let source = self.prepare_files(processes)?;
-        let peers = if request.wants.contains(files::Wants::PEERS) {
+        let peers = if request.fields.contains(files::FileField::Peers) {
             Some(Peers::for_files(self)?)
         } else {
             None

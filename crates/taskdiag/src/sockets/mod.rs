@@ -85,9 +85,9 @@ pub enum Where {
 }
 
 bitflags! {
-    /// What to find out of sockets besides what the kernel tells of each at once.
+    /// What is found out of sockets besides what the kernel tells of each at once.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Wants: u8 {
+    pub(crate) struct Wants: u8 {
         /// Who has descriptors of them.
         const OWNERS = 1;
         /// What TCP knows of the connections.
@@ -103,7 +103,7 @@ impl From<SocketField> for Wants {
         match field {
             SocketField::Owners | SocketField::Pid | SocketField::Comm | SocketField::Fd => Wants::OWNERS,
             SocketField::Peers => Wants::PEERS,
-            field if (SocketField::RttNs..=SocketField::Congestion).contains(&field) => Wants::INFO,
+            field if field.is_of_tcp() => Wants::INFO,
             _ => Wants::empty(),
         }
     }
@@ -127,8 +127,8 @@ pub struct Request {
     pub filter: Option<Filter>,
     /// In which network namespaces.
     pub place: Where,
-    /// What to find out.
-    pub wants: Wants,
+    /// The values to find out of them. What the kernel tells of each at once is always there.
+    pub fields: Set<SocketField>,
 }
 
 /// All sockets of the machine, with their owners.
@@ -142,7 +142,7 @@ impl Default for Request {
             owned: false,
             filter: None,
             place: Where::default(),
-            wants: Wants::OWNERS,
+            fields: SocketField::usual(),
         }
     }
 }
@@ -153,10 +153,15 @@ impl Request {
         self.needs().contains(Wants::OWNERS)
     }
 
+    /// What has to be found out for the answer.
+    fn wants(&self) -> Wants {
+        self.fields.iter().map(Wants::from).collect()
+    }
+
     /// What has to be found out for the answer and for the filter.
     fn needs(&self) -> Wants {
         let fields = self.filter.as_ref().map(Filter::fields).unwrap_or_default();
-        let mut needs = self.wants | fields.into_iter().map(Wants::from).collect();
+        let mut needs = self.wants() | fields.into_iter().map(Wants::from).collect();
         if self.owned {
             needs |= Wants::OWNERS;
         }
@@ -231,7 +236,7 @@ pub(crate) fn answer(
 ) -> Result<Answer> {
     check(source)?;
     let mut answer = Answer::default();
-    let needs = request.needs();
+    let (wants, needs) = (request.wants(), request.needs());
     let mut namespaces = Namespaces::own();
     let mut seen = Seen::default();
     let owners = if needs.contains(Wants::OWNERS) {
@@ -241,7 +246,7 @@ pub(crate) fn answer(
     } else {
         None
     };
-    let other_ends = if request.wants.contains(Wants::PEERS) {
+    let other_ends = if wants.contains(Wants::PEERS) {
         let known = owners.as_ref().map(|owners| (processes, owners));
         Some(Peers::for_sockets(handle, known, request.place)?)
     } else {
@@ -249,6 +254,7 @@ pub(crate) fn answer(
     };
     let mut pass = Pass {
         request,
+        wants,
         owners,
         other_ends,
         answer,
@@ -327,13 +333,12 @@ impl Seen {
             kinds |= files::Kind::Socket;
             file_systems.push(PathMatch::file_system(sockets_device()?));
         }
-        let wants = files::Wants::NAMES;
         read_descriptors(
             handle,
             processes,
             kinds,
             file_systems,
-            wants,
+            files::FileField::Name.into(),
             |file, inode, owner| match (file.kind, file.name, &mut each_socket) {
                 (Ok(files::Kind::Socket), _, Some(each)) => each(inode, owner),
                 (_, Ok(name), _) => self.descriptors.push((owner.pid, owner.fd, name.to_vec())),
@@ -356,7 +361,7 @@ fn find_owners(
     let unseen = match namespaces {
         Some((namespaces, seen)) => seen.read(handle, processes, namespaces, Some(&mut each))?,
         None => {
-            let (kinds, wants) = (files::Kind::Socket.into(), files::Wants::empty());
+            let (kinds, wants) = (files::Kind::Socket.into(), Set::NONE);
             read_descriptors(handle, processes, kinds, Vec::new(), wants, |_, inode, owner| {
                 each(inode, owner)
             })?
@@ -408,6 +413,7 @@ fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: S
 /// What sockets go through, on their way to the closure.
 struct Pass<'a> {
     request: &'a Request,
+    wants: Wants,
     owners: Option<Owners>,
     /// What finds other ends, if they are asked for.
     other_ends: Option<Peers>,
@@ -538,6 +544,7 @@ impl Pass<'_> {
     fn deliver<'s>(&'s mut self, mut socket: Socket<'s>) -> ControlFlow<()> {
         let Pass {
             request,
+            wants,
             owners,
             other_ends,
             answer,
@@ -565,10 +572,10 @@ impl Pass<'_> {
                 }
             }
         }
-        if !request.wants.contains(Wants::OWNERS) {
+        if !wants.contains(Wants::OWNERS) {
             socket.owners = Err(Absent::NotAsked);
         }
-        if !request.wants.contains(Wants::INFO) {
+        if !wants.contains(Wants::INFO) {
             socket.info = Err(Absent::NotAsked);
         }
         let found = other_ends.as_ref().map(|peers| peers.of_socket(&socket));

@@ -9,7 +9,7 @@ use taskdiag_core::set::Set;
 use taskdiag_core::snapshot::Snapshot;
 use taskdiag_core::socket::Owner;
 
-use crate::files::{self, OpenFile, PathMatch};
+use crate::files::{self, FileField, OpenFile, PathMatch};
 use crate::Handle;
 
 /// The descriptors of sockets that processes have, to be found by inode number: there is one
@@ -48,14 +48,14 @@ pub(crate) fn read_descriptors(
     processes: &Snapshot,
     kinds: Set<files::Kind>,
     file_systems: Vec<PathMatch>,
-    wants: files::Wants,
+    fields: Set<FileField>,
     mut each: impl FnMut(&OpenFile<'_>, u64, Owner),
 ) -> Result<Unseen> {
     let mut request = files::Request::default();
     request.filter.uses = files::Use::Fd.into();
     request.filter.kinds = Some(kinds);
     request.filter.paths = file_systems;
-    request.wants = files::Wants::STAT | files::Wants::FLAGS | wants;
+    request.fields = FileField::Inode | FileField::OpenFlags | fields;
     let answer = handle.files(processes, &request, |task, file| {
         match (task.pid(), file.fd, file.inode) {
             (Ok(pid), Some(fd), Ok(inode)) if !is_no_end(file) => each(file, inode, Owner::new(pid, fd, task.comm())),

@@ -61,7 +61,7 @@ fn steady_files_are_in_each_answer() {
         let answers = scaled(200);
         let before = opened.load(Ordering::Relaxed);
         for _ in 0..answers {
-            let wants = Wants::NAMES | Wants::FLAGS | Wants::STAT;
+            let wants = Request::default().fields;
             let (rows, answer) = list(&mut handle, &Query::these([own]), &request(wants));
             changed += answer.changed;
             let found: HashMap<u32, &Row> = rows.iter().filter_map(|row| Some((row.fd?, row))).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
-use taskdiag::files::{Access, Kind, Use, Wants};
+use taskdiag::files::{Access, Kind, Request, Use};
 use taskdiag::{Query, Set};
 use taskdiag_core::open_file::access;
 use taskdiag_testkit::animal;
@@ -124,7 +124,7 @@ fn lsfd_sees_the_same() {
         let theirs = rows_of_lsfd(pid);
         assert!(theirs.len() > least, "{name}: {}", theirs.len());
         for source in SOURCES {
-            let mut request = request(Wants::NAMES | Wants::FLAGS | Wants::STAT);
+            let mut request = request(Request::default().fields);
             request.filter.uses = Set::from(Use::ALL).without(Use::Map);
             let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request);
             let ours: BTreeMap<(Use, Option<u32>), &Row> = rows

@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use taskdiag::files::{AnonKind, Answer, Filter, Kind, PathMatch, Request, Use, Wants};
-use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
+use taskdiag::files::{AnonKind, Answer, FileField, Filter, Kind, PathMatch, Request, Use};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 use taskdiag_testkit::{animal, child, test_name};
 use taskdiag_zoo::Farm;
 
@@ -67,9 +67,9 @@ fn list(handle: &mut Handle, query: &Query, request: &Request) -> (Vec<Row>, Ans
     (rows, answer.expect("files"))
 }
 
-fn request(wants: Wants) -> Request {
+fn request(fields: Set<FileField>) -> Request {
     let mut request = Request::default();
-    request.wants = wants;
+    request.fields = fields;
     request
 }
 
@@ -151,8 +151,6 @@ fn kind_of(mode: u32, name: &[u8]) -> Kind {
     }
 }
 
-const EVERYTHING: Wants = Wants::all();
-
 /// Check that every value of every kind of descriptor is that of `/proc` and stat(2).
 #[test]
 fn descriptors_equal_text() {
@@ -175,7 +173,11 @@ fn descriptors_equal_text() {
     let longest = expected.values().flat_map(|row| row.name.as_ref().map(Vec::len)).max();
     assert!(longest > Some(1024), "{longest:?}");
     for source in SOURCES {
-        let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request(EVERYTHING));
+        let (rows, answer) = list(
+            &mut handle(source),
+            &Query::these([pid]),
+            &request(FileField::ALL.iter().copied().collect()),
+        );
         assert_eq!((answer.source, answer.denied, answer.gone), (source, 0, 0));
         let found: BTreeMap<u32, Row> = rows.iter().filter_map(|row| Some((row.fd?, row.clone()))).collect();
         assert_eq!(
@@ -223,18 +225,28 @@ fn descriptors_equal_text() {
 fn only_what_is_asked_is_there() {
     let animal = animal("descriptors");
     let query = Query::these([animal.pid as u32]);
+    let each = [
+        FileField::Name,
+        FileField::OpenFlags,
+        FileField::Inode,
+        FileField::AllocatedBytes,
+        FileField::Detail,
+    ];
     for bits in 0..32 {
-        let wants = Wants::from_bits_truncate(bits);
+        let is_chosen = |&(place, _): &(usize, FileField)| bits >> place & 1 != 0;
+        let chosen = each.into_iter().enumerate().filter(is_chosen);
+        let wants: Set<FileField> = chosen.map(|(_, field)| field).collect();
         let [bpf, procfs] = SOURCES.map(|source| list(&mut handle(source), &query, &request(wants)).0);
         assert!(bpf.len() > 40, "{wants:?}: {}", bpf.len());
         assert_eq!(bpf, procfs, "{wants:?}");
         let row = bpf.iter().find(|row| row.fd.is_some()).expect("a descriptor");
-        let asked = |wanted: Wants, is_there: bool| assert_eq!(wants.contains(wanted), is_there, "{wants:?} {row:?}");
-        asked(Wants::NAMES, row.name != Err(Absent::NotAsked));
-        asked(Wants::FLAGS, row.open_flags != Err(Absent::NotAsked));
-        asked(Wants::STAT, row.inode != Err(Absent::NotAsked));
-        asked(Wants::SPACE, row.space != Err(Absent::NotAsked));
-        asked(Wants::DETAIL, row.detail != Err(Absent::NotAsked));
+        let asked =
+            |wanted: FileField, is_there: bool| assert_eq!(wants.contains(wanted), is_there, "{wants:?} {row:?}");
+        asked(FileField::Name, row.name != Err(Absent::NotAsked));
+        asked(FileField::OpenFlags, row.open_flags != Err(Absent::NotAsked));
+        asked(FileField::Inode, row.inode != Err(Absent::NotAsked));
+        asked(FileField::AllocatedBytes, row.space != Err(Absent::NotAsked));
+        asked(FileField::Detail, row.detail != Err(Absent::NotAsked));
     }
 }
 
@@ -243,7 +255,7 @@ fn only_what_is_asked_is_there() {
 #[test]
 fn machines_are_answered_about() {
     let animals = taskdiag_testkit::everything();
-    let wants = Wants::NAMES | Wants::FLAGS | Wants::STAT;
+    let wants = Request::default().fields;
     for source in SOURCES {
         let mut handle = handle(source);
         let (rows, answer) = list(&mut handle, &Query::processes(), &request(wants));
@@ -314,7 +326,11 @@ fn lsof_sees_the_same() {
     }
     assert!(theirs.len() > 40, "{text}");
     for source in SOURCES {
-        let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request(Wants::STAT));
+        let (rows, _) = list(
+            &mut handle(source),
+            &Query::these([pid]),
+            &request(FileField::Inode.into()),
+        );
         let ours: BTreeMap<u32, Option<u64>> = rows.iter().filter_map(|row| Some((row.fd?, row.inode.ok()))).collect();
         assert_eq!(
             ours.keys().collect::<Vec<_>>(),
@@ -347,7 +363,7 @@ fn filters_choose_files() {
     for source in SOURCES {
         let mut handle = handle(source);
         let mut ask = |change: &dyn Fn(&mut Filter)| {
-            let mut request = request(Wants::NAMES);
+            let mut request = request(FileField::Name.into());
             change(&mut request.filter);
             list(&mut handle, &query, &request).0
         };
@@ -400,7 +416,7 @@ fn filters_choose_files() {
 fn mapped_files_are_listed() {
     let animal = animal("threads-5");
     let pid = animal.pid as u32;
-    let mut request = request(Wants::NAMES | Wants::STAT);
+    let mut request = request(FileField::Name | FileField::Inode);
     request.filter.uses = Use::Map.into();
     for source in SOURCES {
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
@@ -431,7 +447,7 @@ fn mapped_files_are_listed() {
 fn many_processes_map_a_file() {
     let farm = Farm::start(450, 1).expect("a farm");
     let program = format!("/proc/{}/exe", farm.pids()[0]);
-    let mut request = request(Wants::NAMES | Wants::STAT);
+    let mut request = request(FileField::Name | FileField::Inode);
     request.filter.uses = Use::Map.into();
     request.filter.paths = vec![PathMatch::new(&program, Duration::from_secs(5)).expect("it exists")];
     let query = Query::processes();
@@ -454,7 +470,7 @@ fn silent_file_systems_hold_nobody() {
     let animal = animal("silent-file");
     let pid = animal.pid as u32;
     for source in SOURCES {
-        let mut request = request(Wants::NAMES | Wants::FLAGS | Wants::STAT | Wants::SPACE);
+        let mut request = request(Request::default().fields | FileField::AllocatedBytes);
         request.filter.uses = Use::ALL.into();
         let began = Instant::now();
         let (rows, answer) = list(&mut handle(source), &Query::these([pid]), &request);
@@ -481,7 +497,11 @@ fn leaders_that_ended_have_files() {
     let animal = animal("dead-leader");
     let pid = animal.pid as u32;
     for source in SOURCES {
-        let (rows, _) = list(&mut handle(source), &Query::these([pid]), &request(Wants::NAMES));
+        let (rows, _) = list(
+            &mut handle(source),
+            &Query::these([pid]),
+            &request(FileField::Name.into()),
+        );
         assert!(rows.iter().any(|row| row.used_as == Use::Fd), "{source}: {rows:?}");
         assert!(rows.iter().any(|row| row.used_as == Use::Cwd), "{source}: {rows:?}");
     }
@@ -534,7 +554,11 @@ fn users_see_their_own() {
         let own = std::process::id();
         for source in [None, Some(SourceId::Procfs)] {
             let mut handle = source.map_or_else(Handle::new, |source| Handle::new().with_source(source));
-            let (rows, answer) = list(&mut handle, &Query::processes(), &request(Wants::NAMES | Wants::STAT));
+            let (rows, answer) = list(
+                &mut handle,
+                &Query::processes(),
+                &request(FileField::Name | FileField::Inode),
+            );
             assert_eq!(answer.source, SourceId::Procfs);
             assert!(answer.denied > 1, "{answer:?}");
             assert!(rows.iter().any(|row| row.pid == own && row.fd == Some(1)), "{rows:?}");
@@ -559,14 +583,20 @@ fn listing_is_not_seeing() {
         let parent = std::os::unix::process::parent_id();
         assert!(fs::read_dir(format!("/proc/{parent}/fd")).expect("a list").count() > 0);
         let null = PathMatch::new("/dev/null", Duration::from_secs(5)).expect("it exists");
-        for wants in [Wants::NAMES, Wants::FLAGS, Wants::STAT, Wants::DETAIL, Wants::SPACE] {
+        for field in [
+            FileField::Name,
+            FileField::OpenFlags,
+            FileField::Inode,
+            FileField::Detail,
+            FileField::AllocatedBytes,
+        ] {
             for paths in [Vec::new(), vec![null.clone()]] {
-                let mut request = request(wants);
+                let mut request = request(field.into());
                 request.filter.uses = Use::Fd.into();
                 request.filter.paths = paths;
                 let (rows, answer) = list(&mut handle(SourceId::Procfs), &Query::these([parent]), &request);
-                assert_eq!(rows, [], "{wants:?}");
-                assert_eq!((answer.denied, answer.undecided), (1, 0), "{wants:?}: {answer:?}");
+                assert_eq!(rows, [], "{field}");
+                assert_eq!((answer.denied, answer.undecided), (1, 0), "{field}: {answer:?}");
             }
         }
     });
@@ -589,7 +619,7 @@ fn two_capabilities_see_descriptors() {
         let (rows, answer) = list(
             &mut handle,
             &Query::these([parent]),
-            &request(Wants::NAMES | Wants::STAT),
+            &request(FileField::Name | FileField::Inode),
         );
         assert_eq!(
             (answer.source, answer.denied, answer.maps_denied),
@@ -597,7 +627,7 @@ fn two_capabilities_see_descriptors() {
         );
         // From Linux 6.13 on CAP_PERFMON shows mappings, too.
         let may_not_map = fs::read(format!("/proc/{parent}/maps")).is_err();
-        let mut with_maps = request(Wants::NAMES);
+        let mut with_maps = request(FileField::Name.into());
         with_maps.filter.uses = Use::ALL.into();
         let (_, answer) = list(&mut handle, &Query::these([parent]), &with_maps);
         assert_eq!((answer.denied, answer.maps_denied), (0, u64::from(may_not_map)));

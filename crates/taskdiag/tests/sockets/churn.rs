@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
-use taskdiag::sockets::Wants;
+use taskdiag::Set;
 
 use super::{inode, list_here, network, request, Kinds};
 
@@ -29,7 +29,7 @@ fn churn_hides_nothing() {
     let steady: Vec<OwnedFd> = (0..STEADY).map(|_| unix()).collect();
     let inodes: Vec<u64> = steady.iter().map(inode).collect();
     let mut request = request(Kinds::UNIX);
-    request.wants = Wants::empty();
+    request.fields = Set::NONE;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
 use rustix::process::{setrlimit, Resource, Rlimit};
-use taskdiag::sockets::{Wants, Where};
-use taskdiag::{ErrorKind, Snapshot};
+use taskdiag::sockets::Where;
+use taskdiag::{ErrorKind, Set, Snapshot};
 use taskdiag_testkit::{child, test_name};
 
 use super::{handle, request, Kinds, AS_NOBODY};
@@ -22,7 +22,7 @@ fn asking_can_fail() {
     for (name, world, resource, limit) in limits {
         child::run(test_name!(), name, world, || {
             let mut request = request(Kinds::all());
-            request.wants = Wants::empty();
+            request.fields = Set::NONE;
             request.place = Where::Here;
             let mut handle = handle();
             let mut ask = || handle.sockets(&Snapshot::default(), &request, |_| ControlFlow::Continue(()));

@@ -25,10 +25,9 @@ use std::time::Duration;
 
 use network::{eventually, inode, own_namespace, socket, Tcp};
 use taskdiag::sockets::{
-    Address, Answer, Endpoint, Family, Filter, Kinds, Queues, Request, Row, Socket, SocketField, State, Type, Wants,
-    Where,
+    Address, Answer, Endpoint, Family, Filter, Kinds, Queues, Request, Row, Socket, SocketField, State, Type, Where,
 };
-use taskdiag::{Absent, ErrorKind, Field, Handle, Query, SourceId};
+use taskdiag::{Absent, ErrorKind, Field, Handle, Query, Set, SourceId};
 use taskdiag_testkit::{child, test_name};
 use text::Line;
 
@@ -503,7 +502,7 @@ fn only_what_is_asked_for_is_there() {
     network::enter_new();
     let tcp = Tcp::new();
     let mut plain = request(Kinds::TCP);
-    plain.wants = Wants::empty();
+    plain.fields = Set::NONE;
     let seen = list_here(&plain);
     let listener = by_inode(&seen, inode(&tcp.listener));
     assert_eq!(
@@ -534,7 +533,7 @@ fn info_is_that_of_the_socket() {
     network::enter_new();
     let tcp = Tcp::new();
     let mut request = request(Kinds::TCP | Kinds::UNIX);
-    request.wants = Wants::INFO;
+    request.fields = SocketField::RttNs.into();
     let own_info = || {
         // SAFETY: the structure is numbers, for which zeros are values.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -579,8 +578,8 @@ fn a_held_socket_blocks_no_list() {
     let namespace = std::os::unix::fs::MetadataExt::ino(&namespace);
     let mut request = request(Kinds::TCP);
     let mut handle = Handle::new().with_patience(PATIENCE);
-    for wants in [Wants::empty(), Wants::INFO] {
-        request.wants = wants;
+    for fields in [Set::NONE, SocketField::RttNs.into()] {
+        request.fields = fields;
         let (mut held, mut others) = (0, 0);
         let start = std::time::Instant::now();
         let answer = handle.sockets(&taskdiag::Snapshot::default(), &request, |socket| {
@@ -593,7 +592,7 @@ fn a_held_socket_blocks_no_list() {
             ControlFlow::Continue(())
         });
         let (answer, taken) = (answer.expect("sockets"), start.elapsed());
-        let expected = if wants.is_empty() { (0, 3) } else { (1, 2) };
+        let expected = if fields == Set::NONE { (0, 3) } else { (1, 2) };
         assert_eq!((held, others), expected, "{answer:?}");
         assert_eq!((answer.silent, answer.malformed), (0, 0), "{answer:?}");
         // It is waited for in the list of all, and when it is asked about alone.
@@ -608,7 +607,7 @@ fn rows_have_all_fields() {
     let tcp = Tcp::new();
     let mut request = request(Kinds::TCP);
     request.place = Where::Here;
-    request.wants = Wants::INFO;
+    request.fields = SocketField::RttNs.into();
     let mut handle = handle();
     let mut is_found = false;
     let answer = handle.sockets(&taskdiag::Snapshot::default(), &request, |socket| {

@@ -44,7 +44,7 @@ fn of_tests(owners: &[files::Owner]) -> Vec<(u32, u32)> {
 fn of_descriptor(handle: &mut Handle, (pid, fd): (u32, u32)) -> Option<Ends> {
     let processes = handle.query(&Query::these([pid]).fields(Field::StartNs));
     let mut request = files::Request::default();
-    request.wants = files::Wants::PEERS;
+    request.fields = files::FileField::Peers.into();
     let mut found = None;
     let answer = handle.files(&processes.expect("the process"), &request, |_, file| {
         if file.fd == Some(fd) {
@@ -62,7 +62,7 @@ fn of_descriptor(handle: &mut Handle, (pid, fd): (u32, u32)) -> Option<Ends> {
 fn of_socket(handle: &mut Handle, inode: u64) -> Option<Ends> {
     let mut request = request(Kinds::all());
     request.place = Where::Here;
-    request.wants = taskdiag::sockets::Wants::PEERS;
+    request.fields = taskdiag::sockets::SocketField::Peers.into();
     let mut found = None;
     let answer = handle.sockets(&Default::default(), &request, |socket| {
         if socket.inode == Some(inode) {
@@ -280,7 +280,7 @@ fn other_ends_are_found_beside_owners() {
                 let processes = handle.query(&query).expect("processes");
                 let mut request = request(Kinds::UNIX);
                 request.place = Where::Here;
-                request.wants |= taskdiag::sockets::Wants::PEERS;
+                request.fields |= taskdiag::sockets::SocketField::Peers;
                 let mut peers = None;
                 let answer = handle.sockets(&processes, &request, |socket| {
                     if socket.inode == Some(inode(&other)) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use taskdiag::files::{PathMatch, Request, Use, Wants};
+use taskdiag::files::{FileField, PathMatch, Request, Use};
 use taskdiag::{Field, Handle, Query, Set, SourceId};
 
 use crate::measure::{median, Effort};
@@ -153,17 +153,18 @@ fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
         let taskdiag = taskdiag.clone();
         entry(name, move || tools::answer(&taskdiag, args))
     };
-    let ours = |name, source, wants| {
+    let ours = |name, source, fields| {
         let mut handle = Handle::new().with_source(source);
-        entry(name, move || list(&mut handle, &request(wants)))
+        entry(name, move || list(&mut handle, &request(fields)))
     };
-    let usual = Request::default().wants;
+    let usual = Request::default().fields;
+    let names = Set::from(FileField::Name);
     Ok(vec![
         entry("readlink walk", || walk(None).map(drop)),
-        ours("taskdiag bpf, loaded, names", SourceId::Bpf, Wants::NAMES),
+        ours("taskdiag bpf, loaded, names", SourceId::Bpf, names),
         ours("taskdiag bpf, loaded, all values", SourceId::Bpf, usual),
-        ours("taskdiag bpf, loaded, numbers alone", SourceId::Bpf, Wants::empty()),
-        ours("taskdiag procfs, names", SourceId::Procfs, Wants::NAMES),
+        ours("taskdiag bpf, loaded, numbers alone", SourceId::Bpf, Set::NONE),
+        ours("taskdiag procfs, names", SourceId::Procfs, names),
         ours("taskdiag procfs, all values", SourceId::Procfs, usual),
         command(COMMAND, &["files", "--jsonl"]),
         command("command: taskdiag files", &["files"]),
@@ -180,7 +181,7 @@ fn path_contenders(tools: &Tools) -> Result<Vec<Entry>> {
     const FILE: &str = "/etc/passwd";
     let taskdiag = tools.taskdiag()?;
     let mut handle = Handle::new().with_source(SourceId::Bpf);
-    let mut request = request(Wants::NAMES);
+    let mut request = request(FileField::Name.into());
     request.filter.uses = Set::from(Use::ALL).without(Use::Map);
     request.filter.paths = vec![PathMatch::new(FILE, Duration::from_secs(1))?];
     Ok(vec![
@@ -211,9 +212,9 @@ fn one_contenders(tools: &Tools) -> Result<Vec<Entry>> {
     ])
 }
 
-fn request(wants: Wants) -> Request {
+fn request(fields: Set<FileField>) -> Request {
     let mut request = Request::default();
-    request.wants = wants;
+    request.fields = fields;
     request
 }
 

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 
-use taskdiag::sockets::{Kinds, Request, Wants, Where};
-use taskdiag::{Field, Handle, Query, Snapshot};
+use taskdiag::sockets::{Kinds, Request, SocketField, Where};
+use taskdiag::{Field, Handle, Query, Set, Snapshot};
 
 use crate::files::holders::Holders;
 use crate::files::{entry, measure, table, targets_table, Entry, Target};
@@ -42,7 +42,7 @@ const PLAIN: &str = "command: taskdiag sockets --tcp -o state,…";
 pub fn run(effort: Effort, tools: &Tools, report: &mut Report) -> Result<()> {
     let holders = Holders::start("--socket-holders", PROCESSES)?;
     let mut count = 0;
-    list(&mut Handle::new(), Wants::empty(), Where::Here, &mut count)?;
+    list(&mut Handle::new(), Set::NONE, Where::Here, &mut count)?;
     let wanted = PROCESSES * (2 * CONNECTIONS + 1);
     if count < wanted {
         return Err(format!("only {count} sockets are there, not {wanted}").into());
@@ -71,15 +71,19 @@ fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
         let taskdiag = taskdiag.clone();
         entry(name, move || tools::answer(&taskdiag, args))
     };
-    let ours = |name, wants, place| {
+    let ours = |name, fields, place| {
         let mut handle = Handle::new();
-        entry(name, move || list(&mut handle, wants, place, &mut 0))
+        entry(name, move || list(&mut handle, fields, place, &mut 0))
     };
     const FIELDS: &str = "state,recv_queue_bytes,send_queue_bytes,local_addr,local_port,remote_addr,remote_port";
     Ok(vec![
-        ours("taskdiag, this namespace", Wants::empty(), Where::Here),
-        ours("taskdiag, all namespaces", Wants::empty(), Where::Everywhere),
-        ours("taskdiag, all namespaces, owners", Wants::OWNERS, Where::Everywhere),
+        ours("taskdiag, this namespace", Set::NONE, Where::Here),
+        ours("taskdiag, all namespaces", Set::NONE, Where::Everywhere),
+        ours(
+            "taskdiag, all namespaces, owners",
+            SocketField::Owners.into(),
+            Where::Everywhere,
+        ),
         command(OWNERS, &["sockets", "--tcp"]),
         command(PLAIN, &["sockets", "--tcp", "-o", FIELDS]),
         command(
@@ -96,8 +100,8 @@ fn contenders(tools: &Tools) -> Result<Vec<Entry>> {
     ])
 }
 
-fn list(handle: &mut Handle, wants: Wants, place: Where, count: &mut usize) -> Result<()> {
-    let processes = if wants.contains(Wants::OWNERS) {
+fn list(handle: &mut Handle, fields: Set<SocketField>, place: Where, count: &mut usize) -> Result<()> {
+    let processes = if fields.contains(SocketField::Owners) {
         handle.query(&Query::processes().fields(Field::StartNs | Field::Comm))?
     } else {
         Snapshot::default()
@@ -105,7 +109,7 @@ fn list(handle: &mut Handle, wants: Wants, place: Where, count: &mut usize) -> R
     let mut request = Request::default();
     request.kinds = Kinds::TCP;
     request.place = place;
-    request.wants = wants;
+    request.fields = fields;
     handle.sockets(&processes, &request, |socket| {
         black_box(socket);
         *count += 1;
