@@ -179,7 +179,7 @@ pub fn text(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a string. What could control a terminal is escaped: people look at JSON, too.
 pub fn string(out: &mut Vec<u8>, text: &str) {
-    let plain = |byte: u8| (byte >= b' ') & (byte <= b'~') & (byte != b'"') & (byte != b'\\');
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
     if all(text.as_bytes(), plain) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
