@@ -86,6 +86,12 @@ impl Disk {
         let _ = lock.write_at(format!("{recorder}\n").as_bytes(), 0);
         Ok(Disk { directory, _lock: lock })
     }
+
+    /// Opens a file that was created before, to append to it.
+    pub fn reopen(&self, name: &str) -> io::Result<File> {
+        let flags = CAREFUL | OFlags::WRONLY | OFlags::APPEND;
+        Ok(openat(&self.directory, name, flags, Mode::empty())?.into())
+    }
 }
 
 /// Locks a file. The process that had the files of a recorder which was killed ends a moment after it.

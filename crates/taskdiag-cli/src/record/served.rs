@@ -111,8 +111,27 @@ impl Write for Parts<'_> {
 #[derive(Default)]
 struct Files {
     disk: Option<Disk>,
-    /// The last one of each tier.
-    written: HashMap<String, File>,
+    written: Written,
+}
+
+/// The last file of each tier.
+#[derive(Default)]
+struct Written(HashMap<String, File>);
+
+impl Written {
+    fn insert(&mut self, name: &str, file: File) {
+        let tier = |name: &str| parse(name).map(|(tier, _)| tier.to_owned());
+        self.0.retain(|other, _| tier(other) != tier(name));
+        self.0.insert(name.to_owned(), file);
+    }
+
+    /// The file of that name, which a process before this one may have created.
+    fn get(&mut self, name: &str, disk: &Disk) -> io::Result<&mut File> {
+        if !self.0.contains_key(name) {
+            self.insert(name, disk.reopen(name)?);
+        }
+        Ok(self.0.get_mut(name).ok_or(io::ErrorKind::NotFound)?)
+    }
 }
 
 /// Runs the process: does what comes from standard input, until that ends.
@@ -170,22 +189,18 @@ impl Files {
         }
         let name = std::str::from_utf8(&message.name).map_err(io::Error::other)?;
         let disk = self.disk.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        let file = self.written.get_mut(name).ok_or(io::ErrorKind::NotFound);
         match message.what {
             what::LIST => put_list(&disk.list()?, out),
             what::CREATE => {
-                let file = disk.create(name)?;
-                let tier = |name: &str| parse(name).map(|(tier, _)| tier.to_owned());
-                self.written.retain(|other, _| tier(other) != tier(name));
-                self.written.insert(name.to_owned(), file);
+                self.written.insert(name, disk.create(name)?);
                 Ok(())
             }
             what::APPEND => {
-                let file = file?;
+                let file = self.written.get(name, disk)?;
                 disk.append(file, &message.payload)?;
                 disk.sync(file)
             }
-            what::TRUNCATE => disk.truncate(file?, message.number),
+            what::TRUNCATE => disk.truncate(self.written.get(name, disk)?, message.number),
             what::REMOVE => disk.remove(name),
             what::SPACE => {
                 let Space { total, available } = disk.space()?;
@@ -199,4 +214,37 @@ impl Files {
 fn put_list(files: &[Listed], out: &mut impl Write) -> io::Result<()> {
     let mut files = files.iter();
     files.try_for_each(|file| write!(out, "{} {}\0", file.bytes, file.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use taskdiag_testkit::temporary::Directory;
+
+    use super::*;
+
+    /// Check that a file goes on where it was if the process that created it has ended.
+    #[test]
+    fn files_outlive_the_process() {
+        let place = Directory::new("served");
+        let path = place.join("recording");
+        let mut files = Files::default();
+        let handle = |files: &mut Files, what, name: &[u8], number, payload: &[u8]| {
+            let message = Message {
+                what,
+                number,
+                name: name.to_vec(),
+                payload: payload.to_vec(),
+            };
+            files.handle(&message, &mut Vec::new()).expect("it is done");
+        };
+        let name = b"full-1";
+        handle(&mut files, what::OPEN, path.as_os_str().as_bytes(), 1, &[]);
+        handle(&mut files, what::CREATE, name, 0, &[]);
+        handle(&mut files, what::APPEND, name, 0, b"one");
+        files = Files::default();
+        handle(&mut files, what::OPEN, path.as_os_str().as_bytes(), 1, &[]);
+        handle(&mut files, what::TRUNCATE, name, 2, &[]);
+        handle(&mut files, what::APPEND, name, 0, b"ce");
+        assert_eq!(std::fs::read(path.join("full-1")).expect("the file"), b"once");
+    }
 }
