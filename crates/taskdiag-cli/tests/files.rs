@@ -520,6 +520,13 @@ fn nothing_is_answered_without_proc() {
     }
 }
 
+/// Check that values that nobody may see, like those of a shielded process 1, are no lack of sums either.
+#[test]
+fn sums_lack_what_lists_lack() {
+    let [list, sums] = [&["files", "1"][..], &["files", "--by", "path", "1"]].map(run);
+    assert_eq!(list.code, sums.code, "{list:?} {sums:?}");
+}
+
 /// Check that a closed pipe is silent, and a full disk is not.
 #[test]
 fn output_errors_are_reported() {

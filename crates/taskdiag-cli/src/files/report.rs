@@ -283,7 +283,13 @@ impl<'a> Report<'a> {
         }
         if self.total.unknown() > 0 {
             let uses = counted(self.total.unknown(), "use");
-            lacks(format!("{uses} of files that are not known, in no count of files"));
+            let message = format!("{uses} of files that are not known, in no count of files");
+            // Of what is denied, it is said below whether that is a lack.
+            if self.total.unknown() <= denied {
+                say(message);
+            } else {
+                lacks(message);
+            }
         }
         let whose = if answer.denied == 1 { "its" } else { "their" };
         for (count, message) in [
