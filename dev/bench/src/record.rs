@@ -79,21 +79,29 @@ struct Used {
 
 impl Recorder {
     fn used(&self) -> Result<Used> {
-        let mut clock = 0;
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: both results outlive the calls.
-        let is_read = unsafe {
-            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) == 0
-                && libc::clock_gettime(clock, &mut time) == 0
-        };
-        if !is_read {
-            return Err(format!("{}: it has ended", self.name).into());
+        let pid = self.child.id();
+        // One program has its files in a process of its own.
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let children = children.split_ascii_whitespace().map(str::parse);
+        let mut seconds = 0.0;
+        for pid in std::iter::once(Ok(pid)).chain(children) {
+            seconds += processor_seconds(pid?).ok_or_else(|| format!("{}: it has ended", self.name))?;
         }
         Ok(Used {
-            seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
+            seconds,
             bytes: size(&self.path),
         })
     }
+}
+
+/// The processor time of a process.
+fn processor_seconds(pid: u32) -> Option<f64> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both results outlive the calls.
+    let is_read =
+        unsafe { libc::clock_getcpuclockid(pid as i32, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0 };
+    is_read.then_some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
 fn size(path: &Path) -> u64 {
