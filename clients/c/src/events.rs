@@ -25,7 +25,7 @@ pub struct Events {
 
 /// A source of this name. `None` is the library's own choice.
 fn source(name: &str) -> Result<Option<EventSource>> {
-    let known = [EventSource::Bpf, EventSource::Connector];
+    let known = EventSource::ALL;
     match known.into_iter().find(|source| source.name() == name) {
         None if name != "auto" => Err(Error::invalid(format!(
             "source: {name:?} is none; sources of events are auto, {} and {}",

@@ -306,13 +306,12 @@ mod tests {
         ];
         let maps = [maps::Source::Procmap, maps::Source::Bpf, maps::Source::Procfs];
         let caches = [pagecache::Source::Cachestat, pagecache::Source::Mincore];
-        let events = [EventSource::Bpf, EventSource::Connector];
         let names = tasks
             .map(SourceId::name)
             .into_iter()
             .chain(maps.map(maps::Source::name));
         let names = names.chain(caches.map(pagecache::Source::name));
-        for name in names.chain(events.map(EventSource::name)) {
+        for name in names.chain(EventSource::ALL.map(EventSource::name)) {
             assert_eq!(source_name(name).to_str(), Ok(name));
         }
         assert_eq!(source_name("oracle"), c"another");

@@ -33,7 +33,7 @@ fn kind(name: &str) -> PyResult<EventKind> {
 }
 
 fn source(name: &str) -> PyResult<Option<EventSource>> {
-    let known = [EventSource::Bpf, EventSource::Connector];
+    let known = EventSource::ALL;
     match known.into_iter().find(|source| source.name() == name) {
         None if name != "auto" => Err(errors::invalid(format!(
             "source: {name:?} is none; sources are auto, {} and {}",

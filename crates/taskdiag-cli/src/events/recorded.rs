@@ -52,7 +52,7 @@ pub fn run(args: &Args, path: &Path) -> Result<Outcome, Failure> {
     first.advance().map_err(Failure::Unanswered)?;
     first.show();
     let source = text(&first.moment().figures, b"sources", b"events");
-    let Some(source) = [EventSource::Bpf, EventSource::Connector]
+    let Some(source) = EventSource::ALL
         .into_iter()
         .find(|known| source == Some(known.to_string().as_bytes()))
     else {

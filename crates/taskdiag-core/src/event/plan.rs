@@ -16,6 +16,9 @@ pub enum EventSource {
 }
 
 impl EventSource {
+    /// All sources, those that say more first.
+    pub const ALL: [EventSource; 2] = [EventSource::Bpf, EventSource::Connector];
+
     /// The name, as reports have it: `bpf`, `connector`.
     pub fn name(self) -> &'static str {
         match self {
@@ -81,18 +84,15 @@ pub fn plan(forced: Option<EventSource>, support: &EventSupport) -> Result<Event
             let message = format!("the source {source} can't deliver events: {}", fact.sentence());
             Err(Error::new(refusal_kind(&[fact]), message))
         }
-        None => [EventSource::Bpf, EventSource::Connector]
-            .into_iter()
-            .find(is_possible)
-            .ok_or_else(|| {
-                let EventSupport { tracepoints, connector } = support;
-                let message = format!(
-                    "no source can deliver events: {}; {}",
-                    tracepoints.sentence(),
-                    connector.sentence()
-                );
-                Error::new(refusal_kind(&[tracepoints, connector]), message)
-            }),
+        None => EventSource::ALL.into_iter().find(is_possible).ok_or_else(|| {
+            let EventSupport { tracepoints, connector } = support;
+            let message = format!(
+                "no source can deliver events: {}; {}",
+                tracepoints.sentence(),
+                connector.sentence()
+            );
+            Error::new(refusal_kind(&[tracepoints, connector]), message)
+        }),
     }
 }
 

@@ -274,7 +274,7 @@ fn ready<const N: usize>(fds: [Option<BorrowedFd<'_>>; N], timeout: Option<Durat
 /// Finds out what can report events on this host, by trying it.
 pub fn support() -> EventSupport {
     let mut support = probe();
-    for source in [EventSource::Bpf, EventSource::Connector] {
+    for source in EventSource::ALL {
         if support.fact(source).verdict == Verdict::No {
             continue;
         }
