@@ -49,7 +49,7 @@ pub(super) fn read(
     patience: Duration,
     pass: &mut Pass<'_>,
 ) -> Result<ControlFlow<()>> {
-    let needs = pass.request.needs();
+    let needs = pass.needs;
     let asked = kernel_asked(pass.request);
     for chunk in processes.chunks(files::LISTED) {
         match read_mapped(chunk, patience, pass) {
@@ -337,7 +337,7 @@ pub(super) fn deliver(run: &Run, chunk: &[Process], patience: Duration, pass: &m
     let parts = procfs::read_units(units, patience, pass)?;
     let found = parts.into_iter().map(|(_, _, found)| Completed { found });
     let completed: HashMap<usize, Completed> = indexes.into_iter().zip(found).collect();
-    let needs = pass.request.needs();
+    let needs = pass.needs;
     for (file, &(index, deferred)) in run.files.iter().zip(&run.about) {
         let file = match deferred {
             0 => Some(file),

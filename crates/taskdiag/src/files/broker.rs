@@ -65,7 +65,7 @@ fn take(
     states: &mut [State],
     pass: &Pass<'_>,
 ) -> Result<Run> {
-    let needs = pass.request.needs();
+    let needs = pass.needs;
     let mut run = Run::default();
     for (pid, records) in packet {
         let Some(&index) = indexes.get(pid) else {

@@ -475,6 +475,7 @@ pub(crate) fn answer(
         snapshot,
         request,
         wants: request.wants(),
+        needs: request.needs(),
         map_others,
         peers,
         answer,
@@ -500,7 +501,10 @@ pub(crate) fn answer(
 struct Pass<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request,
+    /// What the closure gets.
     wants: Wants,
+    /// What is read.
+    needs: Wants,
     /// Processes that map none of the files that are looked for.
     map_others: HashSet<u32>,
     /// What finds other ends, if they are asked for.

@@ -255,6 +255,7 @@ pub(crate) fn answer(
     let mut pass = Pass {
         request,
         wants,
+        needs,
         owners,
         other_ends,
         answer,
@@ -414,6 +415,7 @@ fn find_namespaces(handle: &mut Handle, namespaces: &mut Namespaces, mut seen: S
 struct Pass<'a> {
     request: &'a Request,
     wants: Wants,
+    needs: Wants,
     owners: Option<Owners>,
     /// What finds other ends, if they are asked for.
     other_ends: Option<Peers>,
@@ -464,7 +466,7 @@ impl Pass<'_> {
             if self.unsupported.contains(&list) && !list.has_text() {
                 continue;
             }
-            let wants_info = self.request.needs().contains(Wants::INFO) && list.is_tcp();
+            let wants_info = self.needs.contains(Wants::INFO) && list.is_tcp();
             let which = Which {
                 states: self.states(),
                 ports: &self.request.ports,

@@ -47,8 +47,7 @@ const NEW_SYN_RECV: u32 = 1 << 12;
 
 /// The bits of states for the kernel.
 fn state_bits(states: Set<State>) -> u32 {
-    let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
-    let mut bits: u32 = State::ALL.into_iter().map(bit).sum();
+    let mut bits: u32 = states.iter().map(|state| 1 << state as u32).sum();
     if states.contains(State::SynRecv) {
         bits |= NEW_SYN_RECV;
     }

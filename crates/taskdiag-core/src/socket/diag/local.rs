@@ -30,8 +30,7 @@ const PACKET_MEMINFO: u16 = 6;
 
 /// Appends a request. The structures differ in what stands where.
 pub(super) fn add_request(family: Family, states: Set<State>, out: &mut Vec<u8>) {
-    let bit = |state: State| if states.contains(state) { 1 << state as u32 } else { 0 };
-    let states: u32 = State::ALL.into_iter().map(bit).sum();
+    let states: u32 = states.iter().map(|state| 1 << state as u32).sum();
     let (protocol, len, first, second) = match family {
         Family::Netlink => (ALL_PROTOCOLS, 20, 0, NETLINK_SHOW),
         Family::Packet => (0, 20, 0, PACKET_SHOW),

@@ -99,7 +99,7 @@ pub(super) fn unit(pass: &Pass<'_>, process: &Process, what: What) -> Unit {
     Unit {
         identity: process.identity,
         what,
-        needs: pass.request.needs(),
+        needs: pass.needs,
         is_silent: false,
     }
 }
