@@ -101,10 +101,22 @@ pub enum Rest {
 impl Library {
     /// Looks at a directory.
     pub fn open(path: &Path) -> Result<Library, Failure> {
-        let apart = Apart::to_read(path);
-        let files = apart
+        let mut library = Library {
+            path: path.to_owned(),
+            files: Apart::to_read(path),
+            segments: Vec::new(),
+        };
+        library.refresh()?;
+        Ok(library)
+    }
+
+    /// Looks at the directory again. If that fails, the segments stay as they were.
+    pub fn refresh(&mut self) -> Result<(), Failure> {
+        let path = self.path.display();
+        let files = self
+            .files
             .list()
-            .map_err(|error| Failure::Unanswered(format!("{}: reading the recording: {error}", path.display())))?;
+            .map_err(|error| Failure::Unanswered(format!("{path}: reading the recording: {error}")))?;
         let segment = |file: taskdiag_history::store::Listed| {
             let (tier, begin_ns) = parse(&file.name)?;
             let tier = TIERS.iter().find(|known| known.name == tier)?;
@@ -120,15 +132,11 @@ impl Library {
         segments.sort_by_key(|segment| (rank(segment.tier), segment.begin_ns));
         if segments.is_empty() {
             return Err(Failure::Unanswered(format!(
-                "{0}: there is no recording in it; `taskdiag record --dir {0}` makes one",
-                path.display()
+                "{path}: there is no recording in it; `taskdiag record --dir {path}` makes one"
             )));
         }
-        Ok(Library {
-            path: path.to_owned(),
-            files: apart,
-            segments,
-        })
+        self.segments = segments;
+        Ok(())
     }
 
     /// All segments.

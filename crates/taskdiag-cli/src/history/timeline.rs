@@ -76,9 +76,8 @@ impl Timeline {
 
     /// Looks for samples that were written meanwhile.
     pub fn refresh(&mut self) {
-        if let Ok(library) = Library::open(self.library.path()) {
-            self.library = library;
-        }
+        // What is known already is shown, if this fails.
+        let _ = self.library.refresh();
     }
 
     /// Damage that was found since this was last called.
