@@ -168,6 +168,23 @@ pub enum Failed {
     Errno(Errno),
 }
 
+/// Waits until there is something to receive.
+pub fn wait_for(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(), Failed> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: left.as_secs() as _,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(Failed::Silent),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 impl From<Errno> for Failed {
     fn from(errno: Errno) -> Failed {
         Failed::Errno(errno)
@@ -217,19 +234,7 @@ impl Runner {
     /// Receives the result of the oldest errand whose result was not received yet. Writes it to
     /// `room`, and returns its length.
     pub fn receive(&self, room: &mut [u8], deadline: Instant) -> Result<usize, Failed> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec {
-                tv_sec: left.as_secs() as _,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(Failed::Silent),
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        wait_for(self.socket.as_fd(), deadline)?;
         let mut errno = [0; 4];
         let mut parts = [IoSliceMut::new(&mut errno), IoSliceMut::new(room)];
         let received = recvmsg(

@@ -8,7 +8,7 @@
 //! The two have a socket, and send each other a [`Message`] by turns.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -17,9 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 use taskdiag_history::store::{Listed, Space, Store};
+use taskdiag_sys::isolated::{wait_for, Failed};
 
 use super::served::{self, what, Message};
 use crate::outcome::{say, Failure};
@@ -236,16 +235,10 @@ impl Process {
     }
 
     fn wait(&self, patience: Duration) -> Result<(), Lost> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).unwrap_or_default();
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Err(Lost::Silent),
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(_) => return Err(Lost::Ended),
-            }
+        match wait_for(self.socket.as_fd(), Instant::now() + patience) {
+            Ok(()) => Ok(()),
+            Err(Failed::Silent) => Err(Lost::Silent),
+            Err(Failed::Errno(_)) => Err(Lost::Ended),
         }
     }
 
