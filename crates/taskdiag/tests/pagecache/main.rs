@@ -575,20 +575,24 @@ fn evicted_pages_leave_a_trace() {
         assert_eq!(counts(&file, ByteRange::ALL).evicted, 0);
         return;
     }
-    let group = MemoryGroup::new();
-    group.join();
-    write_pages(&file, 0, PAGES);
-    file.sync_all().expect("writing to disk");
-    assert_eq!(counts(&file, ByteRange::ALL).cached, PAGES);
-    group.shrink();
-    let after = counts(&file, ByteRange::ALL);
-    println!("{after:?}");
-    assert!(after.evicted > 0 && after.cached < PAGES, "{after:?}");
-    assert!(
-        after.recently_evicted <= after.evicted && after.cached + after.evicted <= PAGES,
-        "{after:?}"
-    );
-    assert_eq!(plain(mincore(&file, ByteRange::ALL)), Ok(after.cached));
+    // The limit is one of a whole process. Memory of other tests would count, and that process would be
+    // killed if there is nothing else to evict.
+    child::run(test_name!(), "alone", World::default(), || {
+        let group = MemoryGroup::new();
+        group.join();
+        write_pages(&file, 0, PAGES);
+        file.sync_all().expect("writing to disk");
+        assert_eq!(counts(&file, ByteRange::ALL).cached, PAGES);
+        group.shrink();
+        let after = counts(&file, ByteRange::ALL);
+        println!("{after:?}");
+        assert!(after.evicted > 0 && after.cached < PAGES, "{after:?}");
+        assert!(
+            after.recently_evicted <= after.evicted && after.cached + after.evicted <= PAGES,
+            "{after:?}"
+        );
+        assert_eq!(plain(mincore(&file, ByteRange::ALL)), Ok(after.cached));
+    });
 }
 
 /// A cgroup with a limit on memory, of whichever version there is. This process returns to the root
